@@ -10,7 +10,7 @@ use bytes::Bytes;
 use carom_baselines::domain::{DomainConfig, Hierarchy};
 use carom_baselines::guest::GuestPacket;
 use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
-use carom_proto::wire::{self, HEADER_BYTES, Header, Protocol};
+use carom_proto::wire::{self, Datagram, HEADER_BYTES, Header, Protocol};
 use carom_proto::{
     Engine, GroupId, GroupSettings, Incarnation, NodeId, Profile, SendOptions, Time, ViewChange,
     ViewChangeKind,
@@ -262,7 +262,9 @@ impl Pair {
         if let Some(again) = (self.encode_again)(datagram) {
             assert_eq!(again[HEADER_BYTES..], datagram[HEADER_BYTES..], "it is another packet now");
         }
-        self.engines[which].handle_datagram(now, datagram);
+        if let Ok(datagram) = Datagram::parse(datagram) {
+            self.engines[which].handle_datagram(now, &datagram);
+        }
     }
 
     /// Drains the engine's events and datagrams, and checks its invariants.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use carom_proto::rdcm::packet::Packet;
 use carom_proto::rdcm::{Config, Rdcm};
-use carom_proto::wire::{self, HEADER_BYTES, Header, MAGIC, Protocol, VERSION};
+use carom_proto::wire::{self, Datagram, HEADER_BYTES, Header, MAGIC, Protocol, VERSION};
 use carom_proto::{
     Destination, Engine, GroupId, GroupSettings, NetworkChange, NodeId, Profile, SendOptions, Time,
     ViewChange, ViewChangeKind,
@@ -42,6 +42,7 @@ fn give_to_members(packet: &Packet) {
     for (to, from) in [(0, 1), (1, 0), (1, 2)] {
         let mut datagram = Vec::new();
         packet.encode(GROUP, id(from), members.stream, &mut datagram);
+        let datagram = Datagram::parse(&datagram).expect("a datagram");
         members.engines[to].handle_datagram(members.now, &datagram);
         members.run(1);
     }
@@ -84,12 +85,11 @@ impl Members {
                 let mut datagram = Vec::new();
                 for _ in 0..MOST_DATAGRAMS {
                     let Some(sent) = self.engines[from].poll_transmit(&mut datagram) else { break };
-                    if let Ok((header, _)) = Header::decode(&datagram) {
-                        self.stream = header.view;
-                    }
+                    let parsed = Datagram::parse(&datagram).expect("a datagram");
+                    self.stream = parsed.header().view;
                     for to in (0..3).filter(|to| *to != from) {
                         if !matches!(sent.destination, Destination::Node(node) if node != id(to)) {
-                            self.engines[to].handle_datagram(self.now, &datagram);
+                            self.engines[to].handle_datagram(self.now, &parsed);
                         }
                     }
                     datagram.clear();

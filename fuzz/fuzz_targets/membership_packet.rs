@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use carom_proto::membership::Membership as _;
 use carom_proto::membership::gossip::{Config, Gossip};
-use carom_proto::wire::{self, Header, Protocol};
+use carom_proto::wire::{self, Datagram, Header, Protocol};
 use carom_proto::{
     Destination, Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Profile, RateOfFire, Time,
 };
@@ -38,10 +38,14 @@ fuzz_target!(|arrivals: Vec<Arrival>| {
         gossip.handle_timeout(now);
         let source = endpoint(7400 + u16::from(arrival.sender % 8));
         let datagram = datagram(&arrival);
-        gossip.handle_datagram(now, source, &datagram);
+        if let Ok(datagram) = Datagram::parse(&datagram) {
+            gossip.handle_datagram(now, source, &datagram);
+        }
         // A datagram that triggers a challenge is accepted after the response.
         drain(&mut gossip, now, &datagram);
-        gossip.handle_datagram(now, source, &datagram);
+        if let Ok(datagram) = Datagram::parse(&datagram) {
+            gossip.handle_datagram(now, source, &datagram);
+        }
         drain(&mut gossip, now, &datagram);
     }
 });
@@ -73,7 +77,9 @@ fn drain(gossip: &mut Gossip, now: Time, heard: &[u8]) {
         if let (Destination::Endpoint(there), Some(response)) =
             (transmit.destination, path_response(heard, &sent))
         {
-            gossip.handle_datagram(now, there, &response);
+            if let Ok(datagram) = Datagram::parse(&response) {
+                gossip.handle_datagram(now, there, &datagram);
+            }
         }
     }
     assert!(gossip.poll_transmit(&mut Vec::new()).is_none(), "it transmits without end");

@@ -13,7 +13,7 @@ use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::node::{Node, NodeEvent};
-use carom_proto::wire::{self, Header, Protocol};
+use carom_proto::wire::{self, Datagram, Header, Protocol};
 use carom_proto::{
     Endpoint, Event, GroupId, GroupSettings, Incarnation, JoinError, NodeId, Origin, PacketId,
     Profile, RateOfFire, SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind, Wakeup,
@@ -167,14 +167,20 @@ impl World {
                 let sender = NodeId(sender.into());
                 let (group, incarnation) = (id(group), Incarnation(incarnation.into()));
                 let header = Header { protocol, kind, flags, group, sender, incarnation, view };
-                node.handle_datagram(now, ENDPOINT, &sealed(&header, &body));
+                if let Ok(datagram) = Datagram::parse(&sealed(&header, &body)) {
+                    node.handle_datagram(now, ENDPOINT, &datagram);
+                }
             }
             Operation::Lateral { sender, group, packet } => {
                 let datagram = packet.datagram(NodeId((sender % 8).into()), id(group));
-                node.handle_datagram(now, ENDPOINT, &datagram);
+                if let Ok(datagram) = Datagram::parse(&datagram) {
+                    node.handle_datagram(now, ENDPOINT, &datagram);
+                }
             }
             Operation::Noise { datagram } => {
-                node.handle_datagram(now, ENDPOINT, &datagram);
+                if let Ok(datagram) = Datagram::parse(&datagram) {
+                    node.handle_datagram(now, ENDPOINT, &datagram);
+                }
             }
             Operation::View { group, node, kind } => self.change_view(who, group, node, kind),
             Operation::Timeout => {
@@ -205,7 +211,9 @@ impl World {
         if !damage.is_empty() {
             wire::seal(&mut datagram, 0);
         }
-        self.nodes[who].handle_datagram(self.now, ENDPOINT, &datagram);
+        if let Ok(datagram) = Datagram::parse(&datagram) {
+            self.nodes[who].handle_datagram(self.now, ENDPOINT, &datagram);
+        }
     }
 
     /// Delivers a datagram that the scripted membership turns into a view change. A node is never
@@ -226,7 +234,9 @@ impl World {
             incarnation: Incarnation::default(),
             view,
         };
-        self.nodes[who].handle_datagram(self.now, SCRIPT, &sealed(&header, &[]));
+        if let Ok(datagram) = Datagram::parse(&sealed(&header, &[])) {
+            self.nodes[who].handle_datagram(self.now, SCRIPT, &datagram);
+        }
     }
 
     fn drain(&mut self, who: usize) {
@@ -234,7 +244,7 @@ impl World {
         let mut datagram = Vec::new();
         for _ in 0..MAX_DRAINED {
             let Some(_) = node.poll_transmit(&mut datagram) else { break };
-            assert!(Header::peek(&datagram).is_some(), "a node sent what is no datagram of ours");
+            assert!(Datagram::parse(&datagram).is_ok(), "a node sent what is no datagram of ours");
             self.on_the_way.push_back(core::mem::take(&mut datagram));
         }
         assert!(node.poll_transmit(&mut datagram).is_none(), "a node transmits without end");
@@ -379,8 +389,11 @@ impl Membership for Scripted {
 
     fn shut_down(&mut self, _: Time) {}
 
-    fn handle_datagram(&mut self, _: Time, source: Endpoint, datagram: &[u8]) {
-        let Ok((header, _)) = Header::decode(datagram) else { return };
+    fn handle_datagram(&mut self, _: Time, source: Endpoint, datagram: &Datagram<'_>) {
+        let header = datagram.header();
+        if datagram.body().is_err() {
+            return;
+        }
         if source == SCRIPT {
             let kinds = [ViewChangeKind::Joined, ViewChangeKind::Left, ViewChangeKind::Failed];
             let kind = kinds[usize::from(header.kind) % kinds.len()];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{Config, LockName, Quorum, Rmp};
-use carom_proto::wire::{self, HEADER_BYTES, Header, MAGIC, Protocol, VERSION};
+use carom_proto::wire::{self, Datagram, HEADER_BYTES, Header, MAGIC, Protocol, VERSION};
 use carom_proto::{Engine, GroupId, GroupSettings, NodeId, Profile, Time};
 use libfuzzer_sys::fuzz_target;
 
@@ -42,7 +42,9 @@ fn give_to_member(header: Header, packet: &Packet) {
     engine.lock(now, group, LockName(0)).expect("it is free");
     let mut datagram = Vec::new();
     packet.encode(&mut datagram, group, header.sender, header.view);
-    engine.handle_datagram(now, &datagram);
+    if let Ok(datagram) = Datagram::parse(&datagram) {
+        engine.handle_datagram(now, &datagram);
+    }
     engine.check();
     engine.handle_timeout(now + Duration::from_millis(100));
     engine.check();

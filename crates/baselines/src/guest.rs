@@ -87,10 +87,18 @@ pub trait GuestPacket<'a>: Copy {
     /// The first invalid field.
     fn decode(datagram: &'a [u8]) -> Result<(Header, Datagram<'a, Self>), DecodeError> {
         let (header, body) = Header::decode(datagram)?;
+        Ok((header, Self::decode_body(&header, body)?))
+    }
+
+    /// Decodes the body of a datagram with this header.
+    ///
+    /// # Errors
+    /// The first invalid field.
+    fn decode_body(header: &Header, body: &'a [u8]) -> Result<Datagram<'a, Self>, DecodeError> {
         if header.protocol != Protocol::Guest {
             return Err(DecodeError::Kind);
         }
-        let datagram = if header.kind == Self::DATA {
+        Ok(if header.kind == Self::DATA {
             let (seqno, block) = read_numbered(body)?;
             Datagram::Data { seqno, block }
         } else if Some(header.kind) == Self::REPAIR {
@@ -98,8 +106,7 @@ pub trait GuestPacket<'a>: Copy {
             Datagram::Repair { source, seqno, block }
         } else {
             Datagram::Own(Self::read(header.kind, body)?)
-        };
-        Ok((header, datagram))
+        })
     }
 
     /// Appends the datagram with this packet to `out`.

@@ -1,6 +1,7 @@
 //! The part of an engine that all these protocols share.
 
 use bytes::Bytes;
+use carom_proto::wire;
 use carom_proto::{
     Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
     Profile, SendError, SendOptions, SeqNo, Time, Transmit, ViewChange, Wakeup,
@@ -225,9 +226,11 @@ impl<P: Policy> Engine for Shell<P> {
         }
     }
 
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
+    fn handle_datagram(&mut self, now: Time, datagram: &wire::Datagram<'_>) -> Option<NodeId> {
         self.context.now = now;
-        let Ok((header, datagram)) = <P::Packet<'_>>::decode(datagram) else {
+        let header = datagram.header();
+        let decoded = datagram.body().and_then(|it| <P::Packet<'_>>::decode_body(header, it));
+        let Ok(datagram) = decoded else {
             self.context.malformed += 1;
             return None;
         };

@@ -47,10 +47,10 @@ impl Machine for Watched {
         let start = out.len();
         let transmit = self.member.poll_transmit(out)?;
         if let (Destination::Node(whom), Ok((_, Packet::Nak { ids, .. }))) =
-            (transmit.destination, Packet::decode(&out[start..]))
+            (&transmit.destination, Packet::decode(&out[start..]))
         {
             let mut asked = self.asked.lock().expect("nobody panicked with it");
-            asked.extend(ids.iter().map(|id| (whom, PacketId::from(*id))));
+            asked.extend(ids.iter().map(|id| (*whom, PacketId::from(*id))));
         }
         Some(transmit)
     }

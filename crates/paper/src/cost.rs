@@ -13,11 +13,13 @@ use std::time::Duration;
 use carom_proto::lateral::packet::Packet;
 use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::{Config, Counters, Lateral};
+use carom_proto::wire::Datagram;
 use carom_proto::{
     Engine as _, GroupId, GroupSettings, LOOK_AHEAD, NodeId, Profile, RateOfFire, Rng, SeqNo, Time,
     ViewChange, ViewChangeKind,
 };
 use nix::time::{ClockId, clock_gettime};
+use smallvec::SmallVec;
 
 use crate::ends::Ends;
 use crate::lateral::{Groups, Membership, group_id, node_id};
@@ -177,8 +179,10 @@ impl Bench {
 
     fn receive(&mut self) {
         for datagrams in self.batch.chunks(LOOK_AHEAD) {
-            self.engine.look_ahead(&mut datagrams.iter().map(|datagram| &datagram[..]));
-            for datagram in datagrams {
+            let datagrams = datagrams.iter().map(|it| Datagram::parse(it).expect("a datagram"));
+            let datagrams: SmallVec<[Datagram<'_>; LOOK_AHEAD]> = datagrams.collect();
+            self.engine.look_ahead(&datagrams);
+            for datagram in &datagrams {
                 self.now.0 += 1_000_000;
                 self.engine.handle_datagram(self.now, datagram);
                 while self.engine.poll_transmit(&mut self.out).is_some() {

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use carom_proto::membership::Membership as _;
 use carom_proto::membership::gossip::{Config, Gossip};
+use carom_proto::wire::Datagram;
 use carom_proto::{Destination, Endpoint, NodeId, Time};
 use shortage::Shortage;
 use workload::Workload;
@@ -97,7 +98,8 @@ fn sign_of_life() -> f64 {
                 let to = (0..NODES)
                     .find(|to| transmit.destination == Destination::Endpoint(endpoint(*to)));
                 if let Some(to) = to {
-                    nodes[to].handle_datagram(now, endpoint(from), &out);
+                    let datagram = Datagram::parse(&out).expect("a datagram");
+                    nodes[to].handle_datagram(now, endpoint(from), &datagram);
                 }
                 out.clear();
             }

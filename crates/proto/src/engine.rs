@@ -18,13 +18,14 @@
 //!
 //! ```
 //! use carom_proto::lateral::{Config, Lateral};
+//! use carom_proto::wire::Datagram;
 //! use carom_proto::*;
 //!
 //! /// Delivers everything that `from` transmits to `to`, at once and without loss.
 //! fn carry(now: Time, from: &mut Lateral, to: &mut Lateral) {
 //!     let mut datagram = Vec::new();
 //!     while from.poll_transmit(&mut datagram).is_some() {
-//!         to.handle_datagram(now, &datagram);
+//!         to.handle_datagram(now, &Datagram::parse(&datagram).expect("a datagram"));
 //!         datagram.clear();
 //!     }
 //! }
@@ -58,12 +59,14 @@
 //! ```
 
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use bytes::Bytes;
 
 use crate::ring::Qos;
+use crate::wire::Datagram;
 use crate::{
     Endpoint, Event, GroupId, GroupSettings, JoinError, NodeId, Profile, SendError, SeqNo, Time,
     ViewChange,
@@ -108,14 +111,14 @@ pub trait Engine: Send {
     /// Returns the sender if the datagram is intact and not from this node. The sender was alive
     /// when it sent the datagram, even if the engine discards the content. The driver may report
     /// this to the membership ([`Membership::heard`](crate::membership::Membership::heard)).
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId>;
+    fn handle_datagram(&mut self, now: Time, datagram: &Datagram<'_>) -> Option<NodeId>;
 
     /// Announces the received datagrams that will be processed next, in this order.
     ///
     /// This is a hint. It changes no state, and a driver may omit it. An engine whose state exceeds
     /// the processor's cache can use it to prefetch the memory that several datagrams need. Up to
     /// [`LOOK_AHEAD`] datagrams per call are useful.
-    fn look_ahead(&self, _waiting: &mut dyn Iterator<Item = &[u8]>) {}
+    fn look_ahead(&self, _waiting: &[Datagram<'_>]) {}
 
     /// Applies a change to the view of a group.
     fn handle_view(&mut self, now: Time, change: &ViewChange);
@@ -127,13 +130,6 @@ pub trait Engine: Send {
     ///
     /// Returns `None` if there is nothing to send.
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
-
-    /// Returns where to send a datagram with the destination [`Destination::Tree`] of this group.
-    ///
-    /// The default is multicast without relays.
-    fn hops(&self, _group: GroupId) -> Hops<'_> {
-        Hops { by_multicast: true, relays: &[] }
-    }
 
     /// Returns the next event for the application, or `None` if there is none.
     fn poll_event(&mut self) -> Option<Event>;
@@ -259,15 +255,15 @@ impl From<Qos> for SendOptions {
 }
 
 /// Destination of a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// All members of the group, by multicast or the unicast copies that replace it.
     Group(GroupId),
-    /// The next hops in the tree of a bulk group, which [`Engine::hops`] returns.
+    /// The next hops in a relay tree of the group.
     ///
     /// Only these hops receive the datagram: the driver adds no unicast copies where multicast
     /// fails.
-    Tree(GroupId),
+    Tree(GroupId, Hops),
     /// One node.
     Node(NodeId),
     /// An address that is not yet known to belong to a node (membership only).
@@ -276,18 +272,18 @@ pub enum Destination {
     Lan,
 }
 
-/// Next hops of a datagram whose destination is the [tree](Destination::Tree) of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hops<'a> {
+/// Next hops of a datagram in a [relay tree](Destination::Tree). A clone is cheap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hops {
     /// `true` if the datagram is multicast to the group.
     pub by_multicast: bool,
     /// Nodes that receive a unicast copy and forward it.
-    pub relays: &'a [NodeId],
+    pub relays: Arc<[NodeId]>,
 }
 
 /// Destination and class of an outgoing datagram, whose bytes `poll_transmit` appended to its
 /// buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// Destination of the datagram.
     pub destination: Destination,

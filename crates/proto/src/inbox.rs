@@ -1,5 +1,6 @@
 //! Bounded receive buffer between the network and the engines (Ricochet 3.2.5).
 
+use crate::wire::{Datagram, Header};
 use crate::{Endpoint, Rng};
 
 /// Received datagrams that wait for the engines.
@@ -22,7 +23,8 @@ pub struct Inbox {
 #[derive(Debug)]
 struct Slot {
     source: Endpoint,
-    datagram: Vec<u8>,
+    header: Header,
+    bytes: Vec<u8>,
 }
 
 impl Inbox {
@@ -40,12 +42,13 @@ impl Inbox {
     }
 
     /// Adds a datagram, and drops a random waiting one if the buffer is full.
-    pub fn push(&mut self, source: Endpoint, datagram: &[u8]) {
+    pub fn push(&mut self, source: Endpoint, datagram: &Datagram<'_>) {
         if self.filled < self.slots.len() {
             self.slots[self.filled].refill(source, datagram);
             self.filled += 1;
         } else if self.slots.len() < self.capacity {
-            self.slots.push(Slot { source, datagram: datagram.to_vec() });
+            let (header, bytes) = (*datagram.header(), datagram.bytes().to_vec());
+            self.slots.push(Slot { source, header, bytes });
             self.filled += 1;
         } else {
             self.replace_one(source, datagram);
@@ -53,7 +56,7 @@ impl Inbox {
     }
 
     /// Removes and returns the datagram that has waited longest.
-    pub fn pop(&mut self) -> Option<(Endpoint, &[u8])> {
+    pub fn pop(&mut self) -> Option<(Endpoint, Datagram<'_>)> {
         if self.is_empty() {
             return None;
         }
@@ -63,12 +66,12 @@ impl Inbox {
             self.taken = 0;
             self.filled = 0;
         }
-        Some((slot.source, &slot.datagram))
+        Some((slot.source, slot.datagram()))
     }
 
     /// Returns the waiting datagrams, the one that has waited longest first.
-    pub fn waiting(&self) -> impl Iterator<Item = &[u8]> {
-        self.slots[self.taken..self.filled].iter().map(|slot| &slot.datagram[..])
+    pub fn waiting(&self) -> impl Iterator<Item = Datagram<'_>> {
+        self.slots[self.taken..self.filled].iter().map(Slot::datagram)
     }
 
     /// Returns the number of waiting datagrams.
@@ -88,7 +91,7 @@ impl Inbox {
 
     /// Appends a datagram to a full buffer. Reuses a slot whose datagram was taken, if there is
     /// one, and otherwise drops a random datagram. The others keep their order.
-    fn replace_one(&mut self, source: Endpoint, datagram: &[u8]) {
+    fn replace_one(&mut self, source: Endpoint, datagram: &Datagram<'_>) {
         if self.taken > 0 {
             self.slots[..self.filled].rotate_left(self.taken);
             self.filled -= self.taken;
@@ -105,26 +108,40 @@ impl Inbox {
 }
 
 impl Slot {
-    fn refill(&mut self, source: Endpoint, datagram: &[u8]) {
+    fn datagram(&self) -> Datagram<'_> {
+        Datagram::with_header(self.header, &self.bytes)
+    }
+
+    fn refill(&mut self, source: Endpoint, datagram: &Datagram<'_>) {
         self.source = source;
-        self.datagram.clear();
-        self.datagram.extend_from_slice(datagram);
+        self.header = *datagram.header();
+        self.bytes.clear();
+        self.bytes.extend_from_slice(datagram.bytes());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Protocol;
+    use crate::{GroupId, Incarnation, NodeId};
 
     const SOURCE: Endpoint = Endpoint(core::net::SocketAddr::new(
         core::net::IpAddr::V4(core::net::Ipv4Addr::LOCALHOST),
         1,
     ));
 
+    fn push(inbox: &mut Inbox, bytes: &[u8]) {
+        let (group, sender, incarnation) = (GroupId(1), NodeId(1), Incarnation(1));
+        let protocol = Protocol::Lateral;
+        let header = Header { protocol, kind: 1, flags: 0, group, sender, incarnation, view: 0 };
+        inbox.push(SOURCE, &Datagram::with_header(header, bytes));
+    }
+
     fn drain(inbox: &mut Inbox) -> Vec<u8> {
         let mut all = Vec::new();
         while let Some((_, datagram)) = inbox.pop() {
-            all.extend_from_slice(datagram);
+            all.extend_from_slice(datagram.bytes());
         }
         all
     }
@@ -132,10 +149,10 @@ mod tests {
     #[test]
     fn datagrams_come_out_in_the_order_they_came() {
         let mut inbox = Inbox::new(4, 1);
-        inbox.push(SOURCE, b"a");
-        inbox.push(SOURCE, b"b");
+        push(&mut inbox, b"a");
+        push(&mut inbox, b"b");
         assert_eq!(drain(&mut inbox), b"ab");
-        inbox.push(SOURCE, b"c");
+        push(&mut inbox, b"c");
         assert_eq!(inbox.len(), 1);
         assert_eq!(drain(&mut inbox), b"c");
     }
@@ -145,7 +162,7 @@ mod tests {
         let mut survived = [0; 8];
         for seed in 0..4_000 {
             let mut inbox = Inbox::new(4, seed);
-            (0..8_u8).for_each(|byte| inbox.push(SOURCE, &[byte]));
+            (0..8_u8).for_each(|byte| push(&mut inbox, &[byte]));
             assert_eq!(inbox.dropped(), 4);
             let left = drain(&mut inbox);
             assert!(left.is_sorted(), "{left:?} are out of order");
@@ -160,10 +177,10 @@ mod tests {
     #[test]
     fn room_that_was_taken_from_is_used_before_anything_is_dropped() {
         let mut inbox = Inbox::new(2, 1);
-        inbox.push(SOURCE, b"a");
-        inbox.push(SOURCE, b"b");
+        push(&mut inbox, b"a");
+        push(&mut inbox, b"b");
         assert!(inbox.pop().is_some());
-        inbox.push(SOURCE, b"c");
+        push(&mut inbox, b"c");
         assert_eq!(inbox.dropped(), 0);
         assert_eq!(drain(&mut inbox), b"bc");
     }

@@ -10,9 +10,9 @@ use crate::membership::Membership;
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
 use crate::rdcm::{self, Rdcm};
 use crate::rmp::{self, Rmp};
-use crate::wire::{Header, Protocol};
+use crate::wire::{Datagram, Header, Protocol};
 use crate::{
-    Endpoint, Engine, Event, GroupId, Hops, JoinError, NetworkChange, NodeId, Origin, SendError,
+    Endpoint, Engine, Event, GroupId, JoinError, NetworkChange, NodeId, Origin, SendError,
     SendOptions, SeqNo, Time, Transmit, Wakeup,
 };
 
@@ -85,7 +85,7 @@ pub struct NodeCounters {
     /// A packet of an ordered group may come from any known node's address, and one of a
     /// [guest](crate::Profile::Guest) from any address.
     pub datagrams_of_other_starts: u64,
-    /// Datagrams that are not Carom's, or have an unknown version or protocol.
+    /// Datagrams of a protocol that the node has no engine for.
     pub datagrams_unknown: u64,
 }
 
@@ -181,8 +181,8 @@ impl Node {
     }
 
     /// Announces the datagrams that will be processed next; see [`Engine::look_ahead`].
-    pub fn look_ahead(&self, waiting: &mut dyn Iterator<Item = &[u8]>) {
-        self.engines.lateral.look_ahead(waiting);
+    pub fn look_ahead(&self, waiting: &[Datagram<'_>]) {
+        self.engines.all().for_each(|engine| engine.look_ahead(waiting));
     }
 
     /// Processes a datagram that was received from `source`.
@@ -193,28 +193,25 @@ impl Node {
         &mut self,
         now: Time,
         source: Endpoint,
-        datagram: &[u8],
+        datagram: &Datagram<'_>,
     ) -> Option<NodeId> {
-        let Some(peek) = Header::peek(datagram) else {
-            self.counters.datagrams_unknown += 1;
-            return None;
-        };
-        if peek.protocol == Protocol::Membership {
+        let Header { protocol, group, sender, .. } = *datagram.header();
+        if protocol == Protocol::Membership {
             self.counters.datagrams_received += 1;
             self.membership.handle_datagram(now, source, datagram);
             self.take_membership_events(now);
             return None;
         }
-        match self.starts.look(now, source, peek, datagram) {
+        match self.starts.look(now, source, datagram) {
             Start::Known => {}
-            Start::New => self.on_restart(now, peek.sender),
+            Start::New => self.on_restart(now, sender),
             Start::Over => {
                 self.counters.datagrams_of_other_starts += 1;
                 return None;
             }
         }
-        let (concerns, group) = (self.concerns(peek.group), peek.group);
-        let Some(engine) = self.engines.of_mut(peek.protocol) else {
+        let concerns = self.concerns(group);
+        let Some(engine) = self.engines.of_mut(protocol) else {
             self.counters.datagrams_unknown += 1;
             return None;
         };
@@ -275,13 +272,7 @@ impl Node {
 
     /// Appends the next outgoing datagram to `out` and returns its destination and class.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let Engines { lateral, ordered, guest, bulk } = &mut self.engines;
-        lateral
-            .poll_transmit(out)
-            .or_else(|| ordered.poll_transmit(out))
-            .or_else(|| guest.as_mut().and_then(|guest| guest.poll_transmit(out)))
-            .or_else(|| self.membership.poll_transmit(out))
-            .or_else(|| bulk.poll_transmit(out))
+        self.engines.poll_transmit(&mut *self.membership, out)
     }
 
     /// Returns the next event, or `None` if there is none.
@@ -344,13 +335,6 @@ impl Node {
         if let Some(engine) = self.engine_of(group) {
             engine.set_backpressure(now, group, backlog);
         }
-    }
-
-    /// Returns where to send a datagram with the destination [tree](crate::Destination::Tree); see
-    /// [`Engine::hops`].
-    pub fn hops(&self, group: GroupId) -> Hops<'_> {
-        let none = Hops { by_multicast: false, relays: &[] };
-        self.engine(group).map_or(none, |engine| engine.hops(group))
     }
 
     /// Returns `true` if an engine communicates with `group` from outside; see [`Engine::calls`].

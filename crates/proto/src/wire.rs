@@ -76,19 +76,14 @@ pub struct Header {
     pub view: u32,
 }
 
-/// Unverified header fields of a datagram, available before it is decoded.
+/// A received datagram, whose header is parsed once.
+///
+/// The header is a claim until [`Datagram::body`] has verified the datagram. It is sufficient to
+/// reject foreign groups without computing the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peek {
-    /// Claimed protocol.
-    pub protocol: Protocol,
-    /// Claimed packet type within the protocol.
-    pub kind: u8,
-    /// Claimed group.
-    pub group: GroupId,
-    /// Claimed sender.
-    pub sender: NodeId,
-    /// Claimed incarnation of the sender.
-    pub incarnation: Incarnation,
+pub struct Datagram<'a> {
+    header: Header,
+    bytes: &'a [u8],
 }
 
 /// Reason why a datagram was rejected. Each is counted, and none is reported as an error.
@@ -164,26 +159,30 @@ impl Header {
         start
     }
 
-    /// Decodes the header of `datagram`, and checks length and checksum. Returns the header and the
-    /// body.
+    /// Parses and verifies `datagram`. Returns its header and its body.
     ///
     /// # Errors
     /// The datagram is malformed, damaged, or of an unknown version or protocol.
     pub fn decode(datagram: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
-        let (raw, body) = RawHeader::ref_from_prefix(datagram).map_err(|_| DecodeError::Length)?;
+        let datagram = Datagram::parse(datagram)?;
+        Ok((datagram.header, datagram.body()?))
+    }
+}
+
+impl<'a> Datagram<'a> {
+    /// Parses the header of `bytes`.
+    ///
+    /// # Errors
+    /// The datagram is not Carom's, or of an unknown version or protocol.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let (raw, _) = RawHeader::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
         if raw.magic.get() != MAGIC {
             return Err(DecodeError::Magic);
         }
         if raw.version != VERSION {
             return Err(DecodeError::Version);
         }
-        if raw.length.get() != datagram.len() as u16 {
-            return Err(DecodeError::Length);
-        }
-        if raw.checksum.get() != checksum(datagram) {
-            return Err(DecodeError::Checksum);
-        }
-        let header = Self {
+        let header = Header {
             protocol: Protocol::from_wire(raw.protocol)?,
             kind: raw.kind,
             flags: raw.flags,
@@ -192,25 +191,38 @@ impl Header {
             incarnation: Incarnation(raw.incarnation.get()),
             view: raw.view.get(),
         };
-        Ok((header, body))
+        Ok(Self { header, bytes })
     }
 
-    /// Returns the header fields of a datagram without verifying them.
+    /// Rejoins a datagram that was kept with the header parsed from it.
+    pub fn with_header(header: Header, bytes: &'a [u8]) -> Self {
+        Self { header, bytes }
+    }
+
+    /// Returns the header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Returns the whole datagram.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Verifies length and checksum, and returns the body.
     ///
-    /// This is sufficient to reject foreign groups before computing the checksum of the whole
-    /// datagram. Returns `None` for other programs' datagrams, and for unknown versions and
-    /// protocols.
-    pub fn peek(datagram: &[u8]) -> Option<Peek> {
-        let (raw, _) = RawHeader::ref_from_prefix(datagram).ok()?;
-        let known = raw.magic.get() == MAGIC && raw.version == VERSION;
-        let protocol = Protocol::from_wire(raw.protocol).ok()?;
-        known.then(|| Peek {
-            protocol,
-            kind: raw.kind,
-            group: GroupId(raw.group.get()),
-            sender: NodeId(raw.sender.get()),
-            incarnation: Incarnation(raw.incarnation.get()),
-        })
+    /// # Errors
+    /// The datagram is damaged.
+    pub fn body(&self) -> Result<&'a [u8], DecodeError> {
+        let (raw, body) =
+            RawHeader::ref_from_prefix(self.bytes).map_err(|_| DecodeError::Length)?;
+        if raw.length.get() != self.bytes.len() as u16 {
+            return Err(DecodeError::Length);
+        }
+        if raw.checksum.get() != checksum(self.bytes) {
+            return Err(DecodeError::Checksum);
+        }
+        Ok(body)
     }
 }
 
@@ -354,15 +366,13 @@ mod tests {
             };
             let bytes = datagram(&header, &body);
             prop_assert_eq!(Header::decode(&bytes), Ok((header, &body[..])));
-            let Header { protocol, group, sender, incarnation, .. } = header;
-            let peek = Peek { protocol, kind, group, sender, incarnation };
-            prop_assert_eq!(Header::peek(&bytes), Some(peek));
+            let parsed = Datagram::parse(&bytes).map(|it| *it.header());
+            prop_assert_eq!(parsed, Ok(header), "without verification");
         }
 
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = Header::decode(&bytes);
-            let _ = Header::peek(&bytes);
         }
     }
 }

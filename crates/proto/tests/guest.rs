@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Sender};
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::node::{Node, NodeEvent};
-use carom_proto::wire::{Header, Protocol, seal};
+use carom_proto::wire::{Datagram, Header, Protocol, seal};
 use carom_proto::*;
 
 const NOW: Time = Time(1_000_000_000);
@@ -42,9 +42,9 @@ impl Engine for Scribe {
     fn confirm(&mut self, _: Time, group: GroupId) {
         self.note(format!("confirm {group:?}"));
     }
-    fn handle_datagram(&mut self, _: Time, datagram: &[u8]) -> Option<NodeId> {
-        self.note(format!("datagram of {}", datagram.len()));
-        Header::decode(datagram).ok().map(|(header, _)| header.sender)
+    fn handle_datagram(&mut self, _: Time, datagram: &Datagram<'_>) -> Option<NodeId> {
+        self.note(format!("datagram of {}", datagram.bytes().len()));
+        datagram.body().is_ok().then_some(datagram.header().sender)
     }
     fn handle_view(&mut self, _: Time, change: &ViewChange) {
         self.note(format!("view {:?}", change.node));
@@ -88,13 +88,17 @@ fn datagram(group: GroupId) -> Vec<u8> {
     out
 }
 
+fn hear(node: &mut Node, datagram: &[u8]) {
+    node.handle_datagram(NOW, SOURCE, &Datagram::parse(datagram).expect("a datagram"));
+}
+
 #[test]
 fn node_without_guest_refuses_its_groups_and_datagrams() {
     let mut node = plain_node();
     let refused = node.join(NOW, "prices", Profile::Guest);
     assert_eq!(refused, Err(JoinError::NoEngine { profile: Profile::Guest }));
     assert_eq!(node.groups().count(), 0);
-    node.handle_datagram(NOW, SOURCE, &datagram(GroupId::of_name("prices")));
+    hear(&mut node, &datagram(GroupId::of_name("prices")));
     assert_eq!(node.counters().datagrams_unknown, 1);
 }
 
@@ -109,8 +113,8 @@ fn a_guest_carries_its_groups_and_nothing_else() {
     assert_eq!(node.poll_timeout().map(|wakeup| wakeup.at), Some(Time(7)));
     node.send(NOW, other, "lateral".into(), SendOptions::default()).expect("it is sent");
     node.send(NOW, group, "guest".into(), SendOptions::default()).expect("it is sent");
-    node.handle_datagram(NOW, SOURCE, &datagram(group));
-    node.handle_datagram(NOW, SOURCE, &datagram(GroupId(77)));
+    hear(&mut node, &datagram(group));
+    hear(&mut node, &datagram(GroupId(77)));
     assert_eq!(node.counters().datagrams_foreign, 1);
     node.confirm(NOW, group);
     node.leave(NOW, group);
@@ -147,7 +151,7 @@ impl Membership for Listener {
     }
     fn leave(&mut self, _: Time, _: GroupId) {}
     fn shut_down(&mut self, _: Time) {}
-    fn handle_datagram(&mut self, _: Time, _: Endpoint, _: &[u8]) {}
+    fn handle_datagram(&mut self, _: Time, _: Endpoint, _: &Datagram<'_>) {}
     fn heard(&mut self, _: Time, _: Endpoint, node: NodeId) {
         self.0.send(node).expect("the test listens");
     }
@@ -180,11 +184,11 @@ fn membership_hears_the_sender_of_every_valid_datagram() {
     let node = Node::new(NodeId(1), lateral::Config::default(), membership, 5);
     let mut node = node.with_guest(Box::new(Scribe(scribe)));
     let group = node.join(NOW, "prices", Profile::Guest).expect("a group of the guest");
-    node.handle_datagram(NOW, SOURCE, &datagram(group));
-    node.handle_datagram(NOW, SOURCE, &datagram(GroupId(77)));
+    hear(&mut node, &datagram(group));
+    hear(&mut node, &datagram(GroupId(77)));
     let mut damaged = datagram(group);
     damaged[20] ^= 1;
-    node.handle_datagram(NOW, SOURCE, &damaged);
+    hear(&mut node, &damaged);
     assert!(heard.try_iter().eq([NodeId(2)]), "not of foreign groups, not of the damaged one");
 
     let rate = RateOfFire::default();
@@ -199,7 +203,7 @@ fn membership_hears_the_sender_of_every_valid_datagram() {
         sender.send(NOW, group, "hello".into(), SendOptions::default()).expect("it is sent");
         data.clear();
         sender.poll_transmit(&mut data).expect("a data packet");
-        node.handle_datagram(NOW, SOURCE, &data);
+        hear(&mut node, &data);
     }
     assert!(heard.try_iter().eq([NodeId(3)]), "and not of this node's own");
 }

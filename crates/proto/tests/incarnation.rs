@@ -11,7 +11,7 @@ use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::node::{Node, NodeEvent};
 use carom_proto::ring::Quorum;
-use carom_proto::wire::{Header, Protocol};
+use carom_proto::wire::{Datagram, Header, Protocol};
 use carom_proto::*;
 
 const OWN: Origin = Origin { node: NodeId(1), incarnation: Incarnation(0x5EED_0001) };
@@ -80,7 +80,9 @@ fn datagrams(from: &mut Node) -> Vec<Vec<u8>> {
 
 fn arrive(node: &mut Node, source: Endpoint, datagrams: &[Vec<u8>]) {
     for datagram in datagrams {
-        node.handle_datagram(NOW, source, datagram);
+        if let Ok(datagram) = Datagram::parse(datagram) {
+            node.handle_datagram(NOW, source, &datagram);
+        }
     }
 }
 

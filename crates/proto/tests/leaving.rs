@@ -5,6 +5,7 @@ use std::time::Duration;
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::node::{LEAVE_WITHIN, Node, NodeEvent};
 use carom_proto::ring::Quorum;
+use carom_proto::wire::Datagram;
 use carom_proto::{
     Destination, Endpoint, Event, GroupId, JoinError, NodeId, Profile, RateOfFire, SendOptions,
     Time, Transmit, lateral,
@@ -45,13 +46,14 @@ impl Pair {
                 let mut datagram = Vec::new();
                 while let Some(Transmit { destination, .. }) = node.poll_transmit(&mut datagram) {
                     let is_meant =
-                        matches!(destination, Destination::Group(_) | Destination::Tree(_))
+                        matches!(destination, Destination::Group(_) | Destination::Tree(..))
                             || destination == Destination::Node(NodeId(2 - from as u64));
                     let datagram = std::mem::take(&mut datagram);
                     datagrams.extend((is_meant && !self.is_cut).then_some((from, datagram)));
                 }
             }
             for (from, datagram) in datagrams {
+                let datagram = Datagram::parse(&datagram).expect("a datagram");
                 self.nodes[1 - from].handle_datagram(self.now, ENDPOINTS[from], &datagram);
             }
             self.told.extend(std::iter::from_fn(|| self.nodes[0].poll_event()));

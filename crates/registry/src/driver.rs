@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
 use carom_proto::membership::service::Client;
+use carom_proto::wire::Datagram;
 use carom_proto::{Destination, Endpoint, Time, Transmit};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::runtime::{Builder, Runtime};
@@ -230,8 +231,8 @@ impl<M: Client> EventLoop<M> {
         let Some(socket) = &self.socket else { return };
         for _ in 0..BATCH {
             let Ok((length, from)) = socket.try_recv_from(buffer) else { return };
-            let now = self.now();
-            locked(&self.machine).handle_datagram(now, Endpoint(from), &buffer[..length]);
+            let Ok(datagram) = Datagram::parse(&buffer[..length]) else { continue };
+            locked(&self.machine).handle_datagram(self.now(), Endpoint(from), &datagram);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
+use carom_proto::wire::Datagram;
 use carom_proto::{
     Endpoint, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, SendOptions, Time,
     Transmit, ViewChange, Wakeup,
@@ -144,7 +145,9 @@ impl<E: Engine + ?Sized> Machine for Box<E> {
     }
 
     fn handle_datagram(&mut self, now: Time, _source: Endpoint, datagram: &[u8]) {
-        (**self).handle_datagram(now, datagram);
+        if let Ok(datagram) = Datagram::parse(datagram) {
+            (**self).handle_datagram(now, &datagram);
+        }
     }
 
     fn handle_timeout(&mut self, now: Time) {

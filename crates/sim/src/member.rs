@@ -6,10 +6,10 @@ use bytes::Bytes;
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::node::starts::{Start, Starts};
-use carom_proto::wire::{Header, Protocol};
+use carom_proto::wire::{Datagram, Protocol};
 use carom_proto::{
-    Destination, Endpoint, Engine, Event, GroupId, GroupSettings, Hops, JoinError, NodeId,
-    SendError, SendOptions, SeqNo, Time, Transmit, View, ViewChange, ViewChangeKind, Wakeup,
+    Endpoint, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, SendError, SendOptions,
+    SeqNo, Time, Transmit, View, ViewChange, ViewChangeKind, Wakeup,
 };
 
 use crate::machine::{Command, GroupMember, Machine};
@@ -25,8 +25,6 @@ pub struct Member<E: Engine + ?Sized = dyn Engine> {
     views: BTreeMap<GroupId, View>,
     starts: Starts,
     notices: VecDeque<Notice>,
-    /// Copies of a datagram that has several destinations.
-    copies: VecDeque<(Transmit, Vec<u8>)>,
 }
 
 /// A report of a [`Member`].
@@ -43,9 +41,8 @@ impl<E: Engine + ?Sized> Member<E> {
     /// Creates a member from `engine` and the provider of its views. Without a provider, the roster
     /// reports views.
     pub fn new(engine: Box<E>, provider: Option<Box<dyn Membership>>) -> Self {
-        let (notices, copies) = (VecDeque::new(), VecDeque::new());
         let (views, starts) = (BTreeMap::new(), Starts::default());
-        Self { engine, provider, views, starts, notices, copies }
+        Self { engine, provider, views, starts, notices: VecDeque::new() }
     }
 
     /// Returns the engine.
@@ -122,11 +119,10 @@ impl<E: Engine + ?Sized> Member<E> {
 
     /// Returns `true` if an engine's datagram is from the current start of its sender, and passes
     /// the checks for forgeries of a [`Node`](carom_proto::node::Node).
-    fn admits(&mut self, now: Time, source: Endpoint, datagram: &[u8]) -> bool {
-        let Some(peek) = Header::peek(datagram) else { return true };
-        let start = self.starts.look(now, source, peek, datagram);
+    fn admits(&mut self, now: Time, source: Endpoint, datagram: &Datagram<'_>) -> bool {
+        let start = self.starts.look(now, source, datagram);
         if start == Start::New {
-            self.on_restart(now, peek.sender);
+            self.on_restart(now, datagram.header().sender);
         }
         start != Start::Over
     }
@@ -144,15 +140,6 @@ impl<E: Engine + ?Sized> Member<E> {
         while let Some(event) = self.engine.poll_event() {
             self.notices.push_back(Notice::Event(event));
         }
-    }
-
-    /// Copies a datagram that is sent along the tree of a group: for multicast, and for each relay.
-    fn copy_along_tree(&mut self, group: GroupId, transmit: Transmit, bytes: &[u8]) {
-        let Hops { by_multicast, relays } = self.engine.hops(group);
-        let multicast = by_multicast.then_some(Destination::Tree(group));
-        let all = multicast.into_iter().chain(relays.iter().copied().map(Destination::Node));
-        let copies = all.map(|destination| (Transmit { destination, ..transmit }, bytes.to_vec()));
-        self.copies.extend(copies);
     }
 
     fn take_provider_events(&mut self, now: Time) {
@@ -215,12 +202,13 @@ impl<E: Engine + ?Sized> Machine for Member<E> {
     }
 
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
-        let protocol = Header::peek(datagram).map(|peek| peek.protocol);
-        if let (Some(Protocol::Membership), Some(provider)) = (protocol, &mut self.provider) {
-            provider.handle_datagram(now, source, datagram);
+        let Ok(datagram) = Datagram::parse(datagram) else { return };
+        let protocol = datagram.header().protocol;
+        if let (Protocol::Membership, Some(provider)) = (protocol, &mut self.provider) {
+            provider.handle_datagram(now, source, &datagram);
             self.take_provider_events(now);
-        } else if self.admits(now, source, datagram) {
-            let sender = Engine::handle_datagram(&mut *self.engine, now, datagram);
+        } else if self.admits(now, source, &datagram) {
+            let sender = Engine::handle_datagram(&mut *self.engine, now, &datagram);
             if let (Some(provider), Some(sender)) = (&mut self.provider, sender) {
                 provider.heard(now, source, sender);
             }
@@ -236,22 +224,8 @@ impl<E: Engine + ?Sized> Machine for Member<E> {
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        loop {
-            if let Some((transmit, bytes)) = self.copies.pop_front() {
-                out.extend_from_slice(&bytes);
-                return Some(transmit);
-            }
-            let (provider, begin) = (&mut self.provider, out.len());
-            let transmit = self.engine.poll_transmit(out);
-            let transmit = transmit.or_else(|| provider.as_mut()?.poll_transmit(out))?;
-            let Destination::Tree(group) = transmit.destination else { return Some(transmit) };
-            let hops = self.engine.hops(group);
-            if hops.by_multicast && hops.relays.is_empty() {
-                return Some(transmit);
-            }
-            let bytes = out.split_off(begin);
-            self.copy_along_tree(group, transmit, &bytes);
-        }
+        let transmit = self.engine.poll_transmit(out);
+        transmit.or_else(|| self.provider.as_mut()?.poll_transmit(out))
     }
 
     fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {

@@ -74,11 +74,11 @@ fn senders_share_the_cable_frame_by_frame() {
     let mut world = world(Ethernet { propagation: Duration::ZERO, ..Ethernet::default() });
     let to_the_last = Destination::Node(NodeId(4));
     for _ in 0..20 {
-        world.command(HostIx(0), (to_the_last, A_MILLISECOND));
+        world.command(HostIx(0), (to_the_last.clone(), A_MILLISECOND));
     }
     for _ in 0..5 {
-        world.command(HostIx(1), (to_the_last, A_MILLISECOND));
-        world.command(HostIx(2), (to_the_last, A_MILLISECOND));
+        world.command(HostIx(1), (to_the_last.clone(), A_MILLISECOND));
+        world.command(HostIx(2), (to_the_last.clone(), A_MILLISECOND));
     }
     let from: Vec<u32> = arrivals(&mut world).into_iter().map(|(_, _, from)| from).collect();
     assert_eq!(from.len(), 30);

@@ -306,7 +306,7 @@ impl Policy for Srm {
 mod tests {
     use super::*;
     use crate::guest::GuestPacket as _;
-    use carom_proto::{Engine, GroupSettings, Profile, Time};
+    use carom_proto::{Engine, GroupSettings, Profile, Time, wire};
 
     #[test]
     fn what_is_too_far_behind_is_not_asked_for_any_more() {
@@ -318,7 +318,7 @@ mod tests {
             let mut datagram = Vec::new();
             let packet = Packet::Session { sent_at: 1, next: SeqNo(jump * 6), reports: &[] };
             packet.encode(source, group, 1, &mut datagram);
-            srm.handle_datagram(now, &datagram);
+            srm.handle_datagram(now, &wire::Datagram::parse(&datagram).expect("a datagram"));
             srm.check();
             let requests = srm.policy().members[&group].recovery.timers(group).count();
             assert!(requests <= 4, "after {jump} jumps");

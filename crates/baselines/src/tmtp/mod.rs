@@ -145,7 +145,7 @@ impl Tmtp {
             let destination = self.store.domain_of(cx, group, to);
             for seqnos in seqnos.chunks(room) {
                 self.counters.nacks_sent += 1;
-                cx.transmit(destination, group, Packet::Nack { source, to, seqnos });
+                cx.transmit(destination.clone(), group, Packet::Nack { source, to, seqnos });
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use carom_proto::loss::{Loss, LossInjector};
+use carom_proto::wire::Datagram;
 use carom_proto::*;
 
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
@@ -145,7 +146,9 @@ impl World {
     /// Delivers a forged datagram to a host.
     pub(crate) fn inject(&mut self, number: usize, datagram: &[u8]) {
         let now = self.now;
-        self.hosts[number].engine.handle_datagram(now, datagram);
+        if let Ok(datagram) = Datagram::parse(datagram) {
+            self.hosts[number].engine.handle_datagram(now, &datagram);
+        }
         self.drain(number);
     }
 
@@ -229,7 +232,9 @@ impl World {
             let (number, datagram) = entry.remove();
             let host = &mut self.hosts[number];
             if host.alive && !host.loss.drops_next() {
-                host.engine.handle_datagram(self.now, &datagram);
+                if let Ok(datagram) = Datagram::parse(&datagram) {
+                    host.engine.handle_datagram(self.now, &datagram);
+                }
                 self.drain(number);
             }
         }
@@ -268,7 +273,7 @@ impl World {
         for number in (0..self.hosts.len()).filter(|number| *number != from) {
             let host = &self.hosts[number];
             let meant = match transmit.destination {
-                Destination::Group(group) | Destination::Tree(group) => {
+                Destination::Group(group) | Destination::Tree(group, _) => {
                     host.groups.contains(&group)
                 }
                 Destination::Node(node) => host.id == node,

@@ -113,6 +113,7 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carom_proto::wire::Datagram;
 
     const SOURCE: Endpoint =
         Endpoint(std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1));
@@ -125,8 +126,9 @@ mod tests {
     }
 
     fn take(fragments: &mut Fragments, now: Time, part: &[u8]) -> Option<Vec<u8>> {
-        let (sender, packet) = Packet::decode(part).expect("a packet");
-        let Packet::Part(part) = packet else { panic!("no part") };
+        let datagram = Datagram::parse(part).expect("a datagram");
+        let (sender, packet) = (datagram.header().sender, Packet::decode(&datagram));
+        let Ok(Packet::Part(part)) = packet else { panic!("no part") };
         fragments.take(now, SOURCE, sender, &part)
     }
 

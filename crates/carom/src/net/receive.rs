@@ -4,9 +4,11 @@ use std::io::{self, ErrorKind, IoSliceMut};
 
 use carom_proto::inbox::Inbox;
 use carom_proto::loss::{Loss, LossInjector};
-use carom_proto::wire::Header;
-use carom_proto::{Endpoint, NodeId};
+use carom_proto::node::Node;
+use carom_proto::wire::Datagram;
+use carom_proto::{Endpoint, LOOK_AHEAD, NodeId};
 use quinn_udp::{BATCH_SIZE, RecvMeta};
+use smallvec::SmallVec;
 
 use super::sockets::Socket;
 
@@ -43,6 +45,7 @@ pub(crate) struct ReceiveCounters {
     pub(crate) datagrams: u64,
     pub(crate) bytes: u64,
     pub(crate) own_echo: u64,
+    pub(crate) unknown: u64,
 }
 
 impl Receiver {
@@ -87,13 +90,18 @@ impl Receiver {
     }
 
     /// Returns the datagram that has waited longest. Multicast comes before unicast.
-    pub(crate) fn pop(&mut self) -> Option<(Endpoint, &[u8])> {
+    pub(crate) fn pop(&mut self) -> Option<(Endpoint, Datagram<'_>)> {
         let [unicast, multicast] = &mut self.inboxes;
         multicast.pop().or_else(|| unicast.pop())
     }
 
-    /// Returns the waiting datagrams, in the order of [`Receiver::pop`].
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = &[u8]> {
+    /// Announces the datagrams that [`Receiver::pop`] returns next to `node`.
+    pub(crate) fn announce(&self, node: &Node) {
+        let waiting = self.waiting().take(LOOK_AHEAD);
+        node.look_ahead(&waiting.collect::<SmallVec<[_; LOOK_AHEAD]>>());
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = Datagram<'_>> {
         let [unicast, multicast] = &self.inboxes;
         multicast.waiting().chain(unicast.waiting())
     }
@@ -129,12 +137,16 @@ impl Receiver {
     fn accept(&mut self, from: SocketKind, source: Endpoint, datagram: &[u8]) {
         self.counters.datagrams += 1;
         self.counters.bytes += datagram.len() as u64;
-        if Header::peek(datagram).is_some_and(|peek| peek.sender == self.own) {
+        let Ok(datagram) = Datagram::parse(datagram) else {
+            self.counters.unknown += 1;
+            return;
+        };
+        if datagram.header().sender == self.own {
             // An own datagram is not subject to injected loss, because its drop would be no loss
             // for any node.
             self.counters.own_echo += 1;
         } else if !self.injector.drops_next() {
-            self.inboxes[from as usize].push(source, datagram);
+            self.inboxes[from as usize].push(source, &datagram);
         }
     }
 }
@@ -187,15 +199,15 @@ mod tests {
     #[test]
     fn multicast_comes_out_before_the_unicast_that_followed_from_it() {
         let mut receiver = Receiver::new(NodeId(7), Loss::None, 1);
-        receiver.accept(SocketKind::Unicast, SOURCE, b"repair");
-        receiver.accept(SocketKind::Multicast, SOURCE, b"data");
-        receiver.accept(SocketKind::Unicast, SOURCE, b"another");
-        let waiting: Vec<_> = receiver.waiting().map(<[u8]>::to_vec).collect();
+        receiver.accept(SocketKind::Unicast, SOURCE, &datagram(1));
+        receiver.accept(SocketKind::Multicast, SOURCE, &datagram(2));
+        receiver.accept(SocketKind::Unicast, SOURCE, &datagram(3));
+        let waiting: Vec<u64> = receiver.waiting().map(|it| it.header().sender.0).collect();
         let mut out = Vec::new();
         while let Some((_, datagram)) = receiver.pop() {
-            out.push(datagram.to_vec());
+            out.push(datagram.header().sender.0);
         }
-        assert_eq!(out, [&b"data"[..], b"repair", b"another"]);
+        assert_eq!(out, [2, 1, 3]);
         assert_eq!(out, waiting);
         assert!(receiver.is_empty());
     }

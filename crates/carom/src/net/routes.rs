@@ -66,17 +66,17 @@ impl Routes {
         self.multicast_address(self.pool.address(group))
     }
 
-    pub(crate) fn of(&mut self, destination: Destination, context: &RouteContext<'_>) -> &Route {
+    pub(crate) fn of(&mut self, destination: &Destination, context: &RouteContext<'_>) -> &Route {
         let single = match destination {
             Destination::Group(group) => {
-                if !self.groups.contains_key(&group) {
-                    let route = self.to_group(group, context);
-                    self.groups.insert(group, route);
+                if !self.groups.contains_key(group) {
+                    let route = self.to_group(*group, context);
+                    self.groups.insert(*group, route);
                 }
-                return &self.groups[&group];
+                return &self.groups[group];
             }
-            Destination::Tree(group) => return self.along_tree(group, context),
-            Destination::Node(node) => context.book.address(node),
+            Destination::Tree(group, hops) => return self.along_tree(*group, hops, context),
+            Destination::Node(node) => context.book.address(*node),
             Destination::Endpoint(endpoint) => Some(endpoint.0).filter(|it| is_usable(*it)),
             Destination::Lan => {
                 self.single.unicast.clear();
@@ -97,8 +97,8 @@ impl Routes {
 
     /// Returns the route of a bulk group's data: to the members that multicast reaches, and to
     /// those that relay it to others.
-    fn along_tree(&mut self, group: GroupId, context: &RouteContext<'_>) -> &Route {
-        let Hops { by_multicast, relays } = context.node.hops(group);
+    fn along_tree(&mut self, group: GroupId, hops: &Hops, context: &RouteContext<'_>) -> &Route {
+        let Hops { by_multicast, relays } = hops;
         self.single.multicast = by_multicast.then(|| self.group_address(group)).flatten();
         self.single.unicast.clear();
         self.single.unicast.extend(relays.iter().filter_map(|node| context.book.address(*node)));

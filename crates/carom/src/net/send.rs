@@ -28,7 +28,7 @@ pub(crate) struct Sender {
 
 /// Run of consecutive datagrams of one size to one destination, at the start of the buffer. The
 /// last one may be shorter.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) destination: Destination,
     segment_bytes: usize,
@@ -116,7 +116,7 @@ impl Sender {
     /// Sets the destination of the datagram that was just appended. Returns the previous run if the
     /// datagram does not belong to it.
     pub(crate) fn add(&mut self, destination: Destination, max_datagrams: usize) -> Option<Run> {
-        let before = self.run.map_or(0, |run| run.bytes);
+        let before = self.run.as_ref().map_or(0, |run| run.bytes);
         let bytes = self.buffer.len() - before;
         if let Some(run) = &mut self.run {
             let fits = run.destination == destination
@@ -139,7 +139,7 @@ impl Sender {
         self.run.take()
     }
 
-    pub(crate) fn send(&mut self, socket: &Socket, run: Run, route: &Route) -> Multicast {
+    pub(crate) fn send(&mut self, socket: &Socket, run: &Run, route: &Route) -> Multicast {
         let buffer = std::mem::take(&mut self.buffer);
         let multicast = self.send_bytes(socket, run, &buffer[..run.bytes], route);
         self.buffer = buffer;
@@ -147,7 +147,7 @@ impl Sender {
         multicast
     }
 
-    pub(crate) fn take(&mut self, run: Run) -> Vec<u8> {
+    pub(crate) fn take(&mut self, run: &Run) -> Vec<u8> {
         self.buffer.drain(..run.bytes).collect()
     }
 
@@ -161,7 +161,7 @@ impl Sender {
     pub(crate) fn send_bytes(
         &mut self,
         socket: &Socket,
-        run: Run,
+        run: &Run,
         bytes: &[u8],
         route: &Route,
     ) -> Multicast {
@@ -332,7 +332,8 @@ mod tests {
     use crate::net::receive::{Receiver, RecvBuffer, SocketKind};
     use crate::net::sockets::{Bindings, Sockets};
     use carom_proto::loss::Loss;
-    use carom_proto::{GroupId, NodeId};
+    use carom_proto::wire::{Header, Protocol};
+    use carom_proto::{GroupId, Incarnation, NodeId};
 
     const MANY: usize = 64;
 
@@ -342,10 +343,14 @@ mod tests {
         Sockets::open(bindings).expect("sockets")
     }
 
-    fn add(sender: &mut Sender, destination: Destination, bytes: usize) -> Option<Run> {
+    fn add(sender: &mut Sender, destination: &Destination, bytes: usize) -> Option<Run> {
         let end = sender.buffer.len() + bytes;
+        let (protocol, group, sender_id) = (Protocol::Lateral, GroupId(1), NodeId(1));
+        let incarnation = Incarnation(1);
+        Header { protocol, kind: 1, flags: 0, group, sender: sender_id, incarnation, view: 0 }
+            .begin(sender.buffer());
         sender.buffer().resize(end, bytes as u8);
-        sender.add(destination, MANY)
+        sender.add(destination.clone(), MANY)
     }
 
     #[test]
@@ -353,7 +358,7 @@ mod tests {
         let (a, b) = (Destination::Group(GroupId(1)), Destination::Node(NodeId(2)));
         let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
         let mut runs: Vec<Run> = Vec::new();
-        for (destination, bytes) in [(a, 40), (a, 40), (b, 40), (b, 50), (b, 30), (b, 30)] {
+        for (destination, bytes) in [(&a, 40), (&a, 40), (&b, 40), (&b, 50), (&b, 30), (&b, 30)] {
             if let Some(run) = add(&mut sender, destination, bytes) {
                 sender.buffer.drain(..run.bytes);
                 runs.push(run);
@@ -370,12 +375,12 @@ mod tests {
         let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
         let destination = Destination::Node(NodeId(2));
         for _ in 0..9 {
-            assert!(add(&mut sender, destination, 1000).is_none());
+            assert!(add(&mut sender, &destination, 1000).is_none());
         }
-        assert!(add(&mut sender, destination, 300).is_none());
+        assert!(add(&mut sender, &destination, 300).is_none());
         let run = sender.finish().expect("a run");
         let route = Route { unicast: vec![there.endpoint], ..Route::default() };
-        assert_eq!(sender.send(&here.unicast, run, &route), Multicast::Fine);
+        assert_eq!(sender.send(&here.unicast, &run, &route), Multicast::Fine);
         assert_eq!((sender.counters.calls, sender.counters.datagrams), (1, 10));
         assert!(sender.buffer.is_empty());
 
@@ -385,7 +390,7 @@ mod tests {
         let mut sizes = Vec::new();
         while let Some((source, datagram)) = receiver.pop() {
             assert_eq!(source.0, here.endpoint);
-            sizes.push(datagram.len());
+            sizes.push(datagram.bytes().len());
         }
         assert_eq!(sizes, [[1000; 9].as_slice(), &[300]].concat());
     }
@@ -397,10 +402,10 @@ mod tests {
         let route = Route { unicast: vec![there.endpoint], ..Route::default() };
         for _ in 0..120 {
             for _ in 0..60 {
-                assert!(add(&mut sender, Destination::Node(NodeId(2)), 1000).is_none());
+                assert!(add(&mut sender, &Destination::Node(NodeId(2)), 1000).is_none());
             }
             let run = sender.finish().expect("a run");
-            sender.send(&here.unicast, run, &route);
+            sender.send(&here.unicast, &run, &route);
         }
         let mut receiver = Receiver::new(NodeId(2), Loss::None, 1);
         let (mut buffer, mut has_more) = (RecvBuffer::new(), true);
@@ -416,12 +421,12 @@ mod tests {
     fn refused_multicast_is_reported_and_counted() {
         let here = sockets();
         let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
-        assert!(add(&mut sender, Destination::Group(GroupId(1)), 40).is_none());
+        assert!(add(&mut sender, &Destination::Group(GroupId(1)), 40).is_none());
         let run = sender.finish().expect("a run");
         // A socket without permission for broadcast is refused in the same way as multicast can be.
         let multicast = Some(SocketAddr::new(Ipv4Addr::BROADCAST.into(), 9));
         let route = Route { multicast, unicast: vec![here.endpoint], ..Route::default() };
-        assert_eq!(sender.send(&here.unicast, run, &route), Multicast::Unreachable);
+        assert_eq!(sender.send(&here.unicast, &run, &route), Multicast::Unreachable);
         assert_eq!((sender.counters.errors, sender.counters.datagrams), (1, 1));
     }
 

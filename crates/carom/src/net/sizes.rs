@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use carom_proto::wire::{Header, Protocol};
+use carom_proto::wire::{Datagram, Protocol};
 use carom_proto::{Origin, Time};
 
 use super::fragments::{Fragments, split};
@@ -67,21 +67,22 @@ impl Sizes {
         &mut self,
         socket: &Socket,
         sender: &mut Sender,
-        (run, most): (Run, usize),
+        (run, most): (&Run, usize),
         datagram: &[u8],
         route: &Route,
     ) -> Multicast {
         // A path MTU probe is never divided.
-        let is_of_path = Header::peek(datagram).is_some_and(|peek| peek.protocol == Protocol::Path);
+        let parsed = Datagram::parse(datagram);
+        let is_of_path = parsed.is_ok_and(|it| it.header().protocol == Protocol::Path);
         if datagram.len() <= most || is_of_path {
-            let run = Run::of(run.destination, datagram.len(), datagram.len());
-            return sender.send_bytes(socket, run, datagram, route);
+            let run = Run::of(run.destination.clone(), datagram.len(), datagram.len());
+            return sender.send_bytes(socket, &run, datagram, route);
         }
         self.divided += 1;
         let mut parts = Vec::with_capacity(datagram.len() + 2 * PART_OVERHEAD);
         let segment = split(self.origin, self.divided as u32, datagram, most, &mut parts);
-        let run = Run::of(run.destination, segment, parts.len());
-        sender.send_bytes(socket, run, &parts, route)
+        let run = Run::of(run.destination.clone(), segment, parts.len());
+        sender.send_bytes(socket, &run, &parts, route)
     }
 }
 

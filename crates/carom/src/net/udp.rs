@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use carom_proto::loss::Loss;
 use carom_proto::node::Node;
-use carom_proto::wire::{Header, Protocol};
+use carom_proto::wire::{Datagram, Header, Protocol};
 use carom_proto::{
     Destination, Endpoint, GroupId, LOOK_AHEAD, NetworkChange, NodeId, Origin, Rng, Time, Transmit,
     Wakeup,
@@ -166,20 +166,17 @@ impl UdpNetwork {
     pub(crate) fn handle_datagrams(&mut self, now: Time, node: &mut Node) {
         let (fragments, book) = (&mut self.sizes.fragments, &mut self.book);
         while !self.receiver.is_empty() {
-            node.look_ahead(&mut self.receiver.waiting().take(LOOK_AHEAD));
+            self.receiver.announce(node);
             for _ in 0..LOOK_AHEAD {
                 let Some((source, datagram)) = self.receiver.pop() else { break };
-                let of_path = |datagram: &[u8]| {
-                    Header::peek(datagram).filter(|peek| peek.protocol == Protocol::Path)
-                };
+                let Header { protocol, sender, .. } = *datagram.header();
                 let joined;
-                let whole = match of_path(datagram) {
-                    None => datagram,
-                    Some(peek) if node.is_elsewhere(now, peek.sender, source) => {
+                let whole = match protocol {
+                    Protocol::Path if node.is_elsewhere(now, sender, source) => {
                         self.paths.counters.elsewhere += 1;
                         continue;
                     }
-                    Some(_) => match self.paths.handle_datagram(now, source, datagram) {
+                    Protocol::Path => match self.paths.handle_datagram(now, source, &datagram) {
                         None => continue,
                         Some(PathInput::Answer(by, sequence)) => {
                             book.strangers.on_answer(by, source.0, sequence);
@@ -187,17 +184,21 @@ impl UdpNetwork {
                         }
                         Some(PathInput::Part(by, part)) => {
                             match fragments.take(now, source, by, &part) {
-                                Some(whole) if of_path(&whole).is_none() => {
+                                Some(whole) => {
                                     joined = whole;
-                                    &joined
+                                    match Datagram::parse(&joined) {
+                                        Ok(it) if it.header().protocol != Protocol::Path => it,
+                                        _ => continue,
+                                    }
                                 }
-                                _ => continue,
+                                None => continue,
                             }
                         }
                     },
+                    _ => datagram,
                 };
-                if let Some(sender) = node.handle_datagram(now, source, whole)
-                    && let Some(nonce) = book.on_datagram(now, sender, source, whole.len())
+                if let Some(sender) = node.handle_datagram(now, source, &whole)
+                    && let Some(nonce) = book.on_datagram(now, sender, source, whole.bytes().len())
                 {
                     self.paths.probe(source, nonce);
                 }
@@ -293,7 +294,7 @@ impl UdpNetwork {
         node.poll_transmit(out).or_else(|| self.paths.poll_transmit(out))
     }
 
-    fn send(&mut self, now: Time, node: &Node, run: Run) {
+    fn send(&mut self, now: Time, node: &Node, run: &Run) {
         if let Destination::Node(to) = run.destination
             && !self.book.strangers.may_send(to, run.datagrams(), run.bytes())
         {
@@ -306,7 +307,7 @@ impl UdpNetwork {
         };
         let most = usize::from(mtu - IP_UDP_BYTES);
         let context = RouteContext { node, paths: &self.paths, book: &self.book };
-        let route = self.routes.of(run.destination, &context);
+        let route = self.routes.of(&run.destination, &context);
         let (socket, sender) = (&self.sockets.unicast, &mut self.sender);
         let sent = match run.segment_bytes() <= most {
             true => sender.send(socket, run, route),
@@ -453,12 +454,12 @@ impl Network for UdpNetwork {
         let max_datagrams = self.sockets.unicast.state().max_gso_segments();
         while let Some(Transmit { destination, .. }) = self.next_datagram(node) {
             if let Some(run) = self.sender.add(destination, max_datagrams) {
-                self.send(now, node, run);
+                self.send(now, node, &run);
                 self.report_blocked(now, node);
             }
         }
         if let Some(run) = self.sender.finish() {
-            self.send(now, node, run);
+            self.send(now, node, &run);
         }
         self.report_blocked(now, node);
     }
@@ -470,6 +471,7 @@ impl Network for UdpNetwork {
         stats.datagrams_in = received.datagrams;
         stats.bytes_in = received.bytes;
         stats.own_echo = received.own_echo;
+        stats.node.datagrams_unknown += received.unknown;
         stats.datagrams_out = sent.datagrams;
         stats.bytes_out = sent.bytes;
         stats.send_calls = sent.calls;

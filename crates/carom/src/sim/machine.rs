@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use carom_proto::wire::Datagram;
 use carom_proto::{Endpoint, Time, Transmit, Wakeup};
 use carom_sim::Machine;
 
@@ -70,8 +71,10 @@ impl Machine for SimMachine {
     }
 
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
-        if self.runtime.network_mut().accepts(datagram) {
-            self.runtime.node_mut().handle_datagram(now, source, datagram);
+        if self.runtime.network_mut().accepts(datagram)
+            && let Ok(datagram) = Datagram::parse(datagram)
+        {
+            self.runtime.node_mut().handle_datagram(now, source, &datagram);
             self.serve(now);
         }
     }

@@ -2,6 +2,7 @@
 
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::service::{Client, Detector, Observer};
+use carom_proto::wire::Datagram;
 use carom_proto::{Endpoint, GroupId, GroupSettings, JoinError, Time, Transmit, Wakeup};
 use carom_sim::{Command, GroupMember, Machine};
 
@@ -102,7 +103,11 @@ impl<M: Machine> Machine for Resident<M> {
             Self::Member(member) => member.handle_datagram(now, source, datagram),
             // Multicast hellos reach them too.
             Self::Process(_) | Self::Observer(_) => {}
-            Self::Detector(detector) => detector.handle_datagram(now, source, datagram),
+            Self::Detector(detector) => {
+                if let Ok(datagram) = Datagram::parse(datagram) {
+                    detector.handle_datagram(now, source, &datagram);
+                }
+            }
         }
     }
 

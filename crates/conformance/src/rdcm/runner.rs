@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use carom_proto::loss::Loss;
 use carom_proto::rdcm::Rdcm;
 use carom_proto::rdcm::topology::LinkId;
+use carom_proto::wire::Datagram;
 use carom_proto::{Engine as _, GroupId, GroupSettings, NodeId, Profile, Rng, Time};
 use carom_sim::scenario::{Runner, Violation};
 use carom_sim::{Disturbance, Fault, HostIx, Member, World, WorldConfig};
@@ -215,6 +216,7 @@ impl BulkRunner {
         };
         let mut datagram = Vec::new();
         packet.encode(group, self.harness.origin(from), stream, &mut datagram);
+        let datagram = Datagram::parse(&datagram).expect("a datagram");
         self.harness.with(to, |member, now| member.engine_mut().handle_datagram(now, &datagram));
     }
 

@@ -97,7 +97,7 @@ impl Calm<'_> {
         }
         for (destination, datagram) in output.datagrams {
             let datagram = Bytes::from(datagram);
-            for to in (0..MEMBERS).filter(|to| *to != member && is_meant(destination, *to)) {
+            for to in (0..MEMBERS).filter(|to| *to != member && is_meant(&destination, *to)) {
                 self.under_way.push_back((to, datagram.clone()));
             }
         }

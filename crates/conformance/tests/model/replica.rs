@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{Config, Qos, Quorum, Rmp, Round, What};
-use carom_proto::wire::Header;
+use carom_proto::wire::{Datagram, Header};
 use carom_proto::{
     Destination, Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendOptions, SeqNo,
     Time, ViewChange, ViewChangeKind,
@@ -108,7 +108,8 @@ impl Replica {
         let mut datagram = Vec::new();
         while let Some(transmit) = self.engine.poll_transmit(&mut datagram) {
             let whole = std::mem::take(&mut datagram);
-            output.datagrams.extend(self.flawed(whole).map(|it| (transmit.destination, it)));
+            let flawed = self.flawed(whole);
+            output.datagrams.extend(flawed.map(|it| (transmit.destination.clone(), it)));
         }
         while let Some(event) = self.engine.poll_event() {
             output.notes.push(Note::Told(event));
@@ -138,7 +139,7 @@ impl Replica {
             }
             Input::Datagram(datagram) => {
                 let heard = Self::misheard(self.flaw, datagram);
-                engine.handle_datagram(*now, &heard);
+                engine.handle_datagram(*now, &Datagram::parse(&heard).expect("a datagram"));
             }
             Input::Clock(time) => {
                 *now = (*now).max(*time);

@@ -161,7 +161,7 @@ impl Rings {
         let step = histories.step(state.members[member], input);
         state.members[member] = step.next;
         for (destination, datagram) in step.datagrams {
-            for to in (0..MEMBERS).filter(|to| *to != member && is_meant(destination, *to)) {
+            for to in (0..MEMBERS).filter(|to| *to != member && is_meant(&destination, *to)) {
                 let is_cut = state.is_cut_off[to] != state.is_cut_off[member];
                 let is_there = state.is_alive[to] && histories.known(state.members[to]).is_in;
                 if is_there && !is_cut {
@@ -225,10 +225,10 @@ fn take_one(state: &mut State, way: (usize, usize), datagram: DatagramIx) {
 }
 
 /// Returns `true` if a datagram is for this member.
-pub(crate) fn is_meant(destination: Destination, to: usize) -> bool {
+pub(crate) fn is_meant(destination: &Destination, to: usize) -> bool {
     match destination {
         Destination::Group(_) => true,
-        Destination::Node(id) => id == node(to),
+        Destination::Node(id) => *id == node(to),
         _ => false,
     }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::{Membership, MembershipEvent};
+use carom_proto::wire::Datagram;
 use carom_proto::{
     Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Time, Transmit, View,
     ViewChange, ViewChangeKind, Wakeup,
@@ -105,12 +106,12 @@ impl Probe {
         self.changes.iter().filter(|(_, change)| change.kind == kind).count()
     }
 
-    fn on_sent(&mut self, to: Destination, datagram: &[u8]) {
+    fn on_sent(&mut self, to: &Destination, datagram: &[u8]) {
         assert!(datagram.len() <= 1400, "a datagram of {} bytes", datagram.len());
         if let Some(kept) = &mut self.kept {
             kept.push(datagram.to_vec());
         }
-        let Destination::Endpoint(to) = to else { return };
+        let Destination::Endpoint(to) = *to else { return };
         *self.sent.entry(to).or_default() += datagram.len() as u64;
         let answer = self.answer.as_mut().and_then(|answer| answer(to, datagram));
         if let Some(answer) = answer {
@@ -164,7 +165,8 @@ impl Machine for Probe {
 
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
         if !self.is_deaf {
-            self.membership.handle_datagram(now, source, datagram);
+            let datagram = Datagram::parse(datagram).expect("a datagram");
+            self.membership.handle_datagram(now, source, &datagram);
             self.take_events(now);
         }
     }
@@ -179,7 +181,7 @@ impl Machine for Probe {
         loop {
             let transmit = self.membership.poll_transmit(out)?;
             if !self.is_deaf {
-                self.on_sent(transmit.destination, &out[begin..]);
+                self.on_sent(&transmit.destination, &out[begin..]);
                 return Some(transmit);
             }
             out.truncate(begin);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use carom_proto::rdcm::packet::{DataPacket, Fragment, Packet, Place, Report, RingAck, Way};
 use carom_proto::rdcm::sack_set::SackSet;
+use carom_proto::wire::Datagram;
 use carom_proto::{Engine, GroupId, NodeId, Rng};
 use carom_sim::{Fault, HostIx};
 
@@ -30,6 +31,7 @@ fn stream() -> u32 {
 fn forge(net: &mut Net, to: u32, from: NodeId, packet: &Packet) {
     let mut datagram = Vec::new();
     packet.encode(net.group, from, stream(), &mut datagram);
+    let datagram = Datagram::parse(&datagram).expect("a datagram");
     net.with(to, |engine, now| engine.handle_datagram(now, &datagram));
 }
 

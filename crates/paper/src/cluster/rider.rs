@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 
+use carom_proto::wire::Datagram;
 use carom_proto::{Class, Endpoint, Event, Time, Transmit, Wakeup};
 use carom_sim::Machine;
 
@@ -37,7 +38,9 @@ impl Machine for Rider {
         if let Some(tally) = &mut self.tally {
             tally.note_received(now, self.protocol, datagram);
         }
-        self.ridden.engine_mut().handle_datagram(now, datagram);
+        if let Ok(datagram) = Datagram::parse(datagram) {
+            self.ridden.engine_mut().handle_datagram(now, &datagram);
+        }
     }
 
     fn handle_timeout(&mut self, now: Time) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use carom_proto::lateral::packet::Packet;
 use carom_proto::membership::{Membership, MembershipEvent};
-use carom_proto::wire::{Header, Protocol};
+use carom_proto::wire::{Datagram, Header, Protocol};
 use carom_proto::{
     Endpoint, Engine, Event, GroupId, GroupSettings, How, JoinError, Message, PacketId, Time,
     Transmit, Wakeup,
@@ -138,8 +138,9 @@ impl<E: Engine> Machine for Member<E> {
     }
 
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+        let Ok(datagram) = &Datagram::parse(datagram) else { return };
         if let Some(provider) = &mut self.provider
-            && Header::peek(datagram).is_some_and(|it| it.protocol == Protocol::Membership)
+            && datagram.header().protocol == Protocol::Membership
         {
             provider.handle_datagram(now, source, datagram);
             self.take_provider_events(now);
@@ -147,14 +148,14 @@ impl<E: Engine> Machine for Member<E> {
         }
         self.engine.handle_datagram(now, datagram);
         if !self.arrived.is_empty() {
-            self.count_by_group(datagram);
+            self.count_by_group(datagram.bytes());
         }
         let direct = self.take_events();
         if !direct
-            && datagram[KIND_AT] == DATA_KIND
-            && let Ok((header, Packet::Data { seqno, .. })) = Packet::decode(datagram)
+            && datagram.header().kind == DATA_KIND
+            && let Ok((header, Packet::Data { seqno, .. })) = Packet::decode(datagram.bytes())
         {
-            let (sender, group) = (header.sender, header.group);
+            let Header { sender, group, .. } = header;
             self.told.push_back(Told::Overtaken(PacketId { sender, group, seqno }));
         }
     }
@@ -187,7 +188,5 @@ impl<E: Engine> Machine for Member<E> {
     }
 }
 
-/// Offset of the packet kind in the common header.
-const KIND_AT: usize = 4;
 /// Kind of a lateral data packet.
 const DATA_KIND: u8 = 1;

@@ -3,6 +3,7 @@
 use carom_proto::lateral::packet::Packet;
 use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::{Config, Lateral, StreamStart};
+use carom_proto::wire::Datagram;
 use carom_proto::*;
 
 /// Number of nodes that fail together.
@@ -91,7 +92,7 @@ impl Crowd {
             Packet::Data { seqno: SeqNo::FIRST, confirm: false, symbol: self.symbol.bytes() };
         let mut datagram = Vec::with_capacity(256);
         packet.encode(from, group, 1, &mut datagram);
-        self.engine.handle_datagram(self.now, &datagram);
+        self.engine.handle_datagram(self.now, &Datagram::parse(&datagram).expect("a datagram"));
         self.drain();
     }
 

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use carom_proto::rmp::{Config, Qos, Quorum, Rmp};
+use carom_proto::wire::Datagram;
 use carom_proto::*;
 
 const PAYLOAD_BYTES: usize = 1024;
@@ -70,7 +71,8 @@ impl Ring {
     /// Delivers the next datagram, or advances to the next timer.
     fn step(&mut self) {
         self.now = self.now + TICK;
-        if let Some((from, destination, datagram)) = self.on_the_way.pop_front() {
+        if let Some((from, destination, bytes)) = self.on_the_way.pop_front() {
+            let datagram = Datagram::parse(&bytes).expect("a datagram");
             for to in 0..self.engines.len() {
                 let is_meant = match destination {
                     Destination::Node(node) => node.0 == to as u64 + 1,
@@ -81,7 +83,7 @@ impl Ring {
                     self.drain(to);
                 }
             }
-            self.spare.push(datagram);
+            self.spare.push(bytes);
         } else if let Some(at) = self.due() {
             self.now = self.now.max(at);
         }

@@ -4,6 +4,7 @@
 use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::lateral::{Config, Lateral, StreamStart};
+use carom_proto::wire::Datagram;
 use carom_proto::*;
 
 const GROUP: GroupId = GroupId(1);
@@ -79,7 +80,7 @@ impl Shortage {
     }
 
     fn receive(&mut self, datagram: &[u8]) -> usize {
-        self.engine.handle_datagram(Time(0), datagram);
+        self.engine.handle_datagram(Time(0), &Datagram::parse(datagram).expect("a datagram"));
         while self.engine.poll_transmit(&mut self.out).is_some() {
             self.out.clear();
         }

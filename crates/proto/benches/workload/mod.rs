@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use carom_proto::lateral::packet::Packet;
 use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::{Config, Lateral, StreamStart};
+use carom_proto::wire::Datagram;
 use carom_proto::*;
+use smallvec::SmallVec;
 
 /// Number of nodes in the papers' cluster.
 const NODES: usize = 64;
@@ -108,7 +110,7 @@ impl Workload {
         for (change, datagram) in self.changes.iter().zip(&self.batch) {
             self.now.0 += 1_000_000;
             self.engine.handle_view(self.now, change);
-            self.engine.handle_datagram(self.now, datagram);
+            self.engine.handle_datagram(self.now, &Datagram::parse(datagram).expect("a datagram"));
             delivered += take_output(&mut self.engine, &mut self.out);
         }
         delivered
@@ -119,8 +121,10 @@ impl Workload {
     pub(crate) fn run(&mut self) -> usize {
         let mut delivered = 0;
         for datagrams in self.batch.chunks(LOOK_AHEAD) {
-            self.engine.look_ahead(&mut datagrams.iter().map(|datagram| &datagram[..]));
-            for datagram in datagrams {
+            let datagrams = datagrams.iter().map(|it| Datagram::parse(it).expect("a datagram"));
+            let datagrams: SmallVec<[Datagram<'_>; LOOK_AHEAD]> = datagrams.collect();
+            self.engine.look_ahead(&datagrams);
+            for datagram in &datagrams {
                 self.now.0 += 1_000_000;
                 self.engine.handle_datagram(self.now, datagram);
                 delivered += take_output(&mut self.engine, &mut self.out);

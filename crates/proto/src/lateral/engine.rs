@@ -18,6 +18,7 @@ use super::recovery::{NakRecovery, Step};
 use super::repair::{Bins, Decoder, Repair};
 use super::sender::{OwnStream, Sender};
 use crate::outbox::Outbox;
+use crate::wire::Datagram;
 use crate::{
     Destination, Engine, Event, GroupId, GroupSettings, How, JoinError, NetworkChange, NodeId,
     Origin, PacketId, Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit,
@@ -361,15 +362,17 @@ impl Engine for Lateral {
         }
     }
 
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
+    fn handle_datagram(&mut self, now: Time, datagram: &Datagram<'_>) -> Option<NodeId> {
         self.cx.now = now;
-        let Ok((header, packet)) = Packet::decode(datagram) else {
+        let header = datagram.header();
+        let packet = datagram.body().and_then(|body| Packet::decode_body(header, body));
+        let Ok(packet) = packet else {
             self.cx.counters.malformed += 1;
             return None;
         };
         self.decoder.pending.renew_work();
         let (from, group) = (header.sender, self.cx.groups.ix(header.group));
-        let (node, kind, bytes) = (self.cx.id(), header.kind, datagram.len());
+        let (node, kind, bytes) = (self.cx.id(), header.kind, datagram.bytes().len());
         tracing::trace!(%node, %from, group = %header.group, kind, bytes, "datagram");
         if from == node {
             return None;
@@ -378,7 +381,7 @@ impl Engine for Lateral {
         Some(from)
     }
 
-    fn look_ahead(&self, waiting: &mut dyn Iterator<Item = &[u8]>) {
+    fn look_ahead(&self, waiting: &[Datagram<'_>]) {
         prefetch(&self.cx.groups, &self.receiver.streams, &self.bins, waiting);
     }
 

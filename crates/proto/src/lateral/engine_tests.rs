@@ -1,6 +1,7 @@
 use super::*;
 use crate::lateral::StreamStart;
 use crate::lateral::prefetch::STREAMS_THAT_FIT;
+use crate::wire::Datagram;
 use crate::{LOOK_AHEAD, RateOfFire};
 
 const GROUPS: u32 = 40;
@@ -23,10 +24,12 @@ fn sent(datagrams: &[Vec<u8>], prefetches: bool) -> Vec<u8> {
     }
     let mut out = Vec::new();
     for waiting in datagrams.chunks(LOOK_AHEAD + 1) {
+        let waiting = waiting.iter().filter_map(|it| Datagram::parse(it).ok());
+        let waiting: Vec<Datagram<'_>> = waiting.collect();
         if prefetches {
-            engine.look_ahead(&mut waiting.iter().map(|datagram| &datagram[..]));
+            engine.look_ahead(&waiting);
         }
-        for datagram in waiting {
+        for datagram in &waiting {
             engine.handle_datagram(Time(1), datagram);
         }
         while engine.poll_transmit(&mut out).is_some() {}

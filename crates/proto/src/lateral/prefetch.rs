@@ -13,30 +13,24 @@ use super::index::StreamIx;
 use super::repair::Bins;
 use super::streams::Streams;
 use crate::LOOK_AHEAD;
-use crate::wire::{Header, Peek, Protocol};
+use crate::wire::{Datagram, Header, Protocol};
 
 /// Number of streams below which the cache holds everything.
 pub(super) const STREAMS_THAT_FIT: usize = 1024;
 
 /// Reads the streams and bins that the `waiting` datagrams will need.
-pub(super) fn prefetch(
-    groups: &Groups,
-    streams: &Streams,
-    bins: &Bins,
-    waiting: &mut dyn Iterator<Item = &[u8]>,
-) {
+pub(super) fn prefetch(groups: &Groups, streams: &Streams, bins: &Bins, waiting: &[Datagram<'_>]) {
     if streams.len() < STREAMS_THAT_FIT {
         return;
     }
     let mut seen = 0;
     let mut needed = [None; LOOK_AHEAD];
     for (stream, datagram) in needed.iter_mut().zip(waiting) {
-        let Some(Peek { protocol: Protocol::Lateral, group, sender, .. }) = Header::peek(datagram)
-        else {
+        let Header { protocol: Protocol::Lateral, group, sender, .. } = datagram.header() else {
             continue;
         };
-        let Some(group) = groups.ix(group) else { continue };
-        *stream = streams.find(group, sender);
+        let Some(group) = groups.ix(*group) else { continue };
+        *stream = streams.find(group, *sender);
         seen ^= bins.prefetch(group);
     }
     // Packets that arrive evict as many of the oldest ones.

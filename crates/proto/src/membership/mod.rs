@@ -16,6 +16,7 @@ use core::time::Duration;
 use self::link::{LinkCommand, LinkEvent, LinkId};
 
 pub use crate::engine::ManagerNews;
+use crate::wire::Datagram;
 use crate::{
     Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Transmit, ViewChange, Wakeup,
 };
@@ -46,7 +47,7 @@ pub trait Membership: Send {
 
     /// Processes a datagram of [`crate::wire::Protocol::Membership`] that was received from
     /// `source`.
-    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]);
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &Datagram<'_>);
 
     /// Records that an engine received an intact datagram of `node`, which is therefore alive.
     ///

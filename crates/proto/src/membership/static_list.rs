@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 
 use super::{Membership, MembershipEvent, already_joined};
+use crate::wire::Datagram;
 use crate::{
     Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Time, Transmit, ViewChange,
     ViewChangeKind, Wakeup,
@@ -63,7 +64,7 @@ impl Membership for StaticMembership {
 
     fn shut_down(&mut self, _now: Time) {}
 
-    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &[u8]) {
+    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &Datagram<'_>) {
         self.datagrams_ignored += 1;
     }
 

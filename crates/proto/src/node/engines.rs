@@ -1,12 +1,14 @@
 //! Registry of the engines of a node.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use crate::lateral::{self, Lateral};
+use crate::membership::Membership;
 use crate::rdcm::{self, Rdcm};
 use crate::rmp::{self, Rmp};
 use crate::wire::Protocol;
-use crate::{Engine, Origin};
+use crate::{Engine, Origin, Transmit};
 
 /// The engines of a node. This is the only list of the protocols.
 pub(super) struct Engines {
@@ -56,9 +58,30 @@ impl Engines {
     /// Calls `call` with each engine, in order, until it returns something.
     pub(super) fn find_map<T>(
         &mut self,
+        call: impl FnMut(&mut dyn Engine) -> Option<T>,
+    ) -> Option<T> {
+        self.find_map_in(&ORDER, call)
+    }
+
+    fn find_map_in<T>(
+        &mut self,
+        order: &[Protocol],
         mut call: impl FnMut(&mut dyn Engine) -> Option<T>,
     ) -> Option<T> {
-        ORDER.into_iter().find_map(|protocol| call(self.of_mut(protocol)?))
+        order.iter().find_map(|protocol| call(self.of_mut(*protocol)?))
+    }
+
+    /// Returns the next datagram of the engines, or else that of the membership. Bulk data comes
+    /// last: it always waits, and must not starve the membership.
+    pub(super) fn poll_transmit(
+        &mut self,
+        membership: &mut dyn Membership,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let (urgent, background) = ORDER.split_at(3);
+        self.find_map_in(urgent, |engine| engine.poll_transmit(out))
+            .or_else(|| membership.poll_transmit(out))
+            .or_else(|| self.find_map_in(background, |engine| engine.poll_transmit(out)))
     }
 
     pub(super) fn for_each(&mut self, mut call: impl FnMut(&mut dyn Engine)) {
@@ -72,4 +95,4 @@ impl Engines {
 
 /// Order in which the engines are called. The most urgent one is first.
 const ORDER: [Protocol; 4] =
-    [Protocol::Lateral, Protocol::Ordered, Protocol::Bulk, Protocol::Guest];
+    [Protocol::Lateral, Protocol::Ordered, Protocol::Guest, Protocol::Bulk];

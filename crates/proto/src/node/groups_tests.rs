@@ -6,7 +6,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::membership::Membership;
-use crate::rmp::Quorum;
+use crate::ring::Quorum;
+use crate::wire::Datagram;
 use crate::{Endpoint, Transmit, Wakeup, lateral};
 
 /// A membership that settles at [`SETTLED_AT`], in all groups at once or in each separately. It
@@ -27,7 +28,7 @@ impl Membership for Slow {
     }
     fn leave(&mut self, _: Time, _: GroupId) {}
     fn shut_down(&mut self, _: Time) {}
-    fn handle_datagram(&mut self, _: Time, _: Endpoint, _: &[u8]) {}
+    fn handle_datagram(&mut self, _: Time, _: Endpoint, _: &Datagram<'_>) {}
     fn handle_timeout(&mut self, now: Time) {
         self.is_settled |= now >= SETTLED_AT;
     }

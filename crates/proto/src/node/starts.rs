@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::incarnations::Incarnations;
 pub use crate::incarnations::Start;
 use crate::recent::Recent;
-use crate::wire::{Header, Peek, Protocol};
+use crate::wire::{Datagram, Header, Protocol};
 use crate::{Endpoint, NodeId, Time};
 
 /// Known nodes, with the incarnations that their datagrams carry.
@@ -55,19 +55,20 @@ impl Starts {
     ///   forward them for each other.
     /// - Packets of a guest engine are accepted from any address, because this crate does not know
     ///   them.
-    pub fn look(&mut self, now: Time, source: Endpoint, peek: Peek, datagram: &[u8]) -> Start {
-        let Some(known) = self.nodes.get_mut(&peek.sender) else {
-            let is_elsewhere = self.is_elsewhere(now, peek.sender, source);
-            return match is_elsewhere && !self.may_forward(source, peek.protocol) {
+    pub fn look(&mut self, now: Time, source: Endpoint, datagram: &Datagram<'_>) -> Start {
+        let Header { protocol, sender, incarnation, .. } = *datagram.header();
+        let Some(known) = self.nodes.get_mut(&sender) else {
+            let is_elsewhere = self.is_elsewhere(now, sender, source);
+            return match is_elsewhere && !self.may_forward(source, protocol) {
                 true => Start::Over,
                 false => Start::Known,
             };
         };
         let is_its_address = known.endpoint == source;
         let is_elsewhere = known.is_heard() && !is_its_address;
-        let is_credible = || is_its_address && Header::decode(datagram).is_ok();
-        match known.incarnations.look(now, peek.incarnation, is_credible) {
-            Start::Known if is_elsewhere && !self.may_forward(source, peek.protocol) => Start::Over,
+        let is_credible = || is_its_address && datagram.body().is_ok();
+        match known.incarnations.look(now, incarnation, is_credible) {
+            Start::Known if is_elsewhere && !self.may_forward(source, protocol) => Start::Over,
             start => start,
         }
     }
@@ -128,8 +129,8 @@ mod tests {
         let mut datagram = Vec::new();
         header.begin(&mut datagram);
         wire::seal(&mut datagram, 0);
-        let peek = Header::peek(&datagram).expect("it is Carom's");
-        starts.look(Time(ms * 1_000_000), AT, peek, &datagram)
+        let datagram = Datagram::parse(&datagram).expect("it is Carom's");
+        starts.look(Time(ms * 1_000_000), AT, &datagram)
     }
 
     #[test]
@@ -140,8 +141,10 @@ mod tests {
         elsewhere.0.set_port(8);
         let is_believed = |starts: &mut Starts, protocol, source| {
             let (group, sender, incarnation) = (GroupId(1), NodeId(2), Incarnation(22));
-            let peek = Peek { protocol, kind: 1, group, sender, incarnation };
-            starts.look(Time(5_000_000), source, peek, &[]) != Start::Over
+            let header =
+                Header { protocol, kind: 1, flags: 0, group, sender, incarnation, view: 0 };
+            let datagram = Datagram::with_header(header, &[]);
+            starts.look(Time(5_000_000), source, &datagram) != Start::Over
         };
         let is_credible =
             |starts: &mut Starts, source| is_believed(starts, Protocol::Ordered, source);

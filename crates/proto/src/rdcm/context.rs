@@ -9,7 +9,8 @@ use super::manager::ManagerRequests;
 use super::packet::Packet;
 use crate::outbox::Outbox;
 use crate::{
-    Class, Destination, Event, GroupId, LossCause, Lost, NodeId, Origin, Rng, SeqNo, Time, Transmit,
+    Class, Destination, Event, GroupId, Hops, LossCause, Lost, NodeId, Origin, Rng, SeqNo, Time,
+    Transmit,
 };
 
 pub(crate) struct Context<'a> {
@@ -37,8 +38,8 @@ impl Context<'_> {
         self.send(Destination::Group(self.group), packet);
     }
 
-    pub(super) fn along_tree(&mut self, packet: &Packet) {
-        self.send(Destination::Tree(self.group), packet);
+    pub(super) fn along_tree(&mut self, hops: Hops, packet: &Packet) {
+        self.send(Destination::Tree(self.group, hops), packet);
     }
 
     fn send(&mut self, destination: Destination, packet: &Packet) {

@@ -122,16 +122,6 @@ impl Group {
         }
     }
 
-    pub(super) fn hops(&self) -> Hops<'_> {
-        match &self.role {
-            Role::Waiting => Hops { by_multicast: false, relays: &[] },
-            Role::Sender(sender) => sender.receivers.hops(),
-            Role::Receiver(receiver) => {
-                Hops { by_multicast: false, relays: &receiver.place.relays }
-            }
-        }
-    }
-
     pub(super) fn may_have_data(&self) -> bool {
         match &self.role {
             Role::Waiting => false,
@@ -140,12 +130,12 @@ impl Group {
         }
     }
 
-    /// Appends the next packet of the stream that goes along the tree to `out`. Returns `false` if
-    /// no packet is ready.
-    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
+    /// Appends the next packet of the stream that goes along the tree to `out`. Returns its next
+    /// hops, or `None` if no packet is ready.
+    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Option<Hops> {
         match &mut self.role {
-            Role::Waiting => false,
-            Role::Sender(sender) => sender.poll_data(cx, out),
+            Role::Waiting => None,
+            Role::Sender(sender) => sender.poll_data(cx, out).then(|| sender.receivers.hops()),
             Role::Receiver(receiver) => receiver.poll_data(cx, out),
         }
     }

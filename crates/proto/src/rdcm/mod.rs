@@ -68,9 +68,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::outbox::Outbox;
-use crate::wire::Header;
+use crate::wire::{Datagram, Header};
 use crate::{
-    Class, Destination, Engine, Event, GroupId, GroupSettings, Hops, JoinError, ManagerNews,
+    Class, Destination, Engine, Event, GroupId, GroupSettings, JoinError, ManagerNews,
     NetworkChange, NodeId, Origin, Profile, Rng, SendError, SendOptions, SeqNo, Time, Transmit,
     ViewChange, ViewChangeKind, Wakeup,
 };
@@ -347,12 +347,12 @@ impl Engine for Rdcm {
         self.with(now, group, Group::confirm);
     }
 
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
-        let decoded = Header::decode(datagram)
-            .and_then(|(header, body)| Ok((header, Packet::decode(&header, body)?)));
+    fn handle_datagram(&mut self, now: Time, datagram: &Datagram<'_>) -> Option<NodeId> {
+        let header = datagram.header();
+        let decoded = datagram.body().and_then(|body| Packet::decode(header, body));
         self.counters.malformed += u64::from(decoded.is_err());
-        let (header, packet) = decoded.ok()?;
-        let Header { sender, view: stream, group, .. } = header;
+        let packet = decoded.ok()?;
+        let Header { sender, view: stream, group, .. } = *header;
         if sender == self.origin.node {
             return None;
         }
@@ -389,17 +389,12 @@ impl Engine for Rdcm {
             may_have.map(|(group, _)| *group).collect();
         for group in may_have {
             let sent = self.with(now, group, |state, cx| state.poll_data(cx, out));
-            if sent == Some(true) {
-                let destination = Destination::Tree(group);
+            if let Some(hops) = sent.flatten() {
+                let destination = Destination::Tree(group, hops);
                 return Some(Transmit { destination, class: Class::Data });
             }
         }
         None
-    }
-
-    fn hops(&self, group: GroupId) -> Hops<'_> {
-        let none = Hops { by_multicast: false, relays: &[] };
-        self.groups.get(&group).map_or(none, Group::hops)
     }
 
     fn poll_event(&mut self) -> Option<Event> {

@@ -9,6 +9,7 @@ use crate::rdcm::packet::{DataPacket, Fragment, Packet, Place, RingAck, Seat, Wa
 use crate::rdcm::sack_set::SackSet;
 use crate::rdcm::topology::{Topology, Vertex};
 use crate::rdcm::{Config, Network, Rdcm};
+use crate::wire::Datagram;
 use crate::{
     Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendError, SendOptions, Time,
     ViewChange, ViewChangeKind,
@@ -49,7 +50,7 @@ fn hear(engine: &mut Rdcm, from: NodeId, packet: &Packet) {
 fn hear_at(engine: &mut Rdcm, now: Time, stream: u32, from: NodeId, packet: &Packet) {
     let mut datagram = Vec::new();
     packet.encode(GROUP, from, stream, &mut datagram);
-    engine.handle_datagram(now, &datagram);
+    engine.handle_datagram(now, &Datagram::parse(&datagram).expect("a datagram"));
     engine.handle_timeout(now);
     engine.check();
 }

@@ -166,7 +166,7 @@ impl Context<'_> {
         let transmit = Transmit { destination, class };
         let (group, origin, version) = (self.group, self.origin, self.version);
         let put = |out: &mut Vec<u8>| packet.encode_with(flags, out, group, origin, version);
-        let bytes = self.outbox.push(transmit, put);
+        let bytes = self.outbox.push(transmit.clone(), put);
         let largest = self.config.datagram_bytes();
         if bytes <= largest {
             return;
@@ -179,7 +179,7 @@ impl Context<'_> {
         let id = self.rng.next_u64() as u32;
         for part in fragment::split(id, &whole, largest - PART_BYTES) {
             let part = Packet::Part(part);
-            self.outbox.push(transmit, |out| part.encode(out, group, origin, version));
+            self.outbox.push(transmit.clone(), |out| part.encode(out, group, origin, version));
         }
     }
 }

@@ -20,7 +20,7 @@ use super::rpc::RequestNumbers;
 use super::timing::Timing;
 use crate::outbox::Outbox;
 use crate::ring::{JoinOptions, Process, Qos};
-use crate::wire::{self, Header};
+use crate::wire::{self, Datagram, Header};
 use crate::{
     Class, Destination, Engine, Event, GroupId, GroupSettings, JoinError, NetworkChange, NodeId,
     Origin, Profile, Rng, SendError, SendOptions, SeqNo, Time, Timers, Transmit, ViewChange,
@@ -97,9 +97,8 @@ impl Rmp {
         self.member(group).is_some_and(|member| !member.departure.is_leaving)
     }
 
-    fn decode(&mut self, datagram: &[u8]) -> Option<(Header, Packet)> {
-        let decoded = Header::decode(datagram)
-            .and_then(|(header, body)| Ok((header, Packet::decode(&header, body)?)));
+    fn decode(&mut self, datagram: &Datagram<'_>) -> Option<Packet> {
+        let decoded = datagram.body().and_then(|body| Packet::decode(datagram.header(), body));
         self.counters.malformed += u64::from(decoded.is_err());
         decoded.ok()
     }
@@ -229,24 +228,25 @@ impl Engine for Rmp {
         });
     }
 
-    fn handle_datagram(&mut self, now: Time, datagram: &[u8]) -> Option<NodeId> {
-        let (header, mut packet) = self.decode(datagram)?;
+    fn handle_datagram(&mut self, now: Time, datagram: &Datagram<'_>) -> Option<NodeId> {
+        let (header, mut packet) = (datagram.header(), self.decode(datagram)?);
         let sender = header.sender;
         if sender == self.id {
             return None;
         }
-        self.forward(&header, datagram);
+        self.forward(header, datagram.bytes());
         if matches!(packet, Packet::NonMemberData(NonMemberData::Data { .. })) {
-            self.copy_of_guest(header.group, datagram);
+            self.copy_of_guest(header.group, datagram.bytes());
         }
         if let Packet::Part(part) = packet {
             let Some(whole) = self.parts.insert(sender, part) else { return Some(sender) };
-            let (inner, of_parts) = self.decode(&whole)?;
-            if (inner.sender, inner.group) != (sender, header.group) {
+            let is_of = |it: &Header| (it.sender, it.group) == (sender, header.group);
+            let whole = Datagram::parse(&whole).ok().filter(|it| is_of(it.header()));
+            let Some(whole) = whole else {
                 self.counters.malformed += 1;
                 return None;
-            }
-            packet = of_parts;
+            };
+            packet = self.decode(&whole)?;
         }
         if let Packet::NewList(NewList::Whole(snapshot)) = &packet
             && !self.on_whole_list(sender, header.group, snapshot)

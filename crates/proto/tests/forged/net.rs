@@ -6,6 +6,7 @@ use carom_proto::lateral;
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::node::{Node, NodeEvent};
 use carom_proto::ring::RingNews;
+use carom_proto::wire::Datagram;
 use carom_proto::*;
 
 /// Nodes 1 to 4, and the network between them.
@@ -73,8 +74,10 @@ impl Net {
     pub(crate) fn attack(&mut self, datagram: &[u8]) -> [usize; MEMBERS] {
         core::array::from_fn(|number| {
             let before = self.bytes_sent;
-            self.nodes[number].handle_datagram(self.now, endpoint(ATTACKER), datagram);
-            self.drain(number);
+            if let Ok(datagram) = Datagram::parse(datagram) {
+                self.nodes[number].handle_datagram(self.now, endpoint(ATTACKER), &datagram);
+                self.drain(number);
+            }
             self.bytes_sent - before
         })
     }
@@ -85,6 +88,7 @@ impl Net {
             for _ in 0..self.in_flight.len() {
                 let Some((from, to, datagram)) = self.in_flight.pop_front() else { break };
                 if self.rng.fraction() >= self.loss {
+                    let datagram = Datagram::parse(&datagram).expect("a datagram");
                     self.nodes[to].handle_datagram(self.now, endpoint(from), &datagram);
                     self.drain(to);
                 }

@@ -7,7 +7,7 @@ use carom_proto::rmp::{
     Data, Epoch, ListChange, ListChangeKind, Process, Qos, Quorum, RingView, Round, Run, Timestamp,
     What,
 };
-use carom_proto::wire::{HEADER_BYTES, Header, Protocol, seal};
+use carom_proto::wire::{Datagram, HEADER_BYTES, Header, Protocol, seal};
 use carom_proto::*;
 
 use crate::net::{MEMBERS, Net, origin};
@@ -182,7 +182,7 @@ fn mutations_and_replays_from_elsewhere_change_nothing() {
     for turn in 0..20_000 {
         let mut datagram = seen[rng.below(seen.len())].clone();
         let is_ordered =
-            Header::peek(&datagram).is_some_and(|peek| peek.protocol == Protocol::Ordered);
+            Datagram::parse(&datagram).is_ok_and(|it| it.header().protocol == Protocol::Ordered);
         if !is_ordered {
             continue;
         }

@@ -12,6 +12,7 @@ use carom_proto::lateral::packet::Packet;
 use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::{Config, Counters, Lateral};
 use carom_proto::loss::{Loss, LossInjector};
+use carom_proto::wire::Datagram;
 use carom_proto::*;
 
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
@@ -166,7 +167,9 @@ impl World {
 
     pub(crate) fn inject(&mut self, number: usize, datagram: &[u8]) {
         let now = self.now;
-        self.hosts[number].engine.handle_datagram(now, datagram);
+        if let Ok(datagram) = Datagram::parse(datagram) {
+            self.hosts[number].engine.handle_datagram(now, &datagram);
+        }
         self.drain(number);
     }
 
@@ -264,7 +267,9 @@ impl World {
             let (number, datagram) = entry.remove();
             let host = &mut self.hosts[number];
             if host.alive && !host.loss.drops_next() {
-                host.engine.handle_datagram(self.now, &datagram);
+                if let Ok(datagram) = Datagram::parse(&datagram) {
+                    host.engine.handle_datagram(self.now, &datagram);
+                }
                 self.drain(number);
             }
         }
@@ -297,14 +302,14 @@ impl World {
         self.note(datagram);
         let sender = self.hosts[from].id;
         if let (Destination::Node(to), Ok((_, Packet::Open { nonce }))) =
-            (destination, Packet::decode(datagram))
+            (&destination, Packet::decode(datagram))
         {
-            self.opens.insert((sender, to), nonce);
+            self.opens.insert((sender, *to), nonce);
         }
         for number in (0..self.hosts.len()).filter(|number| *number != from) {
             let host = &self.hosts[number];
             let meant = match destination {
-                Destination::Group(group) | Destination::Tree(group) => {
+                Destination::Group(group) | Destination::Tree(group, _) => {
                     host.groups.contains(&group)
                 }
                 Destination::Node(node) => host.id == node,

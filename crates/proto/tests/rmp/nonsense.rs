@@ -7,6 +7,7 @@ use carom_proto::rmp::{
     Config, Epoch, ListChangeKind, LockName, Member, Process, Qos, Quorum, RingView, Rmp, Round,
     Timestamp, What,
 };
+use carom_proto::wire::Datagram;
 use carom_proto::{
     Engine, GroupSettings, JoinError, NodeId, Profile, RateOfFire, SendError, SendOptions, SeqNo,
     ViewChange, ViewChangeKind,
@@ -160,7 +161,9 @@ fn snapshot_of_a_foreign_ring_makes_no_member() {
     stranger.join(world.now, GROUP, settings).expect("it is new to it");
     let mut count = 0;
     for datagram in snapshots {
-        stranger.handle_datagram(world.now, datagram);
+        if let Ok(datagram) = Datagram::parse(datagram) {
+            stranger.handle_datagram(world.now, &datagram);
+        }
         assert_eq!(stranger.view(GROUP), None);
         count += 1;
     }

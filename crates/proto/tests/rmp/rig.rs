@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use carom_proto::rmp::{Config, Counters, JoinOptions, Place, Process, Quorum, RingNews, Rmp};
+use carom_proto::wire::Datagram;
 use carom_proto::*;
 
 pub(crate) use host::{Host, Told};
@@ -242,7 +243,9 @@ impl World {
             let (number, datagram) = entry.remove();
             let (now, host) = (self.clock(number), &mut self.hosts[number]);
             if host.is_alive && !host.is_paused {
-                host.engine.handle_datagram(now, &datagram);
+                if let Ok(datagram) = Datagram::parse(&datagram) {
+                    host.engine.handle_datagram(now, &datagram);
+                }
                 self.drain(number);
             }
         }

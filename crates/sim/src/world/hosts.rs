@@ -30,12 +30,12 @@ impl<M: Machine> Hosts<M> {
     }
 
     /// Returns the receivers of datagrams to `destination`, or `None` if it does not exist.
-    pub(super) fn goal(&self, destination: Destination) -> Option<Goal> {
+    pub(super) fn goal(&self, destination: &Destination) -> Option<Goal> {
         match destination {
-            Destination::Group(group) | Destination::Tree(group) => Some(Goal::Group(group)),
-            Destination::Node(node) => self.nodes.get(&node).copied().map(Goal::Host),
+            Destination::Group(group) | Destination::Tree(group, _) => Some(Goal::Group(*group)),
+            Destination::Node(node) => self.nodes.get(node).copied().map(Goal::Host),
             Destination::Endpoint(endpoint) => {
-                HostIx::at(endpoint).filter(|host| self.has(*host)).map(Goal::Host)
+                HostIx::at(*endpoint).filter(|host| self.has(*host)).map(Goal::Host)
             }
             Destination::Lan => Some(Goal::Everyone),
         }

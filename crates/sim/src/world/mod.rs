@@ -13,7 +13,7 @@ use std::io::{self, Write};
 
 use carom_proto::loss::LossInjector;
 use carom_proto::membership::link::LinkEvent;
-use carom_proto::{Destination, GroupId, NodeId, Rng, Time, Transmit};
+use carom_proto::{Class, Destination, GroupId, NodeId, Rng, Time, Transmit};
 
 use self::commands::Commands;
 pub use self::commands::Scheduled;
@@ -446,17 +446,29 @@ impl<M: Machine> World<M> {
         (&mut self.links, Environment { cx, network, hosts: &mut self.hosts })
     }
 
-    fn send(&mut self, source: HostIx, transmit: Transmit, datagram: &[u8]) {
+    fn send(&mut self, source: HostIx, transmit: &Transmit, datagram: &[u8]) {
         let Transmit { destination, class } = transmit;
+        let Destination::Tree(_, hops) = destination else {
+            return self.send_copy(source, destination, *class, datagram);
+        };
+        if hops.by_multicast {
+            self.send_copy(source, destination, *class, datagram);
+        }
+        for relay in &*hops.relays {
+            self.send_copy(source, &Destination::Node(*relay), *class, datagram);
+        }
+    }
+
+    fn send_copy(&mut self, source: HostIx, to: &Destination, class: Class, datagram: &[u8]) {
         self.cx.counters.sent.add(class, datagram.len());
-        let Some(goal) = self.hosts.goal(destination) else {
+        let Some(goal) = self.hosts.goal(to) else {
             self.cx.counters.unknown_destination.add(class, datagram.len());
             self.delivery.eavesdropper.add_stray(datagram);
             return;
         };
         self.delivery.send(&mut self.cx, source, goal, class, datagram);
-        if let Destination::Group(group) = destination {
-            self.delivery.send_to_deaf(&mut self.cx, source, group, class, datagram);
+        if let Destination::Group(group) = to {
+            self.delivery.send_to_deaf(&mut self.cx, source, *group, class, datagram);
         }
     }
 
@@ -469,7 +481,7 @@ impl<M: Machine> World<M> {
             buffer.clear();
             let Some(tenant) = &mut self.hosts[ix].tenant else { break };
             let Some(transmit) = tenant.machine.poll_transmit(&mut buffer) else { break };
-            self.send(ix, transmit, &buffer);
+            self.send(ix, &transmit, &buffer);
         }
         self.buffer = buffer;
         while let Some(command) =

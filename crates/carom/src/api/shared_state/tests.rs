@@ -206,7 +206,7 @@ fn waiting_members_are_told_that_all_holders_died() {
     ring.read();
     ring.give(&giver, [0, 3]);
     ring.report();
-    assert_eq!(ring.states(), vec![vec![]; 3], "one has it");
+    assert_eq!(ring.states(), [const { Vec::<u8>::new() }; 3], "one has it");
     ring.tell_view(&[2, 3], &[1]);
     ring.report();
     assert_eq!(ring.states(), vec![b"no holder".to_vec(); 2]);

@@ -15,6 +15,7 @@ mod packet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use carom_proto::wire::Datagram;
 use carom_proto::{Class, Destination, Endpoint, NodeId, Origin, Time, Transmit, Wakeup};
 
 use crate::shared::status::{MemberPath, Stats};
@@ -164,12 +165,13 @@ impl Paths {
         &mut self,
         now: Time,
         source: Endpoint,
-        datagram: &[u8],
+        datagram: &Datagram<'_>,
     ) -> Option<PathInput> {
-        let Ok((sender, packet)) = Packet::decode(datagram) else {
+        let Ok(packet) = Packet::decode(datagram) else {
             self.counters.unknown += 1;
             return None;
         };
+        let sender = datagram.header().sender;
         match packet {
             Packet::Hello { sequence, asked } => {
                 self.on_hello(now, source, sender, sequence, &asked);
@@ -336,10 +338,10 @@ impl Paths {
 /// Decodes a path packet and encodes it again, for the fuzz target; `None` if it is not one.
 #[cfg(fuzzing)]
 pub fn fuzz_path_packet(datagram: &[u8]) -> Option<Vec<u8>> {
-    let (_, packet) = Packet::decode(datagram).ok()?;
-    let (header, _) = carom_proto::wire::Header::decode(datagram).ok()?;
+    let datagram = Datagram::parse(datagram).ok()?;
+    let packet = Packet::decode(&datagram).ok()?;
     let mut again = Vec::new();
-    packet.encode(header.origin(), &mut again);
+    packet.encode(datagram.header().origin(), &mut again);
     Some(again)
 }
 
@@ -405,7 +407,8 @@ mod tests {
             let source = Endpoint(([127, 0, 0, 1], 1).into());
             let arrives = transmit.destination != Destination::Lan || self.multicast_reaches[from];
             if arrives {
-                self.nodes[1 - from].handle_datagram(self.now, source, &out);
+                let datagram = Datagram::parse(&out).expect("a datagram");
+                self.nodes[1 - from].handle_datagram(self.now, source, &datagram);
             }
             true
         }
@@ -472,7 +475,8 @@ mod tests {
         paths.meet(Time::ZERO, B);
         let mut out = Vec::new();
         Packet::Heard { whose: NodeId(9), sequence: 1 }.encode(B, &mut out);
-        paths.handle_datagram(Time::ZERO, Endpoint(([127, 0, 0, 1], 1).into()), &out);
+        let datagram = Datagram::parse(&out).expect("a datagram");
+        paths.handle_datagram(Time::ZERO, Endpoint(([127, 0, 0, 1], 1).into()), &datagram);
         assert_eq!((paths.path(B), paths.counters.unknown), (MemberPath::Unknown, 1));
     }
 

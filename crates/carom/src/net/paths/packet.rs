@@ -38,7 +38,7 @@
 //! | 42 | 2 | total | size of the datagram |
 //! | 44 | | bytes | of the datagram, at least one |
 
-use carom_proto::wire::{DecodeError, HEADER_BYTES, Header, Protocol, seal};
+use carom_proto::wire::{Datagram, DecodeError, HEADER_BYTES, Header, Protocol, seal};
 use carom_proto::{GroupId, NodeId, Origin};
 
 /// Maximum number of nodes listed in one hello, which then fits into the MTU of any path.
@@ -105,8 +105,8 @@ impl Packet {
         seal(out, start);
     }
 
-    pub(crate) fn decode(datagram: &[u8]) -> Result<(NodeId, Self), DecodeError> {
-        let (header, body) = Header::decode(datagram)?;
+    pub(crate) fn decode(datagram: &Datagram<'_>) -> Result<Self, DecodeError> {
+        let (header, body) = (datagram.header(), datagram.body()?);
         if header.protocol != Protocol::Path {
             return Err(DecodeError::Kind);
         }
@@ -115,15 +115,15 @@ impl Packet {
         }
         let (sequence, rest) = body.split_first_chunk().ok_or(DecodeError::Length)?;
         let sequence = u32::from_be_bytes(*sequence);
-        let packet = match header.kind {
+        Ok(match header.kind {
             HELLO => Self::Hello { sequence, asked: nodes(rest)? },
             HEARD => Self::Heard { sequence, whose: node(rest)? },
             UNHEARD => Self::Unheard { sequence, whose: node(rest)? },
-            PROBE if datagram.len() < usize::from(LEAST_PROBE_BYTES) => {
+            PROBE if datagram.bytes().len() < usize::from(LEAST_PROBE_BYTES) => {
                 return Err(DecodeError::Length);
             }
             PROBE if rest.iter().any(|byte| *byte != 0) => return Err(DecodeError::Value),
-            PROBE => Self::Probe { sequence, bytes: datagram.len() as u16 },
+            PROBE => Self::Probe { sequence, bytes: datagram.bytes().len() as u16 },
             CARRIED => {
                 let (whose, bytes) = rest.split_last_chunk().ok_or(DecodeError::Length)?;
                 let bytes = u16::from_be_bytes(*bytes);
@@ -131,8 +131,7 @@ impl Packet {
             }
             PART => Self::Part(Part::decode(sequence, rest)?),
             _ => return Err(DecodeError::Kind),
-        };
-        Ok((header.sender, packet))
+        })
     }
 }
 
@@ -233,12 +232,14 @@ mod tests {
         #[test]
         fn decoding_is_the_inverse_of_encoding(sender: u64, packet in any_packet()) {
             let bytes = encoded(NodeId(sender), &packet);
-            prop_assert_eq!(Packet::decode(&bytes), Ok((NodeId(sender), packet)));
+            let datagram = Datagram::parse(&bytes).expect("a datagram");
+            prop_assert_eq!(datagram.header().sender, NodeId(sender));
+            prop_assert_eq!(Packet::decode(&datagram), Ok(packet));
         }
 
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..700)) {
-            let _ = Packet::decode(&bytes);
+            let _ = Datagram::parse(&bytes).and_then(|it| Packet::decode(&it));
         }
 
         #[test]
@@ -253,7 +254,8 @@ mod tests {
             let start = header.begin(&mut out);
             out.extend_from_slice(&body);
             seal(&mut out, start);
-            if let Ok((sender, packet)) = Packet::decode(&out) {
+            let datagram = Datagram::parse(&out).expect("a datagram");
+            if let Ok(packet) = Packet::decode(&datagram) {
                 prop_assert_eq!(encoded(sender, &packet), out);
             }
         }

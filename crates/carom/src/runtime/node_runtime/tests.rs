@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_channel::Receiver;
 use carom_proto::loss::Loss;
 use carom_proto::membership::{Membership, MembershipEvent};
+use carom_proto::wire::Datagram;
 use carom_proto::{
     Endpoint, GroupId, GroupSettings, Incarnation, JoinError, NodeId, Origin, Time, Transmit,
     Wakeup, lateral, rdcm, rmp,
@@ -63,7 +64,7 @@ impl Membership for Played {
     }
     fn leave(&mut self, _: Time, _: GroupId) {}
     fn shut_down(&mut self, _: Time) {}
-    fn handle_datagram(&mut self, _: Time, _: Endpoint, _: &[u8]) {}
+    fn handle_datagram(&mut self, _: Time, _: Endpoint, _: &Datagram<'_>) {}
     fn handle_timeout(&mut self, _: Time) {}
     fn poll_transmit(&mut self, _: &mut Vec<u8>) -> Option<Transmit> {
         None

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carom_proto::membership::{Membership, MembershipEvent};
+use carom_proto::wire::Datagram;
 use carom_proto::{
     Endpoint, GroupId, GroupSettings, JoinError, NodeId, Time, Transmit, ViewChange,
     ViewChangeKind, Wakeup,
@@ -150,7 +151,7 @@ impl Membership for OracleProvider {
         }
     }
 
-    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &[u8]) {}
+    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &Datagram<'_>) {}
 
     fn handle_timeout(&mut self, _now: Time) {
         loop {

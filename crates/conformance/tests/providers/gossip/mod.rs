@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::membership::{Membership, MembershipEvent};
-use carom_proto::wire::HEADER_BYTES;
+use carom_proto::wire::{Datagram, HEADER_BYTES};
 use carom_proto::*;
 use carom_sim::Fault;
 
@@ -364,7 +364,7 @@ fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
         wire::seal(&mut datagram, 0);
         now = now + Duration::from_micros(rng.below(400) as u64);
         let source = endpoint(rng.below(6));
-        gossip.handle_datagram(now, source, &datagram);
+        gossip.handle_datagram(now, source, &Datagram::parse(&datagram).expect("a datagram"));
         gossip.handle_timeout(now);
         while let Some(transmit) = gossip.poll_transmit(&mut out) {
             assert!(out.len() <= 1400);
@@ -372,8 +372,16 @@ fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
             if transmit.destination == Destination::Endpoint(source)
                 && let Some(response) = path_response(name, source, &out)
             {
-                gossip.handle_datagram(now, source, &response);
-                gossip.handle_datagram(now, source, &datagram);
+                gossip.handle_datagram(
+                    now,
+                    source,
+                    &Datagram::parse(&response).expect("a datagram"),
+                );
+                gossip.handle_datagram(
+                    now,
+                    source,
+                    &Datagram::parse(&datagram).expect("a datagram"),
+                );
             }
             out.clear();
         }

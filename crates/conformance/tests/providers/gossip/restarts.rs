@@ -1,7 +1,7 @@
 //! Nodes that stop and start again under the same id.
 
 use carom_proto::membership::gossip::{Config, Gossip};
-use carom_proto::wire::Header;
+use carom_proto::wire::Datagram;
 use carom_proto::{Incarnation, NodeId, Origin};
 
 use super::net::with_seeds;
@@ -72,7 +72,7 @@ fn late_datagrams_of_a_former_start_change_nothing() {
     let mut net = agreed(3, 0.0, 6);
     net.join_name(1, "late").unwrap();
     let mut late = net.sent_within(seconds(1));
-    late.retain(|it| Header::peek(it).is_some_and(|peek| peek.sender == node_id(1)));
+    late.retain(|it| Datagram::parse(it).is_ok_and(|it| it.header().sender == node_id(1)));
     assert!(!late.is_empty());
     bounced(&mut net, 9);
     net.join_name(1, "all").unwrap();

@@ -251,11 +251,15 @@ impl<'a> Packet<'a> {
     /// If the header or the body is invalid, or the datagram is of another protocol.
     pub fn decode(datagram: &'a [u8]) -> Result<(Header, Self), DecodeError> {
         let (header, body) = Header::decode(datagram)?;
+        Ok((header, Self::decode_body(&header, body)?))
+    }
+
+    pub(super) fn decode_body(header: &Header, body: &'a [u8]) -> Result<Self, DecodeError> {
         if header.protocol != Protocol::Lateral {
             return Err(DecodeError::Kind);
         }
         let flag = |bit: u8| header.flags & bit != 0;
-        let packet = match header.kind {
+        Ok(match header.kind {
             k if k == Kind::Data as u8 => Self::decode_data(body, flag(CONFIRM))?,
             k if k == Kind::Repair as u8 => Self::decode_repair(body)?,
             k if k == Kind::Nak as u8 => {
@@ -288,8 +292,7 @@ impl<'a> Packet<'a> {
                 Self::Open { nonce: nonce.get() }
             }
             _ => return Err(DecodeError::Kind),
-        };
-        Ok((header, packet))
+        })
     }
 
     /// Appends the whole datagram to `out`.

@@ -54,6 +54,7 @@ use self::reports::Reports;
 use self::swim::{Swim, SwimEvent};
 use self::views::Views;
 use super::{Membership, MembershipEvent, Phase};
+use crate::wire::Datagram;
 use crate::{
     Class, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Rng, Time, Transmit, Wakeup,
 };
@@ -352,12 +353,12 @@ impl Membership for Gossip {
         }
     }
 
-    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &Datagram<'_>) {
         if self.phase == Phase::Stopped {
             return;
         }
         self.begin(now);
-        let Ok((network, origin, packet)) = Packet::decode(datagram) else {
+        let Ok((network, origin, packet)) = Packet::decode(datagram.bytes()) else {
             self.cx.counters.datagrams_malformed += 1;
             return;
         };
@@ -379,7 +380,7 @@ impl Membership for Gossip {
         let admitted = self.paths.admit(&mut self.cx, &self.peers, me, (source, origin), packet);
         let Some(packet) = admitted else { return };
         self.contact.heard_from(source, sender);
-        self.paths.allow_queries(datagram.len());
+        self.paths.allow_queries(datagram.bytes().len());
         if self.departed.is_late(now.before(self.cx.config.suspicion_time()), origin) {
             self.cx.counters.datagrams_late += 1;
         } else if !self.is_from_sender(source, sender) {

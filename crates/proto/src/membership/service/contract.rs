@@ -1,6 +1,7 @@
 //! Contract between the clients of the registry that are in no group and their drivers.
 
 use crate::membership::{LinkCommand, LinkEvent, LinkId};
+use crate::wire::Datagram;
 use crate::{Endpoint, Time, Transmit, Wakeup};
 
 /// A client of the registry that is in no group: a [`Detector`](super::Detector) or an
@@ -13,7 +14,7 @@ pub trait Client {
 
     /// Processes a datagram of [`crate::wire::Protocol::Membership`] that was received from
     /// `source`. The default ignores it.
-    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &[u8]) {}
+    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &Datagram<'_>) {}
 
     /// Processes the timers that are due at `now`.
     fn handle_timeout(&mut self, now: Time);

@@ -18,6 +18,7 @@ use super::pinger::Pinger;
 use super::processes::{ProcessEvent, Processes};
 use super::protocol::frame::{Frame, FrameError, Hello, Member, Refusal, Role, Watched};
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
+use crate::wire::Datagram;
 use crate::{Class, Destination, Endpoint, Incarnation, NodeId, Time, Transmit, Wakeup};
 
 /// Settings of a failure detector.
@@ -181,7 +182,7 @@ impl Client for Detector {
         self.process_events(now);
     }
 
-    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &Datagram<'_>) {
         let is_known = self.pinger.handle_datagram(now, source, datagram);
         self.pinger.counters.pings_foreign += u64::from(!is_known);
     }

@@ -17,7 +17,7 @@ use bytes::BufMut;
 
 use super::protocol::fields::take_u64;
 use super::protocol::frame::{Frame, Member, millis};
-use crate::wire::{self, Header, Protocol};
+use crate::wire::{self, Datagram, Header, Protocol};
 use crate::{Endpoint, GroupId, NodeId, Origin, Time, Timers};
 
 const PING: u8 = 32;
@@ -93,8 +93,13 @@ impl Pinger {
     }
 
     /// Answers a ping, or records a pong. Returns `false` if the datagram is neither.
-    pub(super) fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) -> bool {
-        let Ok((header, mut body)) = Header::decode(datagram) else { return false };
+    pub(super) fn handle_datagram(
+        &mut self,
+        now: Time,
+        source: Endpoint,
+        datagram: &Datagram<'_>,
+    ) -> bool {
+        let (header, Ok(mut body)) = (datagram.header(), datagram.body()) else { return false };
         let Ok(meant) = take_u64(&mut body) else { return false };
         let is_sound = body.is_empty() && header.protocol == Protocol::Membership;
         match header.kind {
@@ -190,6 +195,10 @@ mod tests {
         assert!(Header::decode(&ping).is_ok(), "the checksum is right");
     }
 
+    fn parsed(datagram: &[u8]) -> Datagram<'_> {
+        Datagram::parse(datagram).expect("a datagram")
+    }
+
     #[test]
     fn a_node_answers_pings_that_mean_itself_alone() {
         let (mut pinger, mut target) = (Pinger::new(NodeId(1)), Pinger::new(NodeId(2)));
@@ -198,14 +207,14 @@ mod tests {
         pinger.handle_timeout(Time(0));
         let (to, ping) = pinger.poll_datagram().expect("a ping");
         assert_eq!(to, member(2).endpoint);
-        assert!(stranger.handle_datagram(Time(1), member(1).endpoint, &ping));
+        assert!(stranger.handle_datagram(Time(1), member(1).endpoint, &parsed(&ping)));
         assert_eq!((stranger.poll_datagram(), stranger.counters.pings_foreign), (None, 1));
-        assert!(target.handle_datagram(Time(1), member(1).endpoint, &ping));
+        assert!(target.handle_datagram(Time(1), member(1).endpoint, &parsed(&ping)));
         let (to, pong) = target.poll_datagram().expect("a pong");
         assert_eq!(to, member(1).endpoint);
-        assert!(pinger.handle_datagram(Time(5), member(2).endpoint, &pong));
+        assert!(pinger.handle_datagram(Time(5), member(2).endpoint, &parsed(&pong)));
         assert_eq!(pinger.targets[&NodeId(2)].heard, Time(5));
-        assert!(!pinger.handle_datagram(Time(5), member(2).endpoint, &pong[..30]));
+        assert!(!pinger.handle_datagram(Time(5), member(2).endpoint, &parsed(&pong[..40])));
     }
 
     #[test]
@@ -240,11 +249,11 @@ mod tests {
             while let Some((_, datagram)) = pinger.poll_datagram() {
                 // Five of six answers are lost.
                 if ping % 6 == 0 {
-                    target.handle_datagram(now, member(1).endpoint, &datagram);
+                    target.handle_datagram(now, member(1).endpoint, &parsed(&datagram));
                 }
             }
             while let Some((_, pong)) = target.poll_datagram() {
-                pinger.handle_datagram(now, member(2).endpoint, &pong);
+                pinger.handle_datagram(now, member(2).endpoint, &parsed(&pong));
             }
         }
         assert!(pinger.counters.suspicions > 100, "{:?}", pinger.counters);

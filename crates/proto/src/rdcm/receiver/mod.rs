@@ -1,6 +1,7 @@
 //! The receiver of a stream: arriving packets, repairs for its successors, and reports (sections
 //! 3.3 and 3.5).
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -20,7 +21,7 @@ use super::context::Context;
 use super::epoch;
 use super::packet::{DataPacket, Packet, Place, Report, RingAck, Way};
 use super::successor::RepairTiming;
-use crate::{LossCause, NodeId, Time};
+use crate::{Hops, LossCause, NodeId, Time};
 
 mod ack_scheduler;
 mod bic;
@@ -55,6 +56,8 @@ pub(super) struct Receiver {
     feedback: Feedback,
     requests: RepairRequests,
     relays: RelayQueue,
+    /// Nodes to which this one relays the tree's packets.
+    hops: Hops,
     watch_at: Time,
 }
 
@@ -75,6 +78,7 @@ impl Receiver {
             feedback: Feedback::new(now),
             requests: RepairRequests::new(now, first),
             relays: RelayQueue::default(),
+            hops: Hops { by_multicast: false, relays: Arc::default() },
             watch_at: now + config.receiver_watch_every(),
             place,
         };
@@ -132,6 +136,7 @@ impl Receiver {
         let (has_children, linger) = (!self.children.is_empty(), cx.config.linger_in_ring());
         self.window.serve(now, self.place.epoch, &successors, has_children, linger);
         self.feedback.on_place(now, self.place.proxy.is_some());
+        self.hops.relays = self.place.relays[..].into();
     }
 
     pub(super) fn on_data(&mut self, cx: &mut Context<'_>, from: NodeId, data: DataPacket) {
@@ -195,12 +200,11 @@ impl Receiver {
         !self.relays.is_empty()
     }
 
-    /// Appends the next packet to relay to `out`. Returns `false` if there is none.
-    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
-        let data = self.relays.poll(cx, !self.place.relays.is_empty());
-        let Some(data) = data else { return false };
+    /// Appends the next packet to relay to `out`. Returns its next hops.
+    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Option<Hops> {
+        let data = self.relays.poll(cx, !self.place.relays.is_empty())?;
         Packet::Data(data).encode(cx.group, cx.origin, cx.stream, out);
-        true
+        Some(self.hops.clone())
     }
 
     fn pass_on(&mut self, cx: &mut Context<'_>, number: u64, is_news: bool) {

@@ -10,7 +10,7 @@ use crate::rdcm::manager::service::ManagerService;
 use crate::rdcm::packet::{Packet, Place, Report};
 use crate::rdcm::topology::{LinkId, Topology, Vertex};
 use crate::rdcm::{Config, Hosts, ManagedBy, Network, Rdcm};
-use crate::wire::Header;
+use crate::wire::{Datagram, Header};
 use crate::{
     Endpoint, Engine as _, GroupId, GroupSettings, ManagerNews, NetworkChange, NodeId, Profile,
     SendOptions, Time, ViewChange, ViewChangeKind,
@@ -102,7 +102,7 @@ impl Sender {
     fn hear(&mut self, from: u64, packet: &Packet) {
         let mut datagram = Vec::new();
         packet.encode(self.group, NodeId(from), self.stream, &mut datagram);
-        self.engine.handle_datagram(self.now, &datagram);
+        self.engine.handle_datagram(self.now, &Datagram::parse(&datagram).expect("a datagram"));
         self.drain();
     }
 
@@ -316,9 +316,9 @@ fn relay_tree_is_arranged_without_the_service() {
     sender.send();
     carry(&mut service, &mut [&mut sender]);
     let fed = |sender: &Sender| -> Vec<u64> {
-        let hops = sender.engine.hops(sender.group);
+        let roots = sender.engine.relays(sender.group).expect("it sends").roots();
         let below = sender.places.values().flat_map(|place| &place.relays);
-        let mut fed: Vec<u64> = hops.relays.iter().chain(below).map(|node| node.0).collect();
+        let mut fed: Vec<u64> = roots.iter().chain(below).map(|node| node.0).collect();
         fed.sort_unstable();
         fed
     };

@@ -424,7 +424,7 @@ impl Sender {
         {
             let fragment = self.buffer.get(number).clone();
             cx.counters.data_multicast_again += 1;
-            cx.along_tree(&Packet::data(number, fragment, Way::Again));
+            cx.along_tree(self.receivers.hops(), &Packet::data(number, fragment, Way::Again));
         }
     }
 

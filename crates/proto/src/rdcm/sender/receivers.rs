@@ -364,8 +364,8 @@ impl Receivers {
         self.records.get(&node).map(|record| &record.state)
     }
 
-    pub(crate) fn hops(&self) -> Hops<'_> {
-        self.relays.hops()
+    pub(crate) fn hops(&self) -> Hops {
+        self.relays.hops.clone()
     }
 
     /// Excludes a time in which the sender stood still, and could hear no receiver, from their

@@ -2,6 +2,7 @@
 //! not reach.
 
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -12,8 +13,8 @@ use crate::{Hops, NodeId, Rng, Time};
 #[derive(Debug)]
 pub(crate) struct Relays {
     pub(crate) tree: RelayTree,
-    /// `true` if multicast reaches a receiver, or if there are no receivers.
-    is_multicast: bool,
+    /// Multicast, if it reaches a receiver or there are no receivers, and the roots of the tree.
+    pub(super) hops: Hops,
     move_at: Time,
     /// Number of recent moves to a position with receivers below it.
     rough_moves: u32,
@@ -24,7 +25,8 @@ impl Relays {
     pub(super) fn new(degree: usize) -> Self {
         let (move_at, rough_move_at) = (Time::ZERO, Time::ZERO);
         let tree = RelayTree::new(degree);
-        Self { tree, is_multicast: true, move_at, rough_moves: 0, rough_move_at }
+        let hops = Hops { by_multicast: true, relays: Arc::default() };
+        Self { tree, hops, move_at, rough_moves: 0, rough_move_at }
     }
 
     pub(super) fn arrange(
@@ -35,7 +37,8 @@ impl Relays {
         let (unreached, reached): (Vec<_>, Vec<_>) =
             placed.partition(|(node, _)| unreached.contains(node));
         self.tree.arrange(&unreached.into_iter().collect());
-        self.is_multicast = !reached.is_empty() || self.tree.roots().is_empty();
+        self.hops.by_multicast = !reached.is_empty() || self.tree.roots().is_empty();
+        self.hops.relays = self.tree.roots().into();
     }
 
     /// Moves a receiver that gets nothing through the tree to another parent, unless its parent
@@ -61,16 +64,13 @@ impl Relays {
         }
         let most = if now < self.rough_move_at { Moved::ToLeaf } else { Moved::Anywhere };
         let Some(moved) = self.tree.move_away(node, most, rng) else { return false };
+        self.hops.relays = self.tree.roots().into();
         self.move_at = now + settle;
         if moved == Moved::Anywhere {
             self.rough_moves = (self.rough_moves + 1).min(MAX_DOUBLINGS);
             self.rough_move_at = now + settle * (1 << self.rough_moves);
         }
         true
-    }
-
-    pub(super) fn hops(&self) -> Hops<'_> {
-        Hops { by_multicast: self.is_multicast, relays: self.tree.roots() }
     }
 }
 

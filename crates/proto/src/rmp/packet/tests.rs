@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ring::{Handler, ListChangeKind, LockName, Locks, Member, Qos, Quorum, RingView};
 use crate::rmp::seen::Seen;
-use crate::wire::{self, DecodeError, Header, Protocol};
+use crate::wire::{self, Datagram, DecodeError, Header, Protocol};
 use crate::{GroupId, Incarnation};
 
 fn seqnos() -> impl Strategy<Value = SeqNo> {
@@ -357,7 +357,9 @@ proptest! {
         let (mut engine, mut now, epoch) = member();
         for (packet, is_of_ring, millis) in packets {
             let packet = if is_of_ring { of_ring(packet, epoch) } else { packet };
-            engine.handle_datagram(now, &datagram(&packet));
+            if let Ok(datagram) = Datagram::parse(&datagram(&packet)) {
+                engine.handle_datagram(now, &datagram);
+            }
             engine.check();
             now = now + core::time::Duration::from_millis(millis);
             engine.handle_timeout(now);

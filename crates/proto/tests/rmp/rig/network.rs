@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carom_proto::Engine;
 use carom_proto::rmp::packet::Packet;
-use carom_proto::wire::Header;
+use carom_proto::wire::{Datagram, Header};
 
 use super::{GROUP, MS, World};
 
@@ -12,7 +12,9 @@ impl World {
     /// Delivers a datagram to a host, whatever its origin.
     pub(crate) fn arrive(&mut self, number: usize, datagram: &[u8]) {
         let now = self.clock(number);
-        self.hosts[number].engine.handle_datagram(now, datagram);
+        if let Ok(datagram) = Datagram::parse(datagram) {
+            self.hosts[number].engine.handle_datagram(now, &datagram);
+        }
         self.drain(number);
     }
 

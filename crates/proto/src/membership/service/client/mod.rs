@@ -35,6 +35,7 @@ use super::pinger::Pinger;
 use super::protocol::frame::{Frame, Member, Refusal};
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
 use crate::membership::{ManagerNews, Membership, MembershipEvent, Phase, already_joined};
+use crate::wire::Datagram;
 use crate::{
     Class, Destination, Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Time, Timers,
     Transmit, Wakeup,
@@ -318,7 +319,7 @@ impl Membership for Service {
         }
     }
 
-    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &Datagram<'_>) {
         if self.phase == Phase::Stopped {
             return;
         }
