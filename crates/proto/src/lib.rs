@@ -8,6 +8,7 @@
 extern crate alloc;
 
 mod bounds;
+pub mod codec;
 mod cookie;
 mod counters;
 pub mod engine;
