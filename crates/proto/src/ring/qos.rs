@@ -2,8 +2,6 @@
 
 use core::fmt;
 
-use crate::wire::DecodeError;
-
 /// Delivery guarantee of one message.
 ///
 /// Each level includes the guarantees of the levels before it. Between two messages of different
@@ -34,32 +32,6 @@ impl Qos {
     /// Returns `true` if the message is delivered in the total order.
     pub fn is_ordered(self) -> bool {
         self >= Self::TotallyOrdered
-    }
-
-    /// Returns the level and K, one byte each, as encoded on the wire.
-    pub(crate) fn to_wire(self) -> [u8; 2] {
-        match self {
-            Self::Unreliable => [0, 0],
-            Self::Unordered => [1, 0],
-            Self::SourceOrdered => [2, 0],
-            Self::TotallyOrdered => [3, 0],
-            Self::Resilient(k) => [4, k],
-            Self::MajorityResilient => [5, 0],
-            Self::TotallyResilient => [6, 0],
-        }
-    }
-
-    pub(crate) fn from_wire(bytes: [u8; 2]) -> Result<Self, DecodeError> {
-        match bytes {
-            [0, 0] => Ok(Self::Unreliable),
-            [1, 0] => Ok(Self::Unordered),
-            [2, 0] => Ok(Self::SourceOrdered),
-            [3, 0] => Ok(Self::TotallyOrdered),
-            [4, k] if k > 0 => Ok(Self::Resilient(k)),
-            [5, 0] => Ok(Self::MajorityResilient),
-            [6, 0] => Ok(Self::TotallyResilient),
-            _ => Err(DecodeError::Value),
-        }
     }
 }
 

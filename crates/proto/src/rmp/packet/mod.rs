@@ -11,12 +11,12 @@ use bytes::Bytes;
 pub use super::ring::{Accepted, GuestState, Position, Proposal, Snapshot, SourceState};
 use super::ring::{Data, Ring};
 use super::ring::{Round, Run, What};
+use crate::codec::Variants;
 use crate::ring::{Epoch, ListChange, Process, Timestamp};
-use crate::wire::HEADER_BYTES;
-use crate::{NodeId, SeqNo};
+use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
+use crate::{GroupId, NodeId, Origin, SeqNo};
 
-mod decoding;
-mod encoding;
+mod fields;
 pub(super) mod fragment;
 
 /// A packet.
@@ -219,20 +219,27 @@ const EPOCH_BYTES: usize = 4 + PROCESS_BYTES;
 pub(super) const RUN_BYTES: usize = PROCESS_BYTES + 6;
 pub(super) const ACK_BYTES: usize = HEADER_BYTES + EPOCH_BYTES + 8 + 2 * PROCESS_BYTES + 3;
 
+crate::variants! {
+    Packet {
+        DATA => Data(packet),
+        2 => Ack { epoch, round },
+        3 => Confirm { epoch, at },
+        4 => Nack(nack),
+        5 => NewList(list),
+        6 => ListChangeRequest { epoch, change },
+        7 => RecoveryStart { epoch, ballot, position, refuted, released },
+        8 => RecoveryVote { epoch, ballot, position, accepted },
+        9 => RecoveryAckNewList { ballot },
+        10 => RecoveryAbort { ballot, seen },
+        NON_MEMBER_DATA => NonMemberData(packet),
+        12 => NonMemberAck(ack),
+        13 => Part(part),
+        14 => ForceQuorum { epoch, lost },
+    };
+}
+
 const DATA: u8 = 1;
-const ACK: u8 = 2;
-const CONFIRM: u8 = 3;
-const NACK: u8 = 4;
-const NEW_LIST: u8 = 5;
-const LIST_CHANGE_REQUEST: u8 = 6;
-const RECOVERY_START: u8 = 7;
-const RECOVERY_VOTE: u8 = 8;
-const RECOVERY_ACK_NEW_LIST: u8 = 9;
-const RECOVERY_ABORT: u8 = 10;
 const NON_MEMBER_DATA: u8 = 11;
-const NON_MEMBER_ACK: u8 = 12;
-const PART: u8 = 13;
-const FORCE_QUORUM: u8 = 14;
 
 /// Flag of data packets: the source is not the header's sender.
 const ON_BEHALF: u8 = 1;
@@ -240,6 +247,63 @@ const ON_BEHALF: u8 = 1;
 pub(super) const FORWARD: u8 = 2;
 
 impl Packet {
+    /// Appends the datagram of `origin`, whose ring has this version, to `out`.
+    pub fn encode(
+        &self,
+        out: &mut Vec<u8>,
+        group: GroupId,
+        origin: impl Into<Origin>,
+        version: u32,
+    ) {
+        self.encode_with(0, out, group, origin.into(), version);
+    }
+
+    pub(crate) fn encode_with(
+        &self,
+        flags: u8,
+        out: &mut Vec<u8>,
+        group: GroupId,
+        origin: Origin,
+        version: u32,
+    ) {
+        let Origin { node: sender, incarnation } = origin;
+        let forwarded = match self {
+            Self::Data(data) if data.source.node != sender => Some(data),
+            _ => None,
+        };
+        let flags = flags | if forwarded.is_some() { ON_BEHALF } else { 0 };
+        let (protocol, kind) = (Protocol::Ordered, self.tag());
+        let header = Header { protocol, kind, flags, group, sender, incarnation, view: version };
+        let start = header.begin(out);
+        match forwarded {
+            Some(data) => data.put_with(Some(data.source.node), out),
+            None => self.put_fields(out),
+        }
+        wire::seal_in_parts(out, start);
+    }
+
+    /// Decodes the body of a datagram.
+    ///
+    /// # Errors
+    /// The first invalid field.
+    pub fn decode(header: &Header, body: &[u8]) -> Result<Self, DecodeError> {
+        let (is_on_behalf, others) = (header.flags & ON_BEHALF != 0, !(ON_BEHALF | FORWARD));
+        match header.kind {
+            DATA | NON_MEMBER_DATA if header.flags & others != 0 => return Err(DecodeError::Value),
+            // A node that is not a member sends only its own packets.
+            NON_MEMBER_DATA if is_on_behalf => return Err(DecodeError::Value),
+            DATA if is_on_behalf => return DataPacket::take_on_behalf(body).map(Self::Data),
+            _ => {}
+        }
+        let mut packet = Self::take_body(header.kind, body)?;
+        if let Self::Data(data) | Self::NonMemberData(NonMemberData::Data { data, .. }) =
+            &mut packet
+        {
+            data.source.node = header.sender;
+        }
+        Ok(packet)
+    }
+
     /// Returns the packet of a round in the ring of `epoch`.
     pub(super) fn of_round(epoch: Epoch, round: &Round) -> Self {
         let round = round.clone();
@@ -277,11 +341,6 @@ impl DataPacket {
     pub(super) fn kept(ring: &Ring, source: Process, seqno: SeqNo) -> Option<Self> {
         let data = ring.sources().get(source)?.packet(seqno)?.clone();
         Some(Self { source, seqno, data })
-    }
-
-    /// Copies the bytes of a fragment, so that it does not keep the datagram alive.
-    fn piece(bytes: &[u8]) -> Bytes {
-        Bytes::copy_from_slice(bytes)
     }
 }
 

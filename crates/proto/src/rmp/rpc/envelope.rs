@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 
-use crate::NodeId;
+use crate::codec::Field;
 use crate::ring::RequestId;
 use crate::rmp::seen::MAX_WAITING;
 
@@ -25,50 +25,39 @@ pub(crate) enum Envelope {
 
 pub(crate) const ENVELOPE_BYTES: usize = 13;
 
+crate::fields! {
+    RequestId { number, caller };
+}
+
+crate::variants! {
+    Envelope {
+        1 => Request { number, oldest },
+        2 => Reply(id),
+        3 => Answered(id),
+    } if |envelope| match envelope {
+        Envelope::Request { number, oldest } => number.wrapping_sub(*oldest) < MAX_WAITING,
+        _ => true,
+    };
+}
+
 impl Envelope {
     pub(crate) fn wrap(self, payload: &[u8]) -> Bytes {
         let mut out = Vec::with_capacity(ENVELOPE_BYTES + payload.len());
-        match self {
-            Self::Request { number, oldest } => {
-                out.put_u8(1);
-                out.put_u32(number);
-                out.put_u32(oldest);
-            }
-            Self::Reply(RequestId { caller, number })
-            | Self::Answered(RequestId { caller, number }) => {
-                out.put_u8(if matches!(self, Self::Reply(_)) { 2 } else { 3 });
-                out.put_u32(number);
-                out.put_u64(caller.0);
-            }
-        }
-        out.put_slice(payload);
+        (self, payload).put(&mut out);
         out.into()
     }
 
-    pub(crate) fn open(mut payload: Bytes) -> Option<(Self, Bytes)> {
-        let (kind, number) = (payload.try_get_u8().ok()?, payload.try_get_u32().ok()?);
-        let envelope = match kind {
-            1 => {
-                let oldest = payload.try_get_u32().ok()?;
-                if number.wrapping_sub(oldest) >= MAX_WAITING {
-                    return None;
-                }
-                Self::Request { number, oldest }
-            }
-            2 | 3 => {
-                let caller = NodeId(payload.try_get_u64().ok()?);
-                let id = RequestId { caller, number };
-                if kind == 2 { Self::Reply(id) } else { Self::Answered(id) }
-            }
-            _ => return None,
-        };
-        Some((envelope, payload))
+    pub(crate) fn open(message: Bytes) -> Option<(Self, Bytes)> {
+        let mut payload = &message[..];
+        let envelope = Self::take(&mut payload).ok()?;
+        Some((envelope, message.slice_ref(payload)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NodeId;
 
     #[test]
     fn opened_envelope_equals_the_wrapped_one() {
