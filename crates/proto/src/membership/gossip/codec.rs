@@ -1,9 +1,10 @@
 //! Wire format of the messages of `foca`: the body of a [`super::packet::Packet::Swim`].
 
 use bytes::{Buf, BufMut};
-use foca::{Codec as _, Header, Member, Message, State};
+use foca::{Header, Member, Message, State};
 
-use super::identity::{IDENTITY_BYTES, Identity};
+use super::identity::Identity;
+use crate::codec::Field;
 use crate::wire::DecodeError;
 
 /// Codec of SWIM messages.
@@ -25,8 +26,52 @@ use crate::wire::DecodeError;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SwimCodec;
 
-/// Maximum size of a header in bytes: three IPv6 identities.
-const HEADER_MAX_BYTES: usize = 3 * IDENTITY_BYTES + 4;
+crate::fields! {
+    Header<Identity> { src, src_incarnation, dst, message };
+}
+
+crate::variants! {
+    Message<Identity> {
+        1 => Ping(probe_number),
+        2 => Ack(probe_number),
+        3 => PingReq { probe_number, target },
+        4 => IndirectPing { probe_number, origin },
+        5 => IndirectAck { probe_number, target },
+        6 => ForwardedAck { probe_number, origin },
+        7 => Announce,
+        8 => Feed,
+        9 => Gossip,
+        10 => Broadcast,
+        11 => TurnUndead,
+    } if |message| match message {
+        // Nothing could be sent to a third node without an address.
+        Message::PingReq { target, .. } | Message::IndirectAck { target, .. } => {
+            target.is_reachable()
+        }
+        _ => true,
+    };
+
+    State {
+        0 => Alive,
+        1 => Suspect,
+        2 => Down,
+    };
+}
+
+impl<'a> Field<'a> for Member<Identity> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (*self.id(), self.incarnation(), self.state()).put(out);
+    }
+
+    fn take(bytes: &mut &'a [u8]) -> Result<Self, DecodeError> {
+        let (id, incarnation, state) = <(Identity, _, _)>::take(bytes)?;
+        // A node that replaces its old identity may not know its own address.
+        if !id.is_reachable() && state != State::Down {
+            return Err(DecodeError::Value);
+        }
+        Ok(Self::new(id, incarnation, state))
+    }
+}
 
 impl foca::Codec<Identity> for SwimCodec {
     type Error = DecodeError;
@@ -34,66 +79,44 @@ impl foca::Codec<Identity> for SwimCodec {
     fn encode_header(
         &mut self,
         header: &Header<Identity>,
-        mut out: impl BufMut,
+        out: impl BufMut,
     ) -> Result<(), DecodeError> {
-        if out.remaining_mut() < HEADER_MAX_BYTES {
-            return Err(DecodeError::Length);
-        }
-        header.src.encode(&mut out);
-        out.put_u16(header.src_incarnation);
-        header.dst.encode(&mut out);
-        let (kind, probe, third) = taken_apart(&header.message);
-        out.put_u8(kind);
-        if let Some(probe) = probe {
-            out.put_u8(probe);
-        }
-        if let Some(third) = third {
-            third.encode(&mut out);
-        }
-        Ok(())
+        encode(header, out)
     }
 
-    fn decode_header(&mut self, mut bytes: impl Buf) -> Result<Header<Identity>, DecodeError> {
-        let src = Identity::decode(&mut bytes)?;
-        let src_incarnation = bytes.try_get_u16().map_err(|_| DecodeError::Length)?;
-        let dst = Identity::decode(&mut bytes)?;
-        let message = decode_message(&mut bytes)?;
-        Ok(Header { src, src_incarnation, dst, message })
+    fn decode_header(&mut self, bytes: impl Buf) -> Result<Header<Identity>, DecodeError> {
+        decode(bytes)
     }
 
     fn encode_member(
         &mut self,
         member: &Member<Identity>,
-        mut out: impl BufMut,
+        out: impl BufMut,
     ) -> Result<(), DecodeError> {
-        if out.remaining_mut() < member.id().encoded_bytes() + 3 {
-            return Err(DecodeError::Length);
-        }
-        member.id().encode(&mut out);
-        out.put_u16(member.incarnation());
-        out.put_u8(match member.state() {
-            State::Alive => 0,
-            State::Suspect => 1,
-            State::Down => 2,
-        });
-        Ok(())
+        encode(member, out)
     }
 
-    fn decode_member(&mut self, mut bytes: impl Buf) -> Result<Member<Identity>, DecodeError> {
-        let id = Identity::decode(&mut bytes)?;
-        let incarnation = bytes.try_get_u16().map_err(|_| DecodeError::Length)?;
-        let state = match bytes.try_get_u8().map_err(|_| DecodeError::Length)? {
-            0 => State::Alive,
-            1 => State::Suspect,
-            2 => State::Down,
-            _ => return Err(DecodeError::Value),
-        };
-        // A node that replaces its old identity may not know its own address.
-        if !id.is_reachable() && state != State::Down {
-            return Err(DecodeError::Value);
-        }
-        Ok(Member::new(id, incarnation, state))
+    fn decode_member(&mut self, bytes: impl Buf) -> Result<Member<Identity>, DecodeError> {
+        decode(bytes)
     }
+}
+
+fn encode<'a>(value: &impl Field<'a>, mut out: impl BufMut) -> Result<(), DecodeError> {
+    let mut bytes = Vec::new();
+    value.put(&mut bytes);
+    if out.remaining_mut() < bytes.len() {
+        return Err(DecodeError::Length);
+    }
+    out.put_slice(&bytes);
+    Ok(())
+}
+
+fn decode<T: for<'a> Field<'a>>(mut bytes: impl Buf) -> Result<T, DecodeError> {
+    let mut rest = bytes.chunk();
+    let value = T::take(&mut rest)?;
+    let taken = bytes.remaining() - rest.len();
+    bytes.advance(taken);
+    Ok(value)
 }
 
 /// Decodes the updates after a header, or `None` if the message has none. Leaves what follows them.
@@ -101,8 +124,7 @@ pub(super) fn updates(rest: &mut &[u8]) -> Result<Option<Vec<Member<Identity>>>,
     if rest.is_empty() {
         return Ok(None);
     }
-    let count = rest.try_get_u16().map_err(|_| DecodeError::Length)?;
-    (0..count).map(|_| SwimCodec.decode_member(&mut *rest)).collect::<Result<_, _>>().map(Some)
+    Vec::take(rest).map(Some)
 }
 
 /// Returns the nodes that the payload reports as suspected, each with the suspected incarnation.
@@ -110,62 +132,22 @@ pub(super) fn updates(rest: &mut &[u8]) -> Result<Option<Vec<Member<Identity>>>,
 /// Stops at the first malformed update.
 pub(super) fn suspected(payload: &[u8]) -> Vec<(Identity, u16)> {
     let mut rest = payload;
-    let Ok(_) = SwimCodec.decode_header(&mut rest) else { return Vec::new() };
-    let count = rest.try_get_u16().unwrap_or(0);
-    let members = (0..count).map_while(|_| SwimCodec.decode_member(&mut rest).ok());
+    let Ok((_, count)) = <(Header<Identity>, u16)>::take(&mut rest) else { return Vec::new() };
+    let members = (0..count).map_while(|_| Member::take(&mut rest).ok());
     let suspects = members.filter(|member| member.state() == State::Suspect);
     suspects.map(|member| (*member.id(), member.incarnation())).collect()
 }
 
-fn taken_apart(message: &Message<Identity>) -> (u8, Option<u8>, Option<&Identity>) {
-    match message {
-        Message::Ping(probe) => (1, Some(*probe), None),
-        Message::Ack(probe) => (2, Some(*probe), None),
-        Message::PingReq { target, probe_number } => (3, Some(*probe_number), Some(target)),
-        Message::IndirectPing { origin, probe_number } => (4, Some(*probe_number), Some(origin)),
-        Message::IndirectAck { target, probe_number } => (5, Some(*probe_number), Some(target)),
-        Message::ForwardedAck { origin, probe_number } => (6, Some(*probe_number), Some(origin)),
-        Message::Announce => (7, None, None),
-        Message::Feed => (8, None, None),
-        Message::Gossip => (9, None, None),
-        Message::Broadcast => (10, None, None),
-        Message::TurnUndead => (11, None, None),
-    }
-}
-
-fn decode_message(bytes: &mut impl Buf) -> Result<Message<Identity>, DecodeError> {
-    let kind = bytes.try_get_u8().map_err(|_| DecodeError::Length)?;
-    match kind {
-        7 => return Ok(Message::Announce),
-        8 => return Ok(Message::Feed),
-        9 => return Ok(Message::Gossip),
-        10 => return Ok(Message::Broadcast),
-        11 => return Ok(Message::TurnUndead),
-        _ => {}
-    }
-    let probe_number = bytes.try_get_u8().map_err(|_| DecodeError::Length)?;
-    match kind {
-        1 => return Ok(Message::Ping(probe_number)),
-        2 => return Ok(Message::Ack(probe_number)),
-        _ => {}
-    }
-    // Nothing could be sent to a third node without an address.
-    let third = Identity::decode(bytes)?;
-    match kind {
-        3 | 5 if !third.is_reachable() => Err(DecodeError::Value),
-        3 => Ok(Message::PingReq { target: third, probe_number }),
-        4 => Ok(Message::IndirectPing { origin: third, probe_number }),
-        5 => Ok(Message::IndirectAck { target: third, probe_number }),
-        6 => Ok(Message::ForwardedAck { origin: third, probe_number }),
-        _ => Err(DecodeError::Kind),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::identity::IDENTITY_BYTES;
     use super::super::identity::tests::any_identity;
     use super::*;
+    use foca::Codec as _;
     use proptest::prelude::*;
+
+    /// Maximum size of a header in bytes: three IPv6 identities.
+    const HEADER_MAX_BYTES: usize = 3 * IDENTITY_BYTES + 4;
 
     fn any_message() -> impl Strategy<Value = Message<Identity>> {
         let third = any_identity().prop_filter("has an address", Identity::is_reachable);

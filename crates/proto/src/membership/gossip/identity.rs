@@ -1,8 +1,7 @@
 //! Identity of a node in SWIM, and its wire format.
 
-use bytes::{Buf, BufMut};
-
-use crate::wire::{DecodeError, put_endpoint, take_endpoint};
+use crate::codec::Field;
+use crate::wire::DecodeError;
 use crate::{Endpoint, NodeId};
 
 /// Identity of a node in SWIM.
@@ -22,6 +21,10 @@ pub(super) struct Identity {
     pub(super) node: NodeId,
     pub(super) bump: u32,
     pub(super) endpoint: Endpoint,
+}
+
+crate::fields! {
+    Identity { node, bump, endpoint };
 }
 
 /// Maximum encoded size in bytes, that of IPv6.
@@ -70,31 +73,17 @@ impl Identity {
         if self.endpoint.0.is_ipv4() { 19 } else { IDENTITY_BYTES }
     }
 
-    /// Appends the encoded identity, for which `out` must have room.
-    pub(super) fn encode(&self, out: &mut impl BufMut) {
-        out.put_u64(self.node.0);
-        out.put_u32(self.bump);
-        put_endpoint(out, self.endpoint);
-    }
-
-    pub(super) fn decode(bytes: &mut impl Buf) -> Result<Self, DecodeError> {
-        let short = |_| DecodeError::Length;
-        let node = NodeId(bytes.try_get_u64().map_err(short)?);
-        let bump = bytes.try_get_u32().map_err(short)?;
-        Ok(Self { node, bump, endpoint: take_endpoint(bytes)? })
-    }
-
     /// Replaces the identity at the start of `payload` by one with the address filled in.
     pub(super) fn fill_in_front(
         payload: &mut Vec<u8>,
         source: Endpoint,
     ) -> Result<(), DecodeError> {
         let mut rest = &payload[..];
-        let identity = Self::decode(&mut rest)?;
+        let identity = Self::take(&mut rest)?;
         if identity.endpoint.0.ip().is_unspecified() {
             let old_bytes = payload.len() - rest.len();
             let mut front = Vec::with_capacity(IDENTITY_BYTES);
-            identity.filled_in(source).encode(&mut front);
+            identity.filled_in(source).put(&mut front);
             payload.splice(..old_bytes, front);
         }
         Ok(())
@@ -137,11 +126,11 @@ pub(super) mod tests {
         assert!(!identity.is_reachable());
         let source = Endpoint(SocketAddr::from(([10, 0, 0, 9], 999)));
         let mut payload = Vec::new();
-        identity.encode(&mut payload);
+        identity.put(&mut payload);
         payload.extend_from_slice(b"rest");
         assert_eq!(Identity::fill_in_front(&mut payload, source), Ok(()));
         let mut rest = &payload[..];
-        let filled = Identity::decode(&mut rest).expect("it was encoded above");
+        let filled = Identity::take(&mut rest).expect("it was encoded above");
         assert_eq!(filled.endpoint.0, SocketAddr::from(([10, 0, 0, 9], 7400)));
         assert_eq!((filled, rest), (identity, &b"rest"[..]));
     }
@@ -150,9 +139,9 @@ pub(super) mod tests {
         #[test]
         fn decoding_is_the_inverse_of_encoding(identity in any_identity()) {
             let mut bytes = Vec::new();
-            identity.encode(&mut bytes);
+            identity.put(&mut bytes);
             prop_assert_eq!(bytes.len(), identity.encoded_bytes());
-            let decoded = Identity::decode(&mut &bytes[..]).expect("it was encoded above");
+            let decoded = Identity::take(&mut &bytes[..]).expect("it was encoded above");
             prop_assert_eq!((decoded, decoded.endpoint), (identity, identity.endpoint));
         }
     }

@@ -5,15 +5,15 @@
 //! has stopped therefore only causes a query (a hello) to that node. The queries that one datagram
 //! causes to addresses that have not answered have at most twice its bytes.
 
-use bytes::BufMut;
-use foca::{Codec as _, Header, Member, Message, State};
+use foca::{Header, Member, Message, State};
 
 use super::Gossip;
-use super::codec::{self, SwimCodec};
+use super::codec;
 use super::context::Timer;
 use super::identity::Identity;
 use super::packet::Packet;
 use super::peers::Source;
+use crate::codec::Field;
 use crate::wire::DecodeError;
 use crate::{Endpoint, NodeId, ViewChangeKind};
 
@@ -39,7 +39,7 @@ impl Gossip {
     }
 
     pub(super) fn on_swim(&mut self, source: Endpoint, sender: NodeId, mut payload: Vec<u8>) {
-        let from = Identity::decode(&mut &payload[..]).map(|from| from.filled_in(source));
+        let from = Identity::take(&mut &payload[..]).map(|from| from.filled_in(source));
         let Ok(from) = from.and_then(|from| {
             Identity::fill_in_front(&mut payload, source)?;
             Ok(from)
@@ -77,7 +77,7 @@ impl Gossip {
     /// if the whole payload must be ignored.
     fn verified(&mut self, payload: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
         let mut rest = payload;
-        let header: Header<Identity> = SwimCodec.decode_header(&mut rest)?;
+        let header = Header::<Identity>::take(&mut rest)?;
         let is_known = third_of(&header.message).is_none_or(|third| {
             third.node == self.cx.origin.node || self.peers.is_live(third.node)
         });
@@ -99,10 +99,7 @@ impl Gossip {
         let accepted: Vec<_> =
             updates.into_iter().filter_map(|member| self.accepted(&member)).collect();
         self.cx.counters.hearsay_dropped += (count - accepted.len()) as u64;
-        kept.put_u16(accepted.len() as u16);
-        for member in &accepted {
-            SwimCodec.encode_member(member, &mut kept)?;
-        }
+        accepted.put(&mut kept);
         Ok(Some(kept))
     }
 

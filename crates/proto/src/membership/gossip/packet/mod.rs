@@ -2,9 +2,8 @@
 //!
 //! The header's group is the network of the sender, and its view is 0. All numbers are big-endian.
 
-use bytes::{Buf, BufMut};
-
 use super::identity::{IDENTITY_BYTES, Identity};
+use crate::codec::{Field, Variants, rest, rest_bytes, take_settings};
 use crate::settings::SETTINGS_BYTES;
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
 use crate::{GroupId, GroupSettings, NodeId, Origin, Time};
@@ -164,15 +163,30 @@ pub(super) struct Subscription {
     pub(super) joined_at: Time,
 }
 
-const SWIM: u8 = 1;
-const HELLO: u8 = 2;
-const DIGEST: u8 = 3;
-const CHANGES: u8 = 4;
-const PULL: u8 = 5;
-const GOODBYE: u8 = 6;
-const SUSPICION: u8 = 7;
-const PATH_CHALLENGE: u8 = 8;
-const PATH_RESPONSE: u8 = 9;
+crate::variants! {
+    Packet {
+        1 => Swim(payload with rest_bytes),
+        2 => Hello(hello),
+        3 => Digest(digest),
+        4 => Changes(changes),
+        5 => Pull(wanted with rest),
+        6 => Goodbye(node),
+        7 => Suspicion { by, suspect, incarnation },
+        8 => PathChallenge(cookie),
+        9 => PathResponse(response),
+    } if |packet| !matches!(packet, Packet::PathChallenge(0));
+}
+
+// The header has the flags.
+crate::fields! {
+    Hello { challenge, from, alone = false, to_all = false };
+    Digest { chunk, chunks, entries with rest, answer_wanted = false, roster_wanted = false }
+        if |digest| digest.chunk < digest.chunks || (digest.chunk, digest.chunks) == (0, 0);
+    DigestEntry { identity, version, subscriptions };
+    Wanted { node, after, up_to, floor } if |wanted| wanted.after < wanted.up_to;
+    Subscription { settings, joined_at };
+    PathResponse { cookie, challenge, from };
+}
 
 const WANTED_BYTES: usize = 20;
 const ROW_BYTES: usize = 9 + SETTINGS_BYTES + 8;
@@ -196,233 +210,94 @@ pub(super) fn pull_capacity(bytes: usize) -> usize {
 
 impl Packet {
     pub(super) fn encode(&self, network: u32, origin: impl Into<Origin>) -> Vec<u8> {
-        let (kind, flags) = self.kind_and_flags();
-        let protocol = Protocol::Membership;
+        let (protocol, kind) = (Protocol::Membership, self.tag());
+        let [low, high] = self.flags();
+        let flags = u8::from(low) | u8::from(high) << 1;
         let mut out = Vec::new();
         let group = GroupId(network);
         let Origin { node: sender, incarnation } = origin.into();
         let header = Header { protocol, kind, flags, group, sender, incarnation, view: 0 };
         let start = header.begin(&mut out);
-        self.encode_body(&mut out);
+        self.put_fields(&mut out);
         wire::seal(&mut out, start);
         out
     }
 
     /// Decodes a datagram. Returns its network, its origin and the packet.
     pub(super) fn decode(datagram: &[u8]) -> Result<(u32, Origin, Self), DecodeError> {
-        let (header, mut body) = Header::decode(datagram)?;
+        let (header, body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Membership {
             return Err(DecodeError::Kind);
         }
-        let packet = Self::decode_body(&header, &mut body)?;
-        if !body.is_empty() {
-            return Err(DecodeError::Length);
-        }
+        let mut packet = Self::take_body(header.kind, body)?;
+        let flags = <[bool; 2]>::take(&mut &[header.flags][..])?;
+        packet.set_flags(flags);
+        // All nodes that receive a challenge by multicast would have to answer.
+        let is_allowed =
+            !matches!(&packet, Self::Hello(hello) if hello.to_all && hello.challenge != 0);
         // A packet that this program would encode with other flags was not sent by it.
-        if packet.kind_and_flags().1 != header.flags || header.view != 0 {
+        if !is_allowed || packet.flags() != flags || header.view != 0 {
             return Err(DecodeError::Value);
         }
         Ok((header.group.0, header.origin(), packet))
     }
 
-    fn kind_and_flags(&self) -> (u8, u8) {
-        let flags = |low, high| u8::from(low) | u8::from(high) << 1;
+    fn flags(&self) -> [bool; 2] {
         match self {
-            Self::Swim(_) => (SWIM, 0),
-            Self::Hello(hello) => (HELLO, flags(hello.alone, hello.to_all)),
-            Self::Digest(digest) => (DIGEST, flags(digest.answer_wanted, digest.roster_wanted)),
-            Self::Changes(changes) => (CHANGES, flags(changes.answer_wanted, changes.more)),
-            Self::Pull(_) => (PULL, 0),
-            Self::Goodbye(_) => (GOODBYE, 0),
-            Self::Suspicion { .. } => (SUSPICION, 0),
-            Self::PathChallenge(_) => (PATH_CHALLENGE, 0),
-            Self::PathResponse(_) => (PATH_RESPONSE, 0),
+            Self::Hello(hello) => [hello.alone, hello.to_all],
+            Self::Digest(digest) => [digest.answer_wanted, digest.roster_wanted],
+            Self::Changes(changes) => [changes.answer_wanted, changes.more],
+            _ => [false; 2],
         }
     }
 
-    fn encode_body(&self, out: &mut Vec<u8>) {
+    fn set_flags(&mut self, flags: [bool; 2]) {
         match self {
-            Self::Swim(payload) => out.extend_from_slice(payload),
-            Self::Hello(hello) => {
-                out.put_u64(hello.challenge);
-                hello.from.encode(out);
-            }
-            Self::Digest(digest) => digest.encode(out),
-            Self::Changes(changes) => changes.encode(out),
-            Self::Pull(wanted) => wanted.iter().for_each(|wanted| {
-                out.put_u64(wanted.node.0);
-                out.put_u32(wanted.after);
-                out.put_u32(wanted.up_to);
-                out.put_u32(wanted.floor);
-            }),
-            Self::Goodbye(node) => out.put_u64(node.0),
-            Self::Suspicion { by, suspect, incarnation } => {
-                by.encode(out);
-                suspect.encode(out);
-                out.put_u16(*incarnation);
-            }
-            Self::PathChallenge(cookie) => out.put_u64(*cookie),
-            Self::PathResponse(PathResponse { cookie, challenge, from }) => {
-                out.put_u64(*cookie);
-                out.put_u64(*challenge);
-                from.encode(out);
-            }
-        }
-    }
-
-    fn decode_body(header: &Header, body: &mut &[u8]) -> Result<Self, DecodeError> {
-        let (low, high) = (header.flags & 1 != 0, header.flags & 2 != 0);
-        match header.kind {
-            SWIM => {
-                let payload = body.to_vec();
-                body.advance(payload.len());
-                Ok(Self::Swim(payload))
-            }
-            HELLO => {
-                let (challenge, from) = (take_u64(body)?, Identity::decode(body)?);
-                if high && challenge != 0 {
-                    // All nodes that receive it would have to answer.
-                    return Err(DecodeError::Value);
-                }
-                Ok(Self::Hello(Hello { alone: low, to_all: high, challenge, from }))
-            }
-            DIGEST => Ok(Self::Digest(Digest::decode(low, high, body)?)),
-            CHANGES => Ok(Self::Changes(Changes::decode(low, high, body)?)),
-            PULL => {
-                let mut wanted = Vec::with_capacity(body.len() / WANTED_BYTES);
-                while !body.is_empty() {
-                    wanted.push(Wanted::decode(body)?);
-                }
-                Ok(Self::Pull(wanted))
-            }
-            GOODBYE => Ok(Self::Goodbye(NodeId(take_u64(body)?))),
-            SUSPICION => {
-                let (by, suspect) = (Identity::decode(body)?, Identity::decode(body)?);
-                let incarnation = body.try_get_u16().map_err(|_| DecodeError::Length)?;
-                Ok(Self::Suspicion { by, suspect, incarnation })
-            }
-            PATH_CHALLENGE => match take_u64(body)? {
-                0 => Err(DecodeError::Value),
-                cookie => Ok(Self::PathChallenge(cookie)),
-            },
-            PATH_RESPONSE => {
-                let (cookie, challenge) = (take_u64(body)?, take_u64(body)?);
-                let from = Identity::decode(body)?;
-                Ok(Self::PathResponse(PathResponse { cookie, challenge, from }))
-            }
-            _ => Err(DecodeError::Kind),
+            Self::Hello(hello) => [hello.alone, hello.to_all] = flags,
+            Self::Digest(digest) => [digest.answer_wanted, digest.roster_wanted] = flags,
+            Self::Changes(changes) => [changes.answer_wanted, changes.more] = flags,
+            _ => {}
         }
     }
 }
 
-impl Digest {
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u16(self.chunk);
-        out.put_u16(self.chunks);
-        for entry in &self.entries {
-            entry.identity.encode(out);
-            out.put_u32(entry.version);
-            out.put_u32(entry.subscriptions);
+impl<'a> Field<'a> for Changes {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.owner, self.after, self.up_to, self.floor).put(out);
+        for Row { version, group, subscription } in &self.rows {
+            (*version, *group, *subscription).put(out);
         }
     }
 
-    fn decode(
-        answer_wanted: bool,
-        roster_wanted: bool,
-        body: &mut &[u8],
-    ) -> Result<Self, DecodeError> {
-        let chunk = body.try_get_u16().map_err(|_| DecodeError::Length)?;
-        let chunks = body.try_get_u16().map_err(|_| DecodeError::Length)?;
-        if chunk > chunks || (chunk == chunks && chunks > 0) {
-            return Err(DecodeError::Value);
-        }
-        let mut entries = Vec::new();
-        while !body.is_empty() {
-            let identity = Identity::decode(body)?;
-            let (version, subscriptions) = (take_u32(body)?, take_u32(body)?);
-            entries.push(DigestEntry { identity, version, subscriptions });
-        }
-        Ok(Self { answer_wanted, roster_wanted, chunk, chunks, entries })
-    }
-}
-
-impl Changes {
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u64(self.owner.0);
-        out.put_u32(self.after);
-        out.put_u32(self.up_to);
-        out.put_u32(self.floor);
-        for row in &self.rows {
-            out.put_u32(row.version);
-            out.put_u32(row.group.0);
-            out.put_u8(u8::from(row.subscription.is_some()));
-            if let Some(subscription) = row.subscription {
-                subscription.settings.encode(out);
-                out.put_u64(subscription.joined_at.0);
-            }
-        }
-    }
-
-    fn decode(answer_wanted: bool, more: bool, body: &mut &[u8]) -> Result<Self, DecodeError> {
-        let owner = NodeId(take_u64(body)?);
-        let (after, up_to, floor) = (take_u32(body)?, take_u32(body)?, take_u32(body)?);
-        if after > up_to {
-            return Err(DecodeError::Value);
-        }
+    fn take(bytes: &mut &'a [u8]) -> Result<Self, DecodeError> {
+        let (owner, after, up_to, floor) = Field::take(bytes)?;
         let (mut rows, mut unknown) = (Vec::new(), 0);
         let mut last = after;
-        while !body.is_empty() {
-            let (version, group) = (take_u32(body)?, GroupId(take_u32(body)?));
+        while !bytes.is_empty() {
+            let (version, group, is_joined) = Field::take(bytes)?;
             if version <= last || version > up_to {
                 return Err(DecodeError::Value);
             }
             last = version;
-            match decode_subscription(body)? {
-                Ok(subscription) => rows.push(Row { version, group, subscription }),
-                Err(_) => unknown += 1,
-            }
+            let subscription = match is_joined {
+                false => None,
+                true => match (take_settings(bytes)?, Field::take(bytes)?) {
+                    (Some(settings), joined_at) => Some(Subscription { settings, joined_at }),
+                    // The length of the row is known, so the rows after it can be decoded.
+                    (None, Time(_)) => {
+                        unknown += 1;
+                        continue;
+                    }
+                },
+            };
+            rows.push(Row { version, group, subscription });
         }
-        Ok(Self { answer_wanted, more, owner, after, up_to, floor, rows, unknown })
-    }
-}
-
-impl Wanted {
-    fn decode(body: &mut &[u8]) -> Result<Self, DecodeError> {
-        let node = NodeId(take_u64(body)?);
-        let (after, up_to, floor) = (take_u32(body)?, take_u32(body)?, take_u32(body)?);
-        if after >= up_to {
+        if after > up_to {
             return Err(DecodeError::Value);
         }
-        Ok(Self { node, after, up_to, floor })
+        let (answer_wanted, more) = (false, false);
+        Ok(Self { answer_wanted, more, owner, after, up_to, floor, rows, unknown })
     }
-}
-
-/// Decodes a subscription, or its absence.
-///
-/// Settings that this program does not understand are the inner error. The row's length is known
-/// nevertheless, so the rows after it can be decoded.
-fn decode_subscription(
-    body: &mut &[u8],
-) -> Result<Result<Option<Subscription>, DecodeError>, DecodeError> {
-    match body.try_get_u8().map_err(|_| DecodeError::Length)? {
-        0 => Ok(Ok(None)),
-        1 => {
-            let bytes = body.get(..SETTINGS_BYTES).ok_or(DecodeError::Length)?;
-            body.advance(SETTINGS_BYTES);
-            let joined_at = Time(take_u64(body)?);
-            let settings = GroupSettings::decode(bytes).map(|(settings, _)| settings);
-            Ok(settings.map(|settings| Some(Subscription { settings, joined_at })))
-        }
-        _ => Err(DecodeError::Value),
-    }
-}
-
-fn take_u32(body: &mut &[u8]) -> Result<u32, DecodeError> {
-    body.try_get_u32().map_err(|_| DecodeError::Length)
-}
-
-fn take_u64(body: &mut &[u8]) -> Result<u64, DecodeError> {
-    body.try_get_u64().map_err(|_| DecodeError::Length)
 }
 
 #[cfg(test)]

@@ -6,10 +6,9 @@ mod health;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::convert::Infallible;
 
-use bytes::BufMut;
 use foca::{
-    AccumulatingRuntime, Codec as _, Foca, Header, Member, Message, NoCustomBroadcast,
-    OwnedNotification, State, Timer,
+    AccumulatingRuntime, Foca, Header, Member, Message, NoCustomBroadcast, OwnedNotification,
+    State, Timer,
 };
 use rand_core::TryRng;
 
@@ -18,6 +17,7 @@ use self::health::postpone;
 use super::codec::SwimCodec;
 use super::config::Config;
 use super::identity::Identity;
+use crate::codec::Field;
 use crate::{Endpoint, NodeId, Rng, Time};
 
 /// Failure detector. After every call, the caller must take the resulting events and datagrams.
@@ -118,7 +118,7 @@ impl Swim {
     }
 
     pub(super) fn handle_payload(&mut self, now: Time, payload: &[u8]) {
-        if let Ok(header) = SwimCodec.decode_header(payload) {
+        if let Ok(header) = Header::take(&mut &payload[..]) {
             self.evidence.on_received(&header);
         }
         let identity = self.identity();
@@ -187,9 +187,7 @@ impl Swim {
 
     pub(super) fn obituary(&self, to: Identity, dead: Identity) -> Vec<u8> {
         let mut payload = payload_of(self.identity(), to, Message::Gossip);
-        payload.put_u16(1);
-        let encoded = SwimCodec.encode_member(&Member::down(dead), &mut payload);
-        encoded.expect("a vector has room for everything");
+        vec![Member::down(dead)].put(&mut payload);
         payload
     }
 
@@ -289,7 +287,7 @@ impl Swim {
         }
         while let Some((to, payload)) = self.runtime.to_send() {
             let payload = payload.to_vec();
-            if let Ok(header) = SwimCodec.decode_header(&payload[..]) {
+            if let Ok(header) = Header::take(&mut &payload[..]) {
                 self.evidence.on_sent(now, &header);
             }
             self.datagrams.push_back((to, payload));
@@ -301,8 +299,7 @@ impl Swim {
 fn payload_of(src: Identity, dst: Identity, message: Message<Identity>) -> Vec<u8> {
     let mut payload = Vec::new();
     let header = Header { src, src_incarnation: 0, dst, message };
-    let encoded = SwimCodec.encode_header(&header, &mut payload);
-    encoded.expect("a vector has room for everything");
+    header.put(&mut payload);
     payload
 }
 
