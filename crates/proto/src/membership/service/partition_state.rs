@@ -2,10 +2,9 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use bytes::BufMut;
-
-use super::protocol::fields::{take_group, take_settings, take_u8, take_u64};
+use super::protocol::fields::one_group;
 use super::protocol::frame::{ChangeKind, FrameError, Member};
+use crate::codec::Field;
 use crate::{GroupId, GroupSettings, NodeId};
 
 /// One change of a partition, as stores keep it and watchers receive it.
@@ -53,6 +52,14 @@ pub struct GroupState {
     pub members: BTreeMap<NodeId, Member>,
 }
 
+crate::variants! {
+    Change {
+        1 => Join { group with one_group, member, settings },
+        2 => Part { group with one_group, member, has_failed = false },
+        3 => Part { group with one_group, member, has_failed = true },
+    };
+}
+
 impl Change {
     /// Returns the group that is changed.
     pub fn group(&self) -> GroupId {
@@ -79,12 +86,7 @@ impl Change {
 
     /// Appends the encoded change.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u8(self.kind() as u8);
-        out.put_u32(self.group().0);
-        self.member().encode(out);
-        if let Self::Join { settings, .. } = self {
-            settings.encode(out);
-        }
+        self.put(out);
     }
 
     /// Decodes a change at the start of `bytes`, and advances `bytes` past it.
@@ -92,17 +94,7 @@ impl Change {
     /// # Errors
     /// The bytes are too few or have an impossible value.
     pub fn decode(bytes: &mut &[u8]) -> Result<Self, FrameError> {
-        let kind = ChangeKind::from_wire(take_u8(bytes)?)?;
-        let (group, member) = (take_group(bytes)?, Member::decode(bytes)?);
-        Ok(match kind {
-            ChangeKind::Joined => {
-                let settings = take_settings(bytes)?.ok_or(FrameError::Value)?;
-                Self::Join { group, settings, member }
-            }
-            ChangeKind::Left => Self::Part { group, member, has_failed: false },
-            ChangeKind::Failed => Self::Part { group, member, has_failed: true },
-            ChangeKind::Hidden => return Err(FrameError::Value),
-        })
+        Ok(Self::take(bytes)?)
     }
 }
 
@@ -110,8 +102,7 @@ impl GroupState {
     /// Appends the data that a store keeps of a group apart from its members: settings, then
     /// version u64.
     pub fn encode_head(&self, out: &mut Vec<u8>) {
-        self.settings.encode(out);
-        out.put_u64(self.version);
+        (self.settings, self.version).put(out);
     }
 
     /// Decodes a group without members from its head at the start of `bytes`.
@@ -119,8 +110,7 @@ impl GroupState {
     /// # Errors
     /// The bytes are too few or have an impossible value.
     pub fn decode_head(bytes: &mut &[u8]) -> Result<Self, FrameError> {
-        let settings = take_settings(bytes)?.ok_or(FrameError::Value)?;
-        let version = take_u64(bytes)?;
+        let (settings, version) = Field::take(bytes)?;
         Ok(Self { settings, version, members: BTreeMap::new() })
     }
 }

@@ -13,10 +13,8 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
-use bytes::BufMut;
-
-use super::protocol::fields::take_u64;
 use super::protocol::frame::{Frame, Member, millis};
+use crate::codec::Field;
 use crate::wire::{self, Datagram, Header, Protocol};
 use crate::{Endpoint, GroupId, NodeId, Origin, Time, Timers};
 
@@ -100,15 +98,15 @@ impl Pinger {
         datagram: &Datagram<'_>,
     ) -> bool {
         let (header, Ok(mut body)) = (datagram.header(), datagram.body()) else { return false };
-        let Ok(meant) = take_u64(&mut body) else { return false };
+        let Ok(meant) = NodeId::take(&mut body) else { return false };
         let is_sound = body.is_empty() && header.protocol == Protocol::Membership;
         match header.kind {
-            PING if is_sound && meant == self.own.node.0 => {
+            PING if is_sound && meant == self.own.node => {
                 self.counters.pings_received += 1;
                 let pong = datagram_of(PONG, self.own, header.sender, header.view);
                 self.outgoing.push_back((source, pong));
             }
-            PONG if is_sound && meant == self.own.node.0 => {
+            PONG if is_sound && meant == self.own.node => {
                 self.counters.pongs_received += 1;
                 if let Some(target) = self.targets.get_mut(&header.sender) {
                     (target.heard, target.is_suspected) = (now, false);
@@ -162,7 +160,7 @@ fn datagram_of(kind: u8, origin: Origin, meant: NodeId, number: u32) -> Vec<u8> 
     let Origin { node: sender, incarnation } = origin;
     let header = Header { protocol, kind, flags: 0, group, sender, incarnation, view: number };
     let start = header.begin(&mut out);
-    out.put_u64(meant.0);
+    meant.put(&mut out);
     wire::seal(&mut out, start);
     out
 }

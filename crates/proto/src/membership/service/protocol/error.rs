@@ -2,6 +2,7 @@
 
 use super::limits::VERSION;
 use crate::GroupId;
+use crate::wire::DecodeError;
 
 /// Reason why bytes are not a valid frame. The connection can no longer be used, except after
 /// [`FrameError::Settings`].
@@ -29,6 +30,16 @@ pub enum FrameError {
     /// decoded.
     #[error("unknown group settings")]
     Settings(UnknownSettings),
+}
+
+impl From<DecodeError> for FrameError {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::Length => Self::Length,
+            DecodeError::Kind => Self::Kind,
+            _ => Self::Value,
+        }
+    }
 }
 
 /// A frame with unknown settings.

@@ -1,12 +1,10 @@
-//! Fields shared by several frames, and bounds-checked decoding of them.
-
-use bytes::{Buf, BufMut};
+//! Fields shared by several frames.
 
 use super::error::FrameError;
 use super::limits::MAX_TEXT_BYTES;
-use crate::settings::SETTINGS_BYTES;
-use crate::wire::{self, DecodeError};
-use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId};
+use crate::codec::{Field, take_entries};
+use crate::wire::DecodeError;
+use crate::{Endpoint, GroupId, Incarnation, NodeId};
 
 /// A node in one of its incarnations, with its endpoint.
 ///
@@ -30,13 +28,14 @@ pub struct Member {
     pub endpoint: Endpoint,
 }
 
+crate::fields! {
+    Member { node, incarnation, start, endpoint };
+}
+
 impl Member {
     /// Appends the encoded member. A store may use the same format.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u64(self.node.0);
-        out.put_u32(self.incarnation);
-        out.put_u64(self.start.0);
-        wire::put_endpoint(out, self.endpoint);
+        self.put(out);
     }
 
     /// Decodes a member at the start of `bytes`, and advances `bytes` past it.
@@ -44,9 +43,7 @@ impl Member {
     /// # Errors
     /// The bytes are too few, or the address has an unknown family.
     pub fn decode(bytes: &mut &[u8]) -> Result<Self, FrameError> {
-        let (node, incarnation) = (take_node(bytes)?, take_u32(bytes)?);
-        let start = Incarnation(take_u64(bytes)?);
-        Ok(Self { node, incarnation, start, endpoint: take_endpoint(bytes)? })
+        Ok(Self::take(bytes)?)
     }
 
     /// Returns `true` if this incarnation of the node has ended, given that `other` exists.
@@ -63,81 +60,71 @@ impl Member {
     }
 }
 
-/// Minimum encoded size of a [`Member`] in bytes.
-pub(super) const MEMBER_BYTES: usize = 27;
-/// Minimum encoded size of an [`Endpoint`] in bytes.
-pub(super) const ENDPOINT_BYTES: usize = 7;
-
-pub(super) fn take_endpoint(bytes: &mut &[u8]) -> Result<Endpoint, FrameError> {
-    wire::take_endpoint(bytes).map_err(|error| match error {
-        DecodeError::Value => FrameError::Value,
-        _ => FrameError::Length,
-    })
-}
-
-/// Appends one byte of length, then UTF-8. A text longer than [`MAX_TEXT_BYTES`] is cut between two
+/// One byte of length, then UTF-8. A text longer than [`MAX_TEXT_BYTES`] is cut between two
 /// characters.
-pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
-    let mut end = text.len().min(MAX_TEXT_BYTES);
-    while !text.is_char_boundary(end) {
-        end -= 1;
+impl<'a> Field<'a> for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        let mut end = self.len().min(MAX_TEXT_BYTES);
+        while !self.is_char_boundary(end) {
+            end -= 1;
+        }
+        (end as u8, &self.as_bytes()[..end]).put(out);
     }
-    out.put_u8(end as u8);
-    out.put_slice(&text.as_bytes()[..end]);
-}
 
-pub(super) fn take_text(bytes: &mut &[u8]) -> Result<String, FrameError> {
-    let length = usize::from(take_u8(bytes)?);
-    let (text, rest) = bytes.split_at_checked(length).ok_or(FrameError::Length)?;
-    *bytes = rest;
-    core::str::from_utf8(text).map(str::to_string).map_err(|_| FrameError::Value)
-}
-
-/// Decodes settings, or returns `None` if this program does not know them.
-pub(crate) fn take_settings(bytes: &mut &[u8]) -> Result<Option<GroupSettings>, FrameError> {
-    let (settings, rest) = bytes.split_at_checked(SETTINGS_BYTES).ok_or(FrameError::Length)?;
-    *bytes = rest;
-    Ok(GroupSettings::decode(settings).ok().map(|(settings, _)| settings))
-}
-
-pub(crate) fn take_group(bytes: &mut &[u8]) -> Result<GroupId, FrameError> {
-    match take_u32(bytes)? {
-        0 => Err(FrameError::Value),
-        id => Ok(GroupId(id)),
+    fn take(bytes: &mut &'a [u8]) -> Result<Self, DecodeError> {
+        let length = usize::from(u8::take(bytes)?);
+        let (text, rest) = bytes.split_at_checked(length).ok_or(DecodeError::Length)?;
+        *bytes = rest;
+        core::str::from_utf8(text).map(str::to_string).map_err(|_| DecodeError::Value)
     }
 }
 
-pub(super) fn take_node(bytes: &mut &[u8]) -> Result<NodeId, FrameError> {
-    take_u64(bytes).map(NodeId)
-}
+/// A group, not [`GroupId::NONE`].
+pub(crate) mod one_group {
+    use super::{DecodeError, Field, GroupId};
 
-/// Decodes the count of elements of at least `each` bytes. A count that exceeds the remaining bytes
-/// is rejected before memory is allocated for it.
-pub(super) fn take_count(bytes: &mut &[u8], each: usize) -> Result<usize, FrameError> {
-    let count = take_u32(bytes)? as usize;
-    if count > bytes.len() / each { Err(FrameError::Length) } else { Ok(count) }
-}
+    pub(crate) fn put(group: &GroupId, out: &mut Vec<u8>) {
+        group.put(out);
+    }
 
-pub(super) fn take_flag(bytes: &mut &[u8]) -> Result<bool, FrameError> {
-    match take_u8(bytes)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(FrameError::Value),
+    pub(crate) fn take(bytes: &mut &[u8]) -> Result<GroupId, DecodeError> {
+        match GroupId::take(bytes)? {
+            GroupId::NONE => Err(DecodeError::Value),
+            group => Ok(group),
+        }
     }
 }
 
-pub(crate) fn take_u8(bytes: &mut &[u8]) -> Result<u8, FrameError> {
-    bytes.try_get_u8().map_err(|_| FrameError::Length)
+/// A list with a count u32.
+pub(super) mod long_list {
+    use super::{DecodeError, Field, take_entries};
+
+    pub(in super::super) fn put<'a, T: Field<'a>>(entries: &[T], out: &mut Vec<u8>) {
+        (entries.len() as u32).put(out);
+        entries.iter().for_each(|entry| entry.put(out));
+    }
+
+    pub(in super::super) fn take<'a, T: Field<'a>>(
+        bytes: &mut &'a [u8],
+    ) -> Result<Vec<T>, DecodeError> {
+        let count = u32::take(bytes)?;
+        take_entries(count as usize, bytes)
+    }
 }
 
-pub(super) fn take_u16(bytes: &mut &[u8]) -> Result<u16, FrameError> {
-    bytes.try_get_u16().map_err(|_| FrameError::Length)
-}
+/// A list of no or one member, with a count u32.
+pub(super) mod member_or_none {
+    use super::{DecodeError, Member, long_list};
 
-pub(super) fn take_u32(bytes: &mut &[u8]) -> Result<u32, FrameError> {
-    bytes.try_get_u32().map_err(|_| FrameError::Length)
-}
+    pub(in super::super) fn put(member: &Option<Member>, out: &mut Vec<u8>) {
+        long_list::put(member.as_slice(), out);
+    }
 
-pub(crate) fn take_u64(bytes: &mut &[u8]) -> Result<u64, FrameError> {
-    bytes.try_get_u64().map_err(|_| FrameError::Length)
+    pub(in super::super) fn take(bytes: &mut &[u8]) -> Result<Option<Member>, DecodeError> {
+        match long_list::take(bytes)?[..] {
+            [] => Ok(None),
+            [member] => Ok(Some(member)),
+            _ => Err(DecodeError::Value),
+        }
+    }
 }

@@ -43,8 +43,7 @@
 //! TCP loses no bytes, so it is an error of the peer. Unknown settings of a group do not end the
 //! connection. A join with them is refused, and a snapshot with them is skipped.
 
-mod decoding;
-mod encoding;
+mod codec;
 
 use core::time::Duration;
 

@@ -2,6 +2,7 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::super::reader::FrameReader;
 use super::*;
+use crate::codec::Field;
 use crate::{Incarnation, Profile, RateOfFire};
 use proptest::prelude::*;
 
@@ -295,7 +296,7 @@ fn any_opening() -> impl Strategy<Value = Frame> {
 
 fn any_frame() -> impl Strategy<Value = Frame> {
     let group = || (1..u32::MAX).prop_map(GroupId);
-    let kind = (1..=4_u8).prop_map(|kind| ChangeKind::from_wire(kind).expect("a kind"));
+    let kind = (1..=4_u8).prop_map(|kind| ChangeKind::take(&mut &[kind][..]).expect("a kind"));
     let change = (kind, any_member()).prop_map(|(kind, member)| MemberChange { kind, member });
     let contradiction =
         (any_settings(), any_settings(), any::<u64>()).prop_map(|(existing, given, by)| {
