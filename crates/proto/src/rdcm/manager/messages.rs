@@ -19,11 +19,9 @@
 
 use alloc::vec::Vec;
 
-use bytes::{Buf, BufMut};
-
 use super::super::packet::Place;
-use super::super::packet::fields::{take_list, take_node, take_u8, take_u32};
-use crate::wire::{DecodeError, put_endpoint, take_endpoint};
+use crate::codec::{Field, Variants};
+use crate::wire::DecodeError;
 use crate::{Endpoint, GroupId, NodeId};
 
 /// A request of a sender to the manager.
@@ -94,26 +92,25 @@ pub struct PlaceChange {
 
 /// Reason for which the manager does not place the receivers of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[repr(u8)]
 pub enum Refusal {
     /// The service has no topology, or another process runs the manager.
     #[error("this registry has no multicast manager")]
-    NoManager = 1,
+    NoManager,
     /// Another node sends in the group.
     #[error("another node sends in the group")]
-    HasSender = 2,
+    HasSender,
     /// The sender has no place in the topology.
     #[error("the topology has no host for the sender")]
-    NoHost = 3,
+    NoHost,
     /// Places in this topology do not fit into the sender's packets.
     #[error("places in this topology do not fit into packets")]
-    Ports = 4,
+    Ports,
     /// The maximum number of groups is open.
     #[error("the multicast manager has no room for another group")]
-    Full = 5,
+    Full,
     /// The request refers to an unknown opening.
     #[error("the multicast manager does not know this sender")]
-    Unknown = 6,
+    Unknown,
 }
 
 /// Maximum number of receivers in one request, which must fit into a frame that nodes may send.
@@ -121,37 +118,36 @@ pub const MAX_JOINING: usize = 32;
 /// Maximum number of places in one answer.
 pub const MAX_PLACES: usize = 256;
 
+crate::variants! {
+    Command {
+        1 => Open { above, most_children },
+        2 => Join(nodes),
+        3 => Leave(node),
+        4 => Cut { ring, successor },
+        5 => Close,
+    } if |command| match command {
+        // At least as many epochs are left above it.
+        Command::Open { above, .. } => *above <= u32::MAX / 2,
+        Command::Join(nodes) => nodes.len() <= MAX_JOINING,
+        _ => true,
+    };
+
+    Refusal {
+        1 => NoManager,
+        2 => HasSender,
+        3 => NoHost,
+        4 => Ports,
+        5 => Full,
+        6 => Unknown,
+    };
+}
+
 impl Request {
     /// Encodes the request.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let kind = match self.command {
-            Command::Open { .. } => OPEN,
-            Command::Join(_) => JOIN,
-            Command::Leave(_) => LEAVE,
-            Command::Cut { .. } => CUT,
-            Command::Close => CLOSE,
-        };
-        put_head(&mut out, kind, self.group, self.opening, self.number);
-        match &self.command {
-            Command::Open { above, most_children } => {
-                out.put_u32(*above);
-                out.put_u16(*most_children);
-            }
-            Command::Join(nodes) => {
-                out.put_u16(nodes.len() as u16);
-                for (node, endpoint) in nodes {
-                    out.put_u64(node.0);
-                    put_endpoint(&mut out, *endpoint);
-                }
-            }
-            Command::Leave(node) => out.put_u64(node.0),
-            Command::Cut { ring, successor } => {
-                out.put_u32(*ring);
-                out.put_u64(successor.0);
-            }
-            Command::Close => {}
-        }
+        (self.command.tag(), self.group, self.opening, self.number).put(&mut out);
+        self.command.put_fields(&mut out);
         out
     }
 
@@ -159,26 +155,9 @@ impl Request {
     ///
     /// # Errors
     /// Fails if the bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut bytes = bytes;
-        let bytes = &mut bytes;
-        let (kind, group, opening, number) = take_head(bytes)?;
-        let command = match kind {
-            OPEN => Command::Open {
-                above: take_epoch(bytes)?,
-                most_children: bytes.try_get_u16().map_err(|_| DecodeError::Length)?,
-            },
-            JOIN => Command::Join(take_list(bytes, MAX_JOINING, |bytes| {
-                let node = take_node(bytes)?;
-                Ok((node, take_endpoint(bytes).map_err(|_| DecodeError::Value)?))
-            })?),
-            LEAVE => Command::Leave(take_node(bytes)?),
-            CUT => Command::Cut { ring: take_u32(bytes)?, successor: take_node(bytes)? },
-            CLOSE => Command::Close,
-            _ => return Err(DecodeError::Kind),
-        };
-        let request = Self { group, opening, number, command };
-        if bytes.is_empty() { Ok(request) } else { Err(DecodeError::Length) }
+    pub fn decode(mut bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (kind, group, opening, number) = take_head(&mut bytes)?;
+        Ok(Self { group, opening, number, command: Command::take_body(kind, bytes)? })
     }
 }
 
@@ -187,17 +166,16 @@ impl Answer {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let kind = if self.result.is_ok() { PLACED } else { REFUSED };
-        put_head(&mut out, kind, self.group, self.opening, self.number);
+        (kind, self.group, self.opening, self.number).put(&mut out);
         match &self.result {
             Ok(changes) => {
-                out.put_u16(changes.len() as u16);
+                (changes.len() as u16).put(&mut out);
                 for change in changes {
-                    out.put_u64(change.receiver.0);
-                    out.put_u8(change.place.is_some().into());
-                    change.place.iter().for_each(|place| place.put(&mut out));
+                    change.receiver.put(&mut out);
+                    change.place.put(&mut out);
                 }
             }
-            Err(refusal) => out.put_u8(*refusal as u8),
+            Err(refusal) => refusal.put(&mut out),
         }
         out
     }
@@ -206,21 +184,20 @@ impl Answer {
     ///
     /// # Errors
     /// Fails if the bytes are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut bytes = bytes;
-        let bytes = &mut bytes;
-        let (kind, group, opening, number) = take_head(bytes)?;
+    pub fn decode(mut bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (kind, group, opening, number) = take_head(&mut bytes)?;
         let result = match kind {
-            PLACED => Ok(take_list(bytes, MAX_PLACES, |bytes| {
-                let receiver = take_node(bytes)?;
-                let place = match take_u8(bytes)? {
-                    0 => None,
-                    1 => Some(Place::take(bytes)?),
-                    _ => return Err(DecodeError::Value),
-                };
-                Ok(PlaceChange { group, receiver, place })
-            })?),
-            REFUSED => Err(Refusal::from_wire(take_u8(bytes)?)?),
+            PLACED => {
+                let places = Vec::<(NodeId, Option<Place>)>::take(&mut bytes)?;
+                if places.len() > MAX_PLACES {
+                    return Err(DecodeError::Value);
+                }
+                let changes = places.into_iter();
+                Ok(changes
+                    .map(|(receiver, place)| PlaceChange { group, receiver, place })
+                    .collect())
+            }
+            REFUSED => Err(Refusal::take(&mut bytes)?),
             _ => return Err(DecodeError::Kind),
         };
         let answer = Self { group, opening, number, result };
@@ -228,46 +205,11 @@ impl Answer {
     }
 }
 
-impl Refusal {
-    fn from_wire(code: u8) -> Result<Self, DecodeError> {
-        let all = [
-            Self::NoManager,
-            Self::HasSender,
-            Self::NoHost,
-            Self::Ports,
-            Self::Full,
-            Self::Unknown,
-        ];
-        all.into_iter().find(|it| *it as u8 == code).ok_or(DecodeError::Value)
-    }
-}
-
-fn put_head(out: &mut Vec<u8>, kind: u8, group: GroupId, opening: u32, number: u32) {
-    out.put_u8(kind);
-    out.put_u32(group.0);
-    out.put_u32(opening);
-    out.put_u32(number);
-}
-
 fn take_head(bytes: &mut &[u8]) -> Result<(u8, GroupId, u32, u32), DecodeError> {
-    let (kind, group) = (take_u8(bytes)?, GroupId(take_u32(bytes)?));
-    if group == GroupId::NONE {
-        return Err(DecodeError::Value);
-    }
-    Ok((kind, group, take_u32(bytes)?, take_u32(bytes)?))
+    let head = <(u8, GroupId, u32, u32)>::take(bytes)?;
+    if head.1 == GroupId::NONE { Err(DecodeError::Value) } else { Ok(head) }
 }
 
-/// Reads an epoch that leaves at least as many epochs above it.
-fn take_epoch(bytes: &mut &[u8]) -> Result<u32, DecodeError> {
-    let epoch = take_u32(bytes)?;
-    if epoch <= u32::MAX / 2 { Ok(epoch) } else { Err(DecodeError::Value) }
-}
-
-const OPEN: u8 = 1;
-const JOIN: u8 = 2;
-const LEAVE: u8 = 3;
-const CUT: u8 = 4;
-const CLOSE: u8 = 5;
 const PLACED: u8 = 1;
 const REFUSED: u8 = 2;
 

@@ -3,11 +3,10 @@
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-use bytes::BufMut;
-
 use super::super::limits::MAX_RANGES;
 use super::super::sack_set::SackSet;
-use super::fields::{take_list, take_number, take_u32};
+use super::fields::number;
+use crate::codec::Field;
 use crate::wire::DecodeError;
 
 /// Acknowledgment in one ring: of a receiver in its leaf ring, of its branch in its proxy ring.
@@ -62,37 +61,34 @@ impl RingAck {
         let (has, known_to) = (self.has.below(end), self.known_to.min(end));
         Cow::Owned(Self { has, known_to, ..*self })
     }
+}
 
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.ring);
-        out.put_u64(self.has.next());
-        out.put_u64(self.known_to);
-        out.put_u64(self.limit);
-        out.put_u32(self.by_tree);
-        out.put_u16(self.has.later().count() as u16);
-        for range in self.has.later() {
-            out.put_u32((range.start - self.has.next()) as u32);
-            out.put_u32((range.end - range.start) as u32);
+impl<'a> Field<'a> for RingAck {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self { ring, has, known_to, limit, by_tree } = self;
+        (*ring, has.next(), *known_to, *limit, *by_tree).put(out);
+        (has.later().count() as u16).put(out);
+        for range in has.later() {
+            ((range.start - has.next()) as u32, (range.end - range.start) as u32).put(out);
         }
     }
 
-    pub(super) fn take(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
-        let (ring, next) = (take_u32(bytes)?, take_number(bytes)?);
-        let (known_to, limit) = (take_number(bytes)?, take_number(bytes)?);
-        let by_tree = take_u32(bytes)?;
-        let ranges = take_list(bytes, MAX_RANGES, |bytes| Ok((take_u32(bytes)?, take_u32(bytes)?)));
+    fn take(bytes: &mut &'a [u8]) -> Result<Self, DecodeError> {
+        let (ring, next) = (Field::take(bytes)?, number::take(bytes)?);
+        let (known_to, limit) = (number::take(bytes)?, number::take(bytes)?);
+        let (by_tree, ranges): (_, Vec<(u32, u32)>) = Field::take(bytes)?;
         let mut has = SackSet::all_below(next);
         let mut last = next;
-        for (after, count) in ranges? {
-            let start = next + u64::from(after);
-            let end = start + u64::from(count);
-            if start <= last || count == 0 {
+        for (after, count) in &ranges {
+            let start = next + u64::from(*after);
+            let end = start + u64::from(*count);
+            if start <= last || *count == 0 {
                 return Err(DecodeError::Value);
             }
             has.insert_range(start..end);
             last = end;
         }
-        if known_to < next {
+        if known_to < next || ranges.len() > MAX_RANGES {
             return Err(DecodeError::Value);
         }
         Ok(Self { ring, has, known_to, limit, by_tree })

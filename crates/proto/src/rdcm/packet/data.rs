@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::fields::take_number;
+use super::fields::number;
+use crate::codec::Field;
 use crate::wire::{DecodeError, HEADER_BYTES};
 
 /// A data packet.
@@ -82,29 +83,49 @@ impl DataPacket {
         way | of_fragment
     }
 
-    /// Decodes the body of a data packet with these flags.
-    pub(super) fn take(is_relayed: bool, flags: u8, body: &[u8]) -> Result<Self, DecodeError> {
-        let mut bytes = body;
-        let number = take_number(&mut bytes)?;
-        let way = match flags & (REPAIR | AGAIN) {
+    pub(super) fn kind(&self) -> u8 {
+        if self.is_relayed { RELAYED } else { DATA }
+    }
+
+    /// Sets what the header of the packet contains.
+    pub(super) fn set_header(&mut self, kind: u8, flags: u8) -> Result<(), DecodeError> {
+        self.is_relayed = kind == RELAYED;
+        self.way = match flags & (REPAIR | AGAIN) {
             0 => Way::Tree { doublings: flags >> DOUBLINGS_SHIFT },
             REPAIR => Way::Repair,
             AGAIN => Way::Again,
             _ => return Err(DecodeError::Value),
         };
-        let is_first_time = matches!(way, Way::Tree { .. });
-        let is_impossible = is_relayed && way == Way::Repair;
+        let is_first_time = matches!(self.way, Way::Tree { .. });
+        let is_impossible = self.is_relayed && self.way == Way::Repair;
         if !is_first_time && flags >> DOUBLINGS_SHIFT != 0 || is_impossible {
             return Err(DecodeError::Value);
         }
-        let (is_first, is_last) = (flags & FIRST != 0, flags & LAST != 0);
-        let fragment = Fragment { is_first, is_last, bytes: Bytes::copy_from_slice(bytes) };
-        Ok(Self { number, fragment, way, is_relayed })
+        self.fragment.is_first = flags & FIRST != 0;
+        self.fragment.is_last = flags & LAST != 0;
+        Ok(())
+    }
+}
+
+/// The other fields are in the header, and must be set after decoding.
+impl<'a> Field<'a> for DataPacket {
+    fn put(&self, out: &mut Vec<u8>) {
+        number::put(&self.number, out);
+        self.fragment.bytes.put(out);
+    }
+
+    fn take(bytes: &mut &'a [u8]) -> Result<Self, DecodeError> {
+        let number = number::take(bytes)?;
+        let fragment = Fragment { is_first: false, is_last: false, bytes: Field::take(bytes)? };
+        Ok(Self { number, fragment, way: Way::Again, is_relayed: false })
     }
 }
 
 /// Bytes before the fragment in a data packet.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<u64>();
+
+pub(super) const DATA: u8 = 1;
+pub(super) const RELAYED: u8 = 9;
 
 const FIRST: u8 = 1;
 const LAST: u8 = 2;

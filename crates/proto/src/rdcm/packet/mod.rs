@@ -6,14 +6,14 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use bytes::BufMut;
-
 pub use self::ack::RingAck;
+use self::data::{DATA, RELAYED};
 pub use self::data::{DATA_BYTES, DataPacket, Fragment, Way};
-use self::fields::{take_list, take_node, take_number, take_u32, take_u64};
+use self::fields::{number, ranges};
 pub(super) use self::place::PLACE_BYTES;
 pub use self::place::{Place, Seat};
 pub use super::limits::{MAX_RANGES, MAX_RELAYS};
+use crate::codec::Variants;
 use crate::wire::{self, DecodeError, Header, Protocol};
 use crate::{GroupId, NodeId, Origin};
 
@@ -125,72 +125,16 @@ impl Packet {
         stream: u32,
         out: &mut Vec<u8>,
     ) {
-        let (kind, flags) = self.kind();
+        let (kind, flags) = match self {
+            Self::Data(data) => (data.kind(), data.flags()),
+            _ => (self.tag(), 0),
+        };
         let protocol = Protocol::Bulk;
         let Origin { node: sender, incarnation } = origin.into();
         let header = Header { protocol, kind, flags, group, sender, incarnation, view: stream };
         let start = header.begin(out);
-        match self {
-            Self::Data(data) => {
-                out.put_u64(data.number);
-                out.put_slice(&data.fragment.bytes);
-            }
-            Self::Announce { epoch, end } | Self::Farewell { epoch, end } => {
-                out.put_u32(*epoch);
-                out.put_u64(*end);
-            }
-            Self::FarewellHeard => {}
-            Self::Ack(acks) => {
-                out.put_u16(acks.len() as u16);
-                acks.iter().for_each(|ack| ack.put(out));
-            }
-            Self::Report(report) => {
-                out.put_u32(report.epoch);
-                out.put_u64(report.next);
-                out.put_u64(report.limit);
-                out.put_u64(report.by_tree);
-                out.put_u64(report.by_repair);
-            }
-            Self::Place { receiver, place } => {
-                out.put_u64(receiver.0);
-                place.put(out);
-            }
-            Self::Ask(ranges) => {
-                out.put_u16(ranges.len() as u16);
-                for range in ranges {
-                    out.put_u64(range.start);
-                    out.put_u64(range.end);
-                }
-            }
-            Self::Cut { ring, successor } => {
-                out.put_u32(*ring);
-                out.put_u64(successor.0);
-            }
-            Self::Silent { successor } => out.put_u64(successor.0),
-            Self::Release { ring, epoch, from } => {
-                out.put_u32(*ring);
-                out.put_u32(*epoch);
-                out.put_u64(*from);
-            }
-        }
+        self.put_fields(out);
         wire::seal(out, start);
-    }
-
-    fn kind(&self) -> (u8, u8) {
-        match self {
-            Self::Data(data) if data.is_relayed => (RELAYED, data.flags()),
-            Self::Data(data) => (DATA, data.flags()),
-            Self::Announce { .. } => (ANNOUNCE, 0),
-            Self::Farewell { .. } => (FAREWELL, 0),
-            Self::FarewellHeard => (FAREWELL_HEARD, 0),
-            Self::Ack(_) => (ACK, 0),
-            Self::Report(_) => (REPORT, 0),
-            Self::Place { .. } => (PLACE, 0),
-            Self::Ask(_) => (ASK, 0),
-            Self::Cut { .. } => (CUT, 0),
-            Self::Silent { .. } => (SILENT, 0),
-            Self::Release { .. } => (RELEASE, 0),
-        }
     }
 
     /// Decodes the body of a datagram of this protocol.
@@ -201,59 +145,39 @@ impl Packet {
         if header.protocol != Protocol::Bulk {
             return Err(DecodeError::Kind);
         }
-        if let DATA | RELAYED = header.kind {
-            let is_relayed = header.kind == RELAYED;
-            return DataPacket::take(is_relayed, header.flags, body).map(Self::Data);
+        let kind = if header.kind == RELAYED { DATA } else { header.kind };
+        let mut packet = Self::take_body(kind, body)?;
+        match &mut packet {
+            Self::Data(data) => data.set_header(header.kind, header.flags)?,
+            _ if header.flags != 0 => return Err(DecodeError::Value),
+            _ => {}
         }
-        if header.flags != 0 {
-            return Err(DecodeError::Value);
-        }
-        let mut bytes = body;
-        let bytes = &mut bytes;
-        let packet = match header.kind {
-            ANNOUNCE => Self::Announce { epoch: take_u32(bytes)?, end: take_number(bytes)? },
-            FAREWELL => Self::Farewell { epoch: take_u32(bytes)?, end: take_number(bytes)? },
-            FAREWELL_HEARD => Self::FarewellHeard,
-            ACK => Self::Ack(take_list(bytes, MAX_ACKS, RingAck::take)?),
-            REPORT => Self::Report(Report {
-                epoch: take_u32(bytes)?,
-                next: take_number(bytes)?,
-                limit: take_number(bytes)?,
-                by_tree: take_u64(bytes)?,
-                by_repair: take_u64(bytes)?,
-            }),
-            PLACE => Self::Place { receiver: take_node(bytes)?, place: Place::take(bytes)? },
-            ASK => Self::Ask(take_list(bytes, MAX_RANGES, take_range)?),
-            CUT => Self::Cut { ring: take_u32(bytes)?, successor: take_node(bytes)? },
-            SILENT => Self::Silent { successor: take_node(bytes)? },
-            RELEASE => Self::Release {
-                ring: take_u32(bytes)?,
-                epoch: take_u32(bytes)?,
-                from: take_number(bytes)?,
-            },
-            _ => return Err(DecodeError::Kind),
-        };
-        if bytes.is_empty() { Ok(packet) } else { Err(DecodeError::Length) }
+        Ok(packet)
     }
 }
 
-fn take_range(bytes: &mut &[u8]) -> Result<Range<u64>, DecodeError> {
-    let range = take_number(bytes)?..take_number(bytes)?;
-    if range.is_empty() { Err(DecodeError::Value) } else { Ok(range) }
+crate::variants! {
+    Packet {
+        DATA => Data(data),
+        2 => Announce { epoch, end with number },
+        3 => Ack(acks),
+        4 => Report(report),
+        5 => Place { receiver, place },
+        6 => Ask(ranges with ranges),
+        7 => Cut { ring, successor },
+        8 => Silent { successor },
+        10 => Release { ring, epoch, from with number },
+        11 => Farewell { epoch, end with number },
+        12 => FarewellHeard,
+    } if |packet| match packet {
+        Packet::Ack(acks) => acks.len() <= MAX_ACKS,
+        _ => true,
+    };
+}
+
+crate::fields! {
+    Report { epoch, next with number, limit with number, by_tree, by_repair };
 }
 
 /// Maximum number of acknowledgments in a packet: one per seat.
 const MAX_ACKS: usize = 2;
-
-const DATA: u8 = 1;
-const ANNOUNCE: u8 = 2;
-const ACK: u8 = 3;
-const REPORT: u8 = 4;
-const PLACE: u8 = 5;
-const ASK: u8 = 6;
-const CUT: u8 = 7;
-const SILENT: u8 = 8;
-const RELAYED: u8 = 9;
-const RELEASE: u8 = 10;
-const FAREWELL: u8 = 11;
-const FAREWELL_HEARD: u8 = 12;

@@ -2,12 +2,10 @@
 
 use alloc::vec::Vec;
 
-use bytes::BufMut;
-
 use super::super::limits::{MAX_PORTS, MAX_RELAYS};
-use super::fields::{take_list, take_node, take_number, take_u8, take_u32};
+use super::fields::number;
 use crate::NodeId;
-use crate::wire::{DecodeError, HEADER_BYTES};
+use crate::wire::HEADER_BYTES;
 
 /// Place of a receiver. On the wire it follows the id of the receiver.
 ///
@@ -64,62 +62,18 @@ impl Place {
     pub fn seats(&self) -> impl Iterator<Item = Seat> {
         [Some(self.leaf), self.proxy].into_iter().flatten()
     }
-
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.epoch);
-        out.put_u64(self.first);
-        out.put_u64(self.owed_from);
-        out.put_u32(self.receivers);
-        self.leaf.put(out);
-        out.put_u8(self.proxy.is_some().into());
-        self.proxy.iter().for_each(|seat| seat.put(out));
-        out.put_u32(self.children_ring);
-        out.put_u16(self.children.len() as u16);
-        self.children.iter().for_each(|child| out.put_u64(child.0));
-        out.put_u16(self.relays.len() as u16);
-        self.relays.iter().for_each(|relay| out.put_u64(relay.0));
-    }
-
-    pub(crate) fn take(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
-        let (epoch, first) = (take_u32(bytes)?, take_number(bytes)?);
-        let owed_from = take_number(bytes)?;
-        if owed_from > first {
-            return Err(DecodeError::Value);
-        }
-        Ok(Self {
-            epoch,
-            first,
-            owed_from,
-            receivers: take_u32(bytes)?,
-            leaf: Seat::take(bytes)?,
-            proxy: match take_u8(bytes)? {
-                0 => None,
-                1 => Some(Seat::take(bytes)?),
-                _ => return Err(DecodeError::Value),
-            },
-            children_ring: take_u32(bytes)?,
-            children: take_list(bytes, MAX_PORTS, take_node)?,
-            relays: take_list(bytes, MAX_RELAYS, take_node)?,
-        })
-    }
 }
 
-impl Seat {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.put_u32(self.ring);
-        out.put_u64(self.predecessor.0);
-        out.put_u64(self.successor.0);
-        out.put_u64(self.parent.0);
-    }
-
-    fn take(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
-        Ok(Self {
-            ring: take_u32(bytes)?,
-            predecessor: take_node(bytes)?,
-            successor: take_node(bytes)?,
-            parent: take_node(bytes)?,
-        })
-    }
+crate::fields! {
+    Seat { ring, predecessor, successor, parent };
+    Place {
+        epoch, first with number, owed_from with number, receivers, leaf, proxy, children_ring,
+        children, relays,
+    } if |place| {
+        place.owed_from <= place.first
+            && place.children.len() <= MAX_PORTS
+            && place.relays.len() <= MAX_RELAYS
+    };
 }
 
 /// Size of a datagram with the place of a receiver that has no overlay children and relays nothing.
