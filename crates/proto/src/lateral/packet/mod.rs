@@ -5,8 +5,9 @@ pub mod symbol;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::codec::Field;
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
-use crate::{Class, GroupId, Incarnation, NodeId, Origin, PacketId, RateOfFire, SeqNo};
+use crate::{Class, GroupId, NodeId, Origin, PacketId, RateOfFire, SeqNo};
 
 /// A lateral packet, whose variable parts are borrowed from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,52 +167,17 @@ pub const EXPIRED: u8 = 1;
 /// Size of a [`WireId`], in bytes.
 pub const ID_BYTES: usize = size_of::<WireId>();
 /// Size of a repair without its ids and the XOR, in bytes.
-pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<RawRepair>();
+pub const REPAIR_BYTES: usize = HEADER_BYTES + 4;
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawRepair {
-    count: u8,
-    zero: [u8; 3],
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawRetransmission {
-    origin: U64,
-    seqno: U32,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawHeartbeat {
-    next: U32,
-    first: U32,
-    nonce: U64,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawAck {
-    node: U64,
-    incarnation: U64,
-    settled_to: U32,
-    lost: U32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(u8)]
-enum Kind {
-    Data = 1,
-    Repair = 2,
-    Nak = 3,
-    Retransmission = 4,
-    HaveNot = 5,
-    Heartbeat = 6,
-    Ack = 7,
-    Open = 8,
-    Challenge = 9,
-}
+const DATA: u8 = 1;
+const REPAIR: u8 = 2;
+const NAK: u8 = 3;
+const RETRANSMISSION: u8 = 4;
+const HAVE_NOT: u8 = 5;
+const HEARTBEAT: u8 = 6;
+const ACK: u8 = 7;
+const OPEN: u8 = 8;
+const CHALLENGE: u8 = 9;
 
 impl From<PacketId> for WireId {
     fn from(id: PacketId) -> Self {
@@ -259,40 +225,34 @@ impl<'a> Packet<'a> {
             return Err(DecodeError::Kind);
         }
         let flag = |bit: u8| header.flags & bit != 0;
-        Ok(match header.kind {
-            k if k == Kind::Data as u8 => Self::decode_data(body, flag(CONFIRM))?,
-            k if k == Kind::Repair as u8 => Self::decode_repair(body)?,
-            k if k == Kind::Nak as u8 => {
-                let (cookie, ids) = decode_cookie(body)?;
-                Self::Nak { cookie, ids }
+        let mut bytes = body;
+        let bytes = &mut bytes;
+        let packet = match header.kind {
+            DATA => {
+                let (seqno, symbol) = Field::take(bytes)?;
+                Self::Data { seqno, confirm: flag(CONFIRM), symbol }
             }
-            k if k == Kind::Challenge as u8 => {
-                let (cookie, ids) = decode_cookie(body)?;
-                Self::Challenge { cookie, ids }
+            REPAIR => Self::take_repair(bytes)?,
+            NAK => Self::Nak { cookie: Field::take(bytes)?, ids: take_ids(bytes)? },
+            CHALLENGE => Self::Challenge { cookie: Field::take(bytes)?, ids: take_ids(bytes)? },
+            RETRANSMISSION => {
+                let (origin, seqno, symbol) = Field::take(bytes)?;
+                Self::Retransmission { origin, seqno, symbol }
             }
-            k if k == Kind::Retransmission as u8 => Self::decode_retransmission(body)?,
-            k if k == Kind::HaveNot as u8 => {
-                Self::HaveNot { ids: decode_ids(body)?, expired: flag(EXPIRED) }
-            }
-            k if k == Kind::Heartbeat as u8 => {
-                let raw = RawHeartbeat::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
-                let (next, nonce) = (SeqNo(raw.next.get()), raw.nonce.get());
-                let first = flag(FIRST).then_some(SeqNo(raw.first.get()));
+            HAVE_NOT => Self::HaveNot { ids: take_ids(bytes)?, expired: flag(EXPIRED) },
+            HEARTBEAT => {
+                let (next, first, nonce) = Field::take(bytes)?;
+                let first = flag(FIRST).then_some(first);
                 Self::Heartbeat { next, first, nonce, confirm: flag(CONFIRM) }
             }
-            k if k == Kind::Ack as u8 => {
-                let raw = RawAck::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
-                let incarnation = Incarnation(raw.incarnation.get());
-                let to = Origin { node: NodeId(raw.node.get()), incarnation };
-                let (settled_to, lost) = (SeqNo(raw.settled_to.get()), raw.lost.get());
+            ACK => {
+                let (to, settled_to, lost) = Field::take(bytes)?;
                 Self::Ack { to, settled_to, lost }
             }
-            k if k == Kind::Open as u8 => {
-                let nonce = U64::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
-                Self::Open { nonce: nonce.get() }
-            }
+            OPEN => Self::Open { nonce: Field::take(bytes)? },
             _ => return Err(DecodeError::Kind),
-        })
+        };
+        if bytes.is_empty() { Ok(packet) } else { Err(DecodeError::Length) }
     }
 
     /// Appends the whole datagram to `out`.
@@ -302,95 +262,57 @@ impl<'a> Packet<'a> {
     /// path MTU.
     pub fn encode(&self, origin: impl Into<Origin>, group: GroupId, view: u32, out: &mut Vec<u8>) {
         let (kind, flags) = self.kind_and_flags();
-        let (protocol, kind) = (Protocol::Lateral, kind as u8);
+        let protocol = Protocol::Lateral;
         let Origin { node: sender, incarnation } = origin.into();
         let header = Header { protocol, kind, flags, group, sender, incarnation, view };
         let start = header.begin(out);
         match *self {
-            Self::Data { seqno, symbol, .. } => {
-                out.extend_from_slice(&seqno.0.to_be_bytes());
-                out.extend_from_slice(symbol);
-            }
-            Self::Repair { ids, sum } => {
-                let raw = RawRepair { count: ids.len() as u8, zero: [0; 3] };
-                out.extend_from_slice(raw.as_bytes());
-                out.extend_from_slice(ids.as_bytes());
-                out.extend_from_slice(sum);
-            }
-            Self::Nak { cookie, ids } | Self::Challenge { cookie, ids } => {
-                out.extend_from_slice(&cookie.to_be_bytes());
-                out.extend_from_slice(ids.as_bytes());
-            }
-            Self::HaveNot { ids, .. } => out.extend_from_slice(ids.as_bytes()),
-            Self::Retransmission { origin, seqno, symbol } => {
-                let (origin, seqno) = (U64::new(origin.0), U32::new(seqno.0));
-                out.extend_from_slice(RawRetransmission { origin, seqno }.as_bytes());
-                out.extend_from_slice(symbol);
-            }
+            Self::Data { seqno, symbol, .. } => (seqno, symbol).put(out),
+            Self::Repair { ids, sum } => (ids.len() as u8, [0_u8; 3], ids, sum).put(out),
+            Self::Nak { cookie, ids } | Self::Challenge { cookie, ids } => (cookie, ids).put(out),
+            Self::HaveNot { ids, .. } => ids.put(out),
+            Self::Retransmission { origin, seqno, symbol } => (origin, seqno, symbol).put(out),
             Self::Heartbeat { next, first, nonce, .. } => {
-                let (next, first) = (U32::new(next.0), U32::new(first.map_or(0, |f| f.0)));
-                let nonce = U64::new(nonce);
-                out.extend_from_slice(RawHeartbeat { next, first, nonce }.as_bytes());
+                (next, first.unwrap_or(SeqNo(0)), nonce).put(out);
             }
-            Self::Ack { to, settled_to, lost } => {
-                let (node, incarnation) = (U64::new(to.node.0), U64::new(to.incarnation.0));
-                let (settled_to, lost) = (U32::new(settled_to.0), U32::new(lost));
-                out.extend_from_slice(RawAck { node, incarnation, settled_to, lost }.as_bytes());
-            }
-            Self::Open { nonce } => out.extend_from_slice(&nonce.to_be_bytes()),
+            Self::Ack { to, settled_to, lost } => (to, settled_to, lost).put(out),
+            Self::Open { nonce } => nonce.put(out),
         }
         wire::seal(out, start);
     }
 
-    fn kind_and_flags(&self) -> (Kind, u8) {
+    fn kind_and_flags(&self) -> (u8, u8) {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         match self {
-            Self::Data { confirm, .. } => (Kind::Data, flag(*confirm, CONFIRM)),
-            Self::Repair { .. } => (Kind::Repair, 0),
-            Self::Nak { .. } => (Kind::Nak, 0),
-            Self::Challenge { .. } => (Kind::Challenge, 0),
-            Self::Retransmission { .. } => (Kind::Retransmission, 0),
-            Self::HaveNot { expired, .. } => (Kind::HaveNot, flag(*expired, EXPIRED)),
+            Self::Data { confirm, .. } => (DATA, flag(*confirm, CONFIRM)),
+            Self::Repair { .. } => (REPAIR, 0),
+            Self::Nak { .. } => (NAK, 0),
+            Self::Challenge { .. } => (CHALLENGE, 0),
+            Self::Retransmission { .. } => (RETRANSMISSION, 0),
+            Self::HaveNot { expired, .. } => (HAVE_NOT, flag(*expired, EXPIRED)),
             Self::Heartbeat { first, confirm, .. } => {
-                (Kind::Heartbeat, flag(*confirm, CONFIRM) | flag(first.is_some(), FIRST))
+                (HEARTBEAT, flag(*confirm, CONFIRM) | flag(first.is_some(), FIRST))
             }
-            Self::Ack { .. } => (Kind::Ack, 0),
-            Self::Open { .. } => (Kind::Open, 0),
+            Self::Ack { .. } => (ACK, 0),
+            Self::Open { .. } => (OPEN, 0),
         }
     }
 
-    fn decode_data(body: &'a [u8], confirm: bool) -> Result<Self, DecodeError> {
-        let (seqno, symbol) = U32::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
-        Ok(Self::Data { seqno: SeqNo(seqno.get()), confirm, symbol })
-    }
-
-    fn decode_repair(body: &'a [u8]) -> Result<Self, DecodeError> {
-        let (raw, rest) = RawRepair::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
-        if raw.count == 0 || raw.count > RateOfFire::MAX_R || raw.zero != [0; 3] {
+    fn take_repair(bytes: &mut &'a [u8]) -> Result<Self, DecodeError> {
+        let (count, zero) = <(u8, [u8; 3])>::take(bytes)?;
+        if !(1..=RateOfFire::MAX_R).contains(&count) || zero != [0; 3] {
             return Err(DecodeError::Value);
         }
-        let count = usize::from(raw.count);
-        let (ids, sum) =
-            <[WireId]>::ref_from_prefix_with_elems(rest, count).map_err(|_| DecodeError::Length)?;
+        let (ids, sum) = <[WireId]>::ref_from_prefix_with_elems(bytes, count.into())
+            .map_err(|_| DecodeError::Length)?;
+        *bytes = &[];
         Ok(Self::Repair { ids, sum })
     }
-
-    fn decode_retransmission(body: &'a [u8]) -> Result<Self, DecodeError> {
-        let (raw, symbol) =
-            RawRetransmission::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
-        let (origin, seqno) = (NodeId(raw.origin.get()), SeqNo(raw.seqno.get()));
-        Ok(Self::Retransmission { origin, seqno, symbol })
-    }
 }
 
-fn decode_ids(body: &[u8]) -> Result<&[WireId], DecodeError> {
-    let ids = <[WireId]>::ref_from_bytes(body).map_err(|_| DecodeError::Length)?;
+fn take_ids<'a>(bytes: &mut &'a [u8]) -> Result<&'a [WireId], DecodeError> {
+    let ids = <&[WireId]>::take(bytes)?;
     if ids.is_empty() { Err(DecodeError::Length) } else { Ok(ids) }
-}
-
-fn decode_cookie(body: &[u8]) -> Result<(u64, &[WireId]), DecodeError> {
-    let (cookie, rest) = U64::ref_from_prefix(body).map_err(|_| DecodeError::Length)?;
-    Ok((cookie.get(), decode_ids(rest)?))
 }
 
 /// Size of a data packet without its symbol, in bytes.

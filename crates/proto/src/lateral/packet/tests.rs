@@ -1,4 +1,5 @@
 use super::*;
+use crate::Incarnation;
 use proptest::prelude::*;
 
 const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
