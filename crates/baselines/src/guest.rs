@@ -1,26 +1,17 @@
-//! The common part of these protocols' packets: the header, messages, repairs, and the encoding of
-//! sequence numbers.
+//! The common part of these protocols' packets: the header, messages and repairs.
 
+use carom_proto::codec::{Field, Variants};
 use carom_proto::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
 use carom_proto::{Class, GroupId, NodeId, Origin, SeqNo};
-use zerocopy::byteorder::big_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Overhead in bytes of a packet that consists of a sequence number and a symbol.
-pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<U32>();
+pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<SeqNo>();
 
 /// Overhead in bytes of a repair, which consists of the source, the sequence number and the symbol.
-pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<RawName>();
+pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<NodeId>() + size_of::<SeqNo>();
 
 /// Size of the IP and UDP headers, in bytes.
 const IP_UDP_BYTES: usize = 28;
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawName {
-    source: U64,
-    seqno: U32,
-}
 
 /// A datagram of a protocol with the packets `P`: the common header of [`carom_proto::wire`] with
 /// protocol [`Protocol::Guest`], and one of these bodies. Its variable parts borrow from the bytes.
@@ -57,8 +48,8 @@ pub enum Datagram<'a, P> {
     Own(P),
 }
 
-/// A packet of one protocol, in addition to messages and repairs.
-pub trait GuestPacket<'a>: Copy {
+/// A packet of one protocol, in addition to messages and repairs. Its tag is the packet kind.
+pub trait GuestPacket<'a>: Variants<'a> + Copy {
     /// Packet kind of [`Datagram::Data`].
     const DATA: u8;
     /// Packet kind of [`Datagram::Repair`]. `None` if the protocol does not have it.
@@ -68,18 +59,6 @@ pub trait GuestPacket<'a>: Copy {
     fn class(&self) -> Class {
         Class::Control
     }
-
-    /// Returns the packet kind for the header.
-    fn kind(&self) -> u8;
-
-    /// Decodes the body, which follows the header.
-    ///
-    /// # Errors
-    /// The first invalid field.
-    fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError>;
-
-    /// Appends the body, which follows the header, to `out`.
-    fn write(&self, out: &mut Vec<u8>);
 
     /// Decodes a datagram, including its header.
     ///
@@ -94,18 +73,21 @@ pub trait GuestPacket<'a>: Copy {
     ///
     /// # Errors
     /// The first invalid field.
-    fn decode_body(header: &Header, body: &'a [u8]) -> Result<Datagram<'a, Self>, DecodeError> {
+    fn decode_body(
+        header: &Header,
+        mut body: &'a [u8],
+    ) -> Result<Datagram<'a, Self>, DecodeError> {
         if header.protocol != Protocol::Guest {
             return Err(DecodeError::Kind);
         }
         Ok(if header.kind == Self::DATA {
-            let (seqno, block) = read_numbered(body)?;
+            let (seqno, block) = <(SeqNo, &[u8])>::take(&mut body)?;
             Datagram::Data { seqno, block }
         } else if Some(header.kind) == Self::REPAIR {
-            let (source, seqno, block) = read_named(body)?;
+            let (source, seqno, block) = <(NodeId, SeqNo, &[u8])>::take(&mut body)?;
             Datagram::Repair { source, seqno, block }
         } else {
-            Datagram::Own(Self::read(header.kind, body)?)
+            Datagram::Own(Self::take_body(header.kind, body)?)
         })
     }
 
@@ -139,15 +121,15 @@ impl<'p, P: GuestPacket<'p>> Datagram<'_, P> {
         let kind = match self {
             Self::Data { .. } => P::DATA,
             Self::Repair { .. } => P::REPAIR.expect("the protocol has repairs"),
-            Self::Own(packet) => packet.kind(),
+            Self::Own(packet) => packet.tag(),
         };
         let Origin { node: sender, incarnation } = origin.into();
         let header = Header { protocol, kind, flags: 0, group, sender, incarnation, view };
         let start = header.begin(out);
         match self {
-            Self::Data { seqno, block } => write_numbered(*seqno, block, out),
-            Self::Repair { source, seqno, block } => write_named(*source, *seqno, block, out),
-            Self::Own(packet) => packet.write(out),
+            Self::Data { seqno, block } => (*seqno, *block).put(out),
+            Self::Repair { source, seqno, block } => (*source, *seqno, *block).put(out),
+            Self::Own(packet) => packet.put_fields(out),
         }
         wire::seal(out, start);
     }
@@ -156,45 +138,6 @@ impl<'p, P: GuestPacket<'p>> Datagram<'_, P> {
 /// Returns the size of the largest datagram that fits a path MTU, in bytes.
 pub(crate) fn max_datagram_bytes(path_mtu: u16) -> usize {
     usize::from(path_mtu) - IP_UDP_BYTES
-}
-
-pub(crate) fn read_numbered(body: &[u8]) -> Result<(SeqNo, &[u8]), DecodeError> {
-    let (seqno, rest) = read_prefix::<U32>(body)?;
-    Ok((SeqNo(seqno.get()), rest))
-}
-
-pub(crate) fn read_named(body: &[u8]) -> Result<(NodeId, SeqNo, &[u8]), DecodeError> {
-    let (raw, rest) = read_prefix::<RawName>(body)?;
-    Ok((NodeId(raw.source.get()), SeqNo(raw.seqno.get()), rest))
-}
-
-pub(crate) fn write_named(source: NodeId, seqno: SeqNo, rest: &[u8], out: &mut Vec<u8>) {
-    let raw = RawName { source: U64::new(source.0), seqno: U32::new(seqno.0) };
-    out.extend_from_slice(raw.as_bytes());
-    out.extend_from_slice(rest);
-}
-
-pub(crate) fn read_seqno(body: &[u8]) -> Result<SeqNo, DecodeError> {
-    read_all::<U32>(body).map(|seqno| SeqNo(seqno.get()))
-}
-
-pub(crate) fn read_all<T>(body: &[u8]) -> Result<&T, DecodeError>
-where
-    T: FromBytes + KnownLayout + Immutable + Unaligned,
-{
-    T::ref_from_bytes(body).map_err(|_| DecodeError::Length)
-}
-
-pub(crate) fn read_prefix<T>(body: &[u8]) -> Result<(&T, &[u8]), DecodeError>
-where
-    T: FromBytes + KnownLayout + Immutable + Unaligned,
-{
-    T::ref_from_prefix(body).map_err(|_| DecodeError::Length)
-}
-
-pub(crate) fn write_numbered(seqno: SeqNo, rest: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(&seqno.0.to_be_bytes());
-    out.extend_from_slice(rest);
 }
 
 #[cfg(test)]

@@ -1,12 +1,9 @@
 //! The packets of the ACK/timeout protocol. Each follows the common header of
 //! [`carom_proto::wire`].
 
-use carom_proto::wire::DecodeError;
 use carom_proto::{Class, SeqNo};
-use zerocopy::byteorder::big_endian::U32;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::guest::{GuestPacket, read_all, read_numbered, read_seqno, write_numbered};
+use crate::guest::GuestPacket;
 
 /// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,17 +52,13 @@ pub enum Packet<'a> {
     },
 }
 
-const RETRANSMISSION: u8 = 49;
-const ACK: u8 = 50;
-const HORIZON: u8 = 51;
-const EXPIRED: u8 = 52;
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawAck {
-    seqno: U32,
-    settled_to: U32,
-    lost: U32,
+carom_proto::variants! {
+    Packet<'a> {
+        49 => Retransmission { seqno, block },
+        50 => Ack { seqno, settled_to, lost },
+        51 => Horizon { next },
+        52 => Expired { seqno },
+    };
 }
 
 impl<'a> GuestPacket<'a> for Packet<'a> {
@@ -75,45 +68,6 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
         match self {
             Self::Retransmission { .. } => Class::Retransmission,
             Self::Ack { .. } | Self::Horizon { .. } | Self::Expired { .. } => Class::Control,
-        }
-    }
-
-    fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
-        Ok(match kind {
-            RETRANSMISSION => {
-                let (seqno, block) = read_numbered(body)?;
-                Self::Retransmission { seqno, block }
-            }
-            ACK => {
-                let raw = read_all::<RawAck>(body)?;
-                let (seqno, settled_to) = (SeqNo(raw.seqno.get()), SeqNo(raw.settled_to.get()));
-                Self::Ack { seqno, settled_to, lost: raw.lost.get() }
-            }
-            HORIZON => Self::Horizon { next: read_seqno(body)? },
-            EXPIRED => Self::Expired { seqno: read_seqno(body)? },
-            _ => return Err(DecodeError::Kind),
-        })
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        match *self {
-            Self::Retransmission { seqno, block } => write_numbered(seqno, block, out),
-            Self::Ack { seqno, settled_to, lost } => {
-                let (seqno, settled_to) = (U32::new(seqno.0), U32::new(settled_to.0));
-                let raw = RawAck { seqno, settled_to, lost: U32::new(lost) };
-                out.extend_from_slice(raw.as_bytes());
-            }
-            Self::Horizon { next } => out.extend_from_slice(&next.0.to_be_bytes()),
-            Self::Expired { seqno } => out.extend_from_slice(&seqno.0.to_be_bytes()),
-        }
-    }
-
-    fn kind(&self) -> u8 {
-        match self {
-            Self::Retransmission { .. } => RETRANSMISSION,
-            Self::Ack { .. } => ACK,
-            Self::Horizon { .. } => HORIZON,
-            Self::Expired { .. } => EXPIRED,
         }
     }
 }

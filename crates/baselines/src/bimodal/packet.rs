@@ -1,11 +1,11 @@
 //! The packets of Bimodal Multicast. Each follows the common header of [`carom_proto::wire`].
 
-use carom_proto::wire::{DecodeError, HEADER_BYTES};
+use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{NodeId, SeqNo};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::guest::{GuestPacket, read_prefix};
+use crate::guest::GuestPacket;
 
 /// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,49 +86,19 @@ pub const RANGE_BYTES: usize = size_of::<Range>();
 /// Size of a digest or a solicitation before its ranges, in bytes.
 pub const DIGEST_BYTES: usize = HEADER_BYTES + size_of::<U32>();
 
-const DIGEST: u8 = 17;
-const SOLICIT: u8 = 18;
+carom_proto::variants! {
+    Packet<'a> {
+        17 => Digest { round, ranges },
+        18 => Solicit { round, ranges },
+    } if |packet| {
+        let (Packet::Digest { ranges, .. } | Packet::Solicit { ranges, .. }) = packet;
+        !ranges.is_empty() && !ranges.iter().any(|range| range.first().is_after(range.last()))
+    };
+}
 
 impl<'a> GuestPacket<'a> for Packet<'a> {
     const DATA: u8 = 16;
     const REPAIR: Option<u8> = Some(19);
-
-    fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
-        let (round, ranges) = match kind {
-            DIGEST | SOLICIT => decode_ranges(body)?,
-            _ => return Err(DecodeError::Kind),
-        };
-        Ok(if kind == DIGEST {
-            Self::Digest { round, ranges }
-        } else {
-            Self::Solicit { round, ranges }
-        })
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        let (Self::Digest { round, ranges } | Self::Solicit { round, ranges }) = self;
-        out.extend_from_slice(&round.to_be_bytes());
-        out.extend_from_slice(ranges.as_bytes());
-    }
-
-    fn kind(&self) -> u8 {
-        match self {
-            Self::Digest { .. } => DIGEST,
-            Self::Solicit { .. } => SOLICIT,
-        }
-    }
-}
-
-fn decode_ranges(body: &[u8]) -> Result<(u32, &[Range]), DecodeError> {
-    let (round, rest) = read_prefix::<U32>(body)?;
-    let ranges = <[Range]>::ref_from_bytes(rest).map_err(|_| DecodeError::Length)?;
-    if ranges.is_empty() {
-        return Err(DecodeError::Length);
-    }
-    if ranges.iter().any(|range| range.first().is_after(range.last())) {
-        return Err(DecodeError::Value);
-    }
-    Ok((round.get(), ranges))
 }
 
 #[cfg(test)]
@@ -136,6 +106,7 @@ mod tests {
     use super::*;
     use crate::guest::tests::assert_on_the_wire;
     use carom_proto::GroupId;
+    use carom_proto::wire::DecodeError;
 
     #[test]
     fn the_packets_on_the_wire_are_these() {

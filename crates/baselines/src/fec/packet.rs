@@ -1,12 +1,10 @@
 //! The packets of sender-based FEC. Each follows the common header of [`carom_proto::wire`] and is
 //! sent to the group.
 
-use carom_proto::wire::{DecodeError, HEADER_BYTES};
+use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{Class, SeqNo};
-use zerocopy::byteorder::big_endian::U32;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::guest::{GuestPacket, read_prefix, read_seqno};
+use crate::guest::GuestPacket;
 
 /// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,24 +50,46 @@ pub struct Set {
 }
 
 /// Size of a parity packet before its shard, in bytes.
-pub const PARITY_BYTES: usize = HEADER_BYTES + size_of::<RawParity>();
+pub const PARITY_BYTES: usize = HEADER_BYTES + 8;
 
 /// Maximum number of data packets in a set.
 pub const MAX_R: u8 = 64;
 /// Maximum number of parity packets of a set.
 pub const MAX_C: u8 = 64;
 
-const PARITY: u8 = 33;
-const HEARTBEAT: u8 = 34;
+carom_proto::fields! {
+    Set { first, data, parity } if |set| {
+        (1..=MAX_R).contains(&set.data) && (1..=MAX_C).contains(&set.parity)
+    };
+}
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawParity {
-    first: U32,
-    data: u8,
-    parity: u8,
-    index: u8,
-    zero: u8,
+carom_proto::variants! {
+    Packet<'a> {
+        33 => Parity { set, index with before_zero, shard },
+        34 => Heartbeat { next },
+    } if |packet| match packet {
+        Packet::Parity { set, index, shard } => {
+            *index < set.parity && !shard.is_empty() && shard.len() % 2 == 0
+        }
+        Packet::Heartbeat { .. } => true,
+    };
+}
+
+/// A number, and one byte that is zero.
+mod before_zero {
+    use carom_proto::codec::Field;
+    use carom_proto::wire::DecodeError;
+
+    pub(super) fn put(number: &u8, out: &mut Vec<u8>) {
+        (*number, 0_u8).put(out);
+    }
+
+    pub(super) fn take(bytes: &mut &[u8]) -> Result<u8, DecodeError> {
+        match Field::take(bytes)? {
+            (number, 0_u8) => Ok(number),
+            _ => Err(DecodeError::Value),
+        }
+    }
 }
 
 impl Set {
@@ -98,46 +118,6 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
             Self::Heartbeat { .. } => Class::Control,
         }
     }
-
-    fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
-        match kind {
-            PARITY => read_parity(body),
-            HEARTBEAT => Ok(Self::Heartbeat { next: read_seqno(body)? }),
-            _ => Err(DecodeError::Kind),
-        }
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        match *self {
-            Self::Parity { set: Set { first, data, parity }, index, shard } => {
-                let raw = RawParity { first: U32::new(first.0), data, parity, index, zero: 0 };
-                out.extend_from_slice(raw.as_bytes());
-                out.extend_from_slice(shard);
-            }
-            Self::Heartbeat { next } => out.extend_from_slice(&next.0.to_be_bytes()),
-        }
-    }
-
-    fn kind(&self) -> u8 {
-        match self {
-            Self::Parity { .. } => PARITY,
-            Self::Heartbeat { .. } => HEARTBEAT,
-        }
-    }
-}
-
-fn read_parity(body: &[u8]) -> Result<Packet<'_>, DecodeError> {
-    let (raw, shard) = read_prefix::<RawParity>(body)?;
-    let RawParity { first, data, parity, index, zero } = raw;
-    let counts_fit = (1..=MAX_R).contains(data) && (1..=MAX_C).contains(parity);
-    if !counts_fit || index >= parity || *zero != 0 {
-        return Err(DecodeError::Value);
-    }
-    if shard.is_empty() || shard.len() % 2 != 0 {
-        return Err(DecodeError::Length);
-    }
-    let set = Set { first: SeqNo(first.get()), data: *data, parity: *parity };
-    Ok(Packet::Parity { set, index: *index, shard })
 }
 
 #[cfg(test)]

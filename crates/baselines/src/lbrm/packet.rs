@@ -1,11 +1,10 @@
 //! LBRM's packets. Each follows the common header of [`carom_proto::wire`].
 
-use carom_proto::wire::{DecodeError, HEADER_BYTES};
+use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{NodeId, SeqNo};
-use zerocopy::byteorder::big_endian::{U32, U64};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::byteorder::big_endian::U32;
 
-use crate::guest::{GuestPacket, read_prefix, read_seqno, write_numbered};
+use crate::guest::GuestPacket;
 
 /// An LBRM packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,45 +33,20 @@ pub enum Packet<'a> {
 }
 
 /// Size of a NAK before its sequence numbers, in bytes.
-pub const NACK_BYTES: usize = HEADER_BYTES + size_of::<U64>();
+pub const NACK_BYTES: usize = HEADER_BYTES + size_of::<NodeId>();
 /// Size of a sequence number in a NAK, in bytes.
 pub const NUMBER_BYTES: usize = size_of::<U32>();
 
-const NACK: u8 = 2;
-const HEARTBEAT: u8 = 4;
+carom_proto::variants! {
+    Packet<'a> {
+        2 => Nack { source, seqnos },
+        4 => Heartbeat { next },
+    };
+}
 
 impl<'a> GuestPacket<'a> for Packet<'a> {
     const DATA: u8 = 1;
     const REPAIR: Option<u8> = Some(3);
-
-    fn kind(&self) -> u8 {
-        match self {
-            Self::Nack { .. } => NACK,
-            Self::Heartbeat { .. } => HEARTBEAT,
-        }
-    }
-
-    fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
-        Ok(match kind {
-            NACK => {
-                let (source, rest) = read_prefix::<U64>(body)?;
-                let seqnos = <[U32]>::ref_from_bytes(rest).map_err(|_| DecodeError::Length)?;
-                Self::Nack { source: NodeId(source.get()), seqnos }
-            }
-            HEARTBEAT => Self::Heartbeat { next: read_seqno(body)? },
-            _ => return Err(DecodeError::Kind),
-        })
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        match *self {
-            Self::Nack { source, seqnos } => {
-                out.extend_from_slice(&source.0.to_be_bytes());
-                out.extend_from_slice(seqnos.as_bytes());
-            }
-            Self::Heartbeat { next } => write_numbered(next, &[], out),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! RMTP's packets. Each follows the common header of [`carom_proto::wire`].
 
-use carom_proto::wire::{DecodeError, HEADER_BYTES};
+use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{NodeId, SeqNo};
-use zerocopy::byteorder::big_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::guest::{GuestPacket, read_prefix, read_seqno, write_numbered};
+use crate::guest::GuestPacket;
 
 /// An RMTP packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,17 +39,13 @@ pub enum Packet<'a> {
 }
 
 /// Size of an acknowledgment before its bitmap, in bytes.
-pub const ACK_BYTES: usize = HEADER_BYTES + size_of::<RawAck>();
+pub const ACK_BYTES: usize = HEADER_BYTES + 16;
 
-const ACK: u8 = 2;
-const BEACON: u8 = 4;
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawAck {
-    source: U64,
-    settled_to: U32,
-    next: U32,
+carom_proto::variants! {
+    Packet<'a> {
+        2 => Ack { source, settled_to, next, bitmap },
+        4 => Beacon { next },
+    };
 }
 
 /// Returns the bitmap of `count` packets from `first` on, all settled except `missing`.
@@ -79,38 +73,6 @@ pub fn missing_of(first: SeqNo, next: SeqNo, bitmap: &[u8]) -> impl Iterator<Ite
 impl<'a> GuestPacket<'a> for Packet<'a> {
     const DATA: u8 = 1;
     const REPAIR: Option<u8> = Some(3);
-
-    fn kind(&self) -> u8 {
-        match self {
-            Self::Ack { .. } => ACK,
-            Self::Beacon { .. } => BEACON,
-        }
-    }
-
-    fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
-        Ok(match kind {
-            ACK => {
-                let (raw, bitmap) = read_prefix::<RawAck>(body)?;
-                let source = NodeId(raw.source.get());
-                let (settled_to, next) = (SeqNo(raw.settled_to.get()), SeqNo(raw.next.get()));
-                Self::Ack { source, settled_to, next, bitmap }
-            }
-            BEACON => Self::Beacon { next: read_seqno(body)? },
-            _ => return Err(DecodeError::Kind),
-        })
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        match *self {
-            Self::Ack { source, settled_to, next, bitmap } => {
-                let source = U64::new(source.0);
-                let (settled_to, next) = (U32::new(settled_to.0), U32::new(next.0));
-                out.extend_from_slice(RawAck { source, settled_to, next }.as_bytes());
-                out.extend_from_slice(bitmap);
-            }
-            Self::Beacon { next } => write_numbered(next, &[], out),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! SRM's packets. Each follows the common header of [`carom_proto::wire`] and is sent to the group.
 
-use carom_proto::wire::{DecodeError, HEADER_BYTES};
+use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{Class, NodeId, SeqNo};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::guest::{GuestPacket, read_all, read_prefix};
+use crate::guest::GuestPacket;
 
 /// An SRM packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,34 +119,16 @@ const KNOWN: u32 = 1 << 31;
 /// Size of a [`Report`] in bytes.
 pub const REPORT_BYTES: usize = size_of::<Report>();
 /// Size of a session message before its reports, in bytes.
-pub const SESSION_BYTES: usize = HEADER_BYTES + size_of::<RawSession>();
+pub const SESSION_BYTES: usize = HEADER_BYTES + 12;
 /// Overhead in bytes of a repair, which has the largest overhead of all packets.
-pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<RawRepair>();
+pub const REPAIR_BYTES: usize = HEADER_BYTES + 24;
 
-const REQUEST: u8 = 2;
-const REPAIR: u8 = 3;
-const SESSION: u8 = 4;
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawRequest {
-    source: U64,
-    seqno: U32,
-    distance_us: U32,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawRepair {
-    request: RawRequest,
-    requestor: U64,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawSession {
-    sent_at: U64,
-    next: U32,
+carom_proto::variants! {
+    Packet<'a> {
+        2 => Request { source, seqno, distance_us },
+        3 => Repair { source, seqno, distance_us, requestor, block },
+        4 => Session { sent_at, next, reports },
+    };
 }
 
 impl<'a> GuestPacket<'a> for Packet<'a> {
@@ -157,66 +139,6 @@ impl<'a> GuestPacket<'a> for Packet<'a> {
             Self::Repair { .. } => Class::Retransmission,
             Self::Request { .. } | Self::Session { .. } => Class::Control,
         }
-    }
-
-    fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
-        Ok(match kind {
-            REQUEST => {
-                let raw = read_all::<RawRequest>(body)?;
-                let RawRequest { source, seqno, distance_us } = raw;
-                let (source, seqno) = (NodeId(source.get()), SeqNo(seqno.get()));
-                Self::Request { source, seqno, distance_us: distance_us.get() }
-            }
-            REPAIR => {
-                let (raw, block) = read_prefix::<RawRepair>(body)?;
-                let RawRequest { source, seqno, distance_us } = &raw.request;
-                let (source, seqno) = (NodeId(source.get()), SeqNo(seqno.get()));
-                let requestor = NodeId(raw.requestor.get());
-                let distance_us = distance_us.get();
-                Self::Repair { source, seqno, distance_us, requestor, block }
-            }
-            SESSION => {
-                let (raw, rest) = read_prefix::<RawSession>(body)?;
-                let reports = <[Report]>::ref_from_bytes(rest).map_err(|_| DecodeError::Length)?;
-                let (sent_at, next) = (raw.sent_at.get(), SeqNo(raw.next.get()));
-                Self::Session { sent_at, next, reports }
-            }
-            _ => return Err(DecodeError::Kind),
-        })
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        match *self {
-            Self::Request { source, seqno, distance_us } => {
-                out.extend_from_slice(RawRequest::new(source, seqno, distance_us).as_bytes());
-            }
-            Self::Repair { source, seqno, distance_us, requestor, block } => {
-                let request = RawRequest::new(source, seqno, distance_us);
-                let raw = RawRepair { request, requestor: U64::new(requestor.0) };
-                out.extend_from_slice(raw.as_bytes());
-                out.extend_from_slice(block);
-            }
-            Self::Session { sent_at, next, reports } => {
-                let raw = RawSession { sent_at: U64::new(sent_at), next: U32::new(next.0) };
-                out.extend_from_slice(raw.as_bytes());
-                out.extend_from_slice(reports.as_bytes());
-            }
-        }
-    }
-
-    fn kind(&self) -> u8 {
-        match self {
-            Self::Request { .. } => REQUEST,
-            Self::Repair { .. } => REPAIR,
-            Self::Session { .. } => SESSION,
-        }
-    }
-}
-
-impl RawRequest {
-    fn new(source: NodeId, seqno: SeqNo, distance_us: u32) -> Self {
-        let (source, seqno) = (U64::new(source.0), U32::new(seqno.0));
-        Self { source, seqno, distance_us: U32::new(distance_us) }
     }
 }
 

@@ -1,11 +1,10 @@
 //! TMTP's packets. Each follows the common header of [`carom_proto::wire`].
 
-use carom_proto::wire::{DecodeError, HEADER_BYTES};
+use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{NodeId, SeqNo};
-use zerocopy::byteorder::big_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::byteorder::big_endian::U32;
 
-use crate::guest::{GuestPacket, read_named, read_prefix, write_named};
+use crate::guest::GuestPacket;
 
 /// A TMTP packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,61 +51,21 @@ pub enum Packet<'a> {
 }
 
 /// Size of a NAK before its sequence numbers, in bytes.
-pub const NACK_BYTES: usize = HEADER_BYTES + size_of::<RawNack>();
+pub const NACK_BYTES: usize = HEADER_BYTES + 2 * size_of::<NodeId>();
 /// Size of a sequence number in a NAK, in bytes.
 pub const NUMBER_BYTES: usize = size_of::<U32>();
 
-const NACK: u8 = 2;
-const ACK: u8 = 4;
-const STATUS: u8 = 5;
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawNack {
-    source: U64,
-    to: U64,
+carom_proto::variants! {
+    Packet<'a> {
+        2 => Nack { source, to, seqnos },
+        4 => Ack { source, settled_to },
+        5 => Status { source, next },
+    };
 }
 
 impl<'a> GuestPacket<'a> for Packet<'a> {
     const DATA: u8 = 1;
     const REPAIR: Option<u8> = Some(3);
-
-    fn kind(&self) -> u8 {
-        match self {
-            Self::Nack { .. } => NACK,
-            Self::Ack { .. } => ACK,
-            Self::Status { .. } => STATUS,
-        }
-    }
-
-    fn read(kind: u8, body: &'a [u8]) -> Result<Self, DecodeError> {
-        Ok(match kind {
-            NACK => {
-                let (raw, rest) = read_prefix::<RawNack>(body)?;
-                let seqnos = <[U32]>::ref_from_bytes(rest).map_err(|_| DecodeError::Length)?;
-                let (source, to) = (NodeId(raw.source.get()), NodeId(raw.to.get()));
-                Self::Nack { source, to, seqnos }
-            }
-            ACK | STATUS => match read_named(body)? {
-                (source, settled_to, []) if kind == ACK => Self::Ack { source, settled_to },
-                (source, next, []) => Self::Status { source, next },
-                _ => return Err(DecodeError::Length),
-            },
-            _ => return Err(DecodeError::Kind),
-        })
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        match *self {
-            Self::Nack { source, to, seqnos } => {
-                let raw = RawNack { source: U64::new(source.0), to: U64::new(to.0) };
-                out.extend_from_slice(raw.as_bytes());
-                out.extend_from_slice(seqnos.as_bytes());
-            }
-            Self::Ack { source, settled_to } => write_named(source, settled_to, &[], out),
-            Self::Status { source, next } => write_named(source, next, &[], out),
-        }
-    }
 }
 
 #[cfg(test)]
