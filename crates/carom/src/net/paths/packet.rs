@@ -38,8 +38,9 @@
 //! | 42 | 2 | total | size of the datagram |
 //! | 44 | | bytes | of the datagram, at least one |
 
+use carom_proto::codec::{Variants, rest, rest_bytes};
 use carom_proto::wire::{Datagram, DecodeError, HEADER_BYTES, Header, Protocol, seal};
-use carom_proto::{GroupId, NodeId, Origin};
+use carom_proto::{GroupId, NodeId, Origin, fields, variants};
 
 /// Maximum number of nodes listed in one hello, which then fits into the MTU of any path.
 pub(super) const MAX_ASKED: usize = 64;
@@ -69,39 +70,51 @@ pub(crate) struct Part {
     pub(crate) bytes: Vec<u8>,
 }
 
+variants! {
+    Packet {
+        1 => Hello { sequence, asked with rest },
+        2 => Heard { sequence, whose },
+        3 => Unheard { sequence, whose },
+        4 => Probe { sequence, bytes with padding },
+        5 => Carried { sequence, whose, bytes },
+        6 => Part(part),
+    } if |packet| match packet {
+        Packet::Hello { asked, .. } => asked.len() <= MAX_ASKED,
+        Packet::Probe { bytes, .. } => *bytes >= LEAST_PROBE_BYTES,
+        _ => true,
+    };
+}
+
+fields! {
+    Part { id, offset, total, bytes with rest_bytes } if |part| {
+        let end = usize::from(part.offset) + part.bytes.len();
+        !part.bytes.is_empty() && end <= usize::from(part.total)
+    };
+}
+
+/// The size of a probe: zeros fill its datagram up to this size.
+mod padding {
+    use super::{DecodeError, PROBE_OVERHEAD};
+
+    pub(super) fn put(size: &u16, out: &mut Vec<u8>) {
+        out.resize(out.len() + usize::from(*size).saturating_sub(PROBE_OVERHEAD), 0);
+    }
+
+    pub(super) fn take(bytes: &mut &[u8]) -> Result<u16, DecodeError> {
+        let zeros = core::mem::take(bytes);
+        let is_padding = zeros.iter().all(|byte| *byte == 0);
+        let size = u16::try_from(PROBE_OVERHEAD + zeros.len()).ok().filter(|_| is_padding);
+        size.ok_or(DecodeError::Value)
+    }
+}
+
 impl Packet {
     pub(crate) fn encode(&self, origin: impl Into<Origin>, out: &mut Vec<u8>) {
-        let (kind, sequence) = match self {
-            Self::Hello { sequence, .. } => (HELLO, sequence),
-            Self::Heard { sequence, .. } => (HEARD, sequence),
-            Self::Unheard { sequence, .. } => (UNHEARD, sequence),
-            Self::Probe { sequence, .. } => (PROBE, sequence),
-            Self::Carried { sequence, .. } => (CARRIED, sequence),
-            Self::Part(Part { id, .. }) => (PART, id),
-        };
-        let (protocol, group) = (Protocol::Path, GroupId(0));
+        let (protocol, kind, group) = (Protocol::Path, self.tag(), GroupId(0));
         let Origin { node: sender, incarnation } = origin.into();
         let header = Header { protocol, kind, flags: 0, group, sender, incarnation, view: 0 };
         let start = header.begin(out);
-        out.extend_from_slice(&sequence.to_be_bytes());
-        match self {
-            Self::Hello { asked, .. } => {
-                asked.iter().for_each(|node| out.extend_from_slice(&node.0.to_be_bytes()));
-            }
-            Self::Heard { whose, .. } | Self::Unheard { whose, .. } => {
-                out.extend_from_slice(&whose.0.to_be_bytes());
-            }
-            Self::Probe { bytes, .. } => out.resize(start + usize::from(*bytes), 0),
-            Self::Carried { whose, bytes, .. } => {
-                out.extend_from_slice(&whose.0.to_be_bytes());
-                out.extend_from_slice(&bytes.to_be_bytes());
-            }
-            Self::Part(Part { offset, total, bytes, .. }) => {
-                out.extend_from_slice(&offset.to_be_bytes());
-                out.extend_from_slice(&total.to_be_bytes());
-                out.extend_from_slice(bytes);
-            }
-        }
+        self.put_fields(out);
         seal(out, start);
     }
 
@@ -113,52 +126,7 @@ impl Packet {
         if header.flags != 0 || header.group != GroupId(0) || header.view != 0 {
             return Err(DecodeError::Value);
         }
-        let (sequence, rest) = body.split_first_chunk().ok_or(DecodeError::Length)?;
-        let sequence = u32::from_be_bytes(*sequence);
-        Ok(match header.kind {
-            HELLO => Self::Hello { sequence, asked: nodes(rest)? },
-            HEARD => Self::Heard { sequence, whose: node(rest)? },
-            UNHEARD => Self::Unheard { sequence, whose: node(rest)? },
-            PROBE if datagram.bytes().len() < usize::from(LEAST_PROBE_BYTES) => {
-                return Err(DecodeError::Length);
-            }
-            PROBE if rest.iter().any(|byte| *byte != 0) => return Err(DecodeError::Value),
-            PROBE => Self::Probe { sequence, bytes: datagram.bytes().len() as u16 },
-            CARRIED => {
-                let (whose, bytes) = rest.split_last_chunk().ok_or(DecodeError::Length)?;
-                let bytes = u16::from_be_bytes(*bytes);
-                Self::Carried { sequence, whose: node(whose)?, bytes }
-            }
-            PART => Self::Part(Part::decode(sequence, rest)?),
-            _ => return Err(DecodeError::Kind),
-        })
-    }
-}
-
-impl Part {
-    fn decode(id: u32, rest: &[u8]) -> Result<Self, DecodeError> {
-        let (offset, rest) = rest.split_first_chunk().ok_or(DecodeError::Length)?;
-        let (total, bytes) = rest.split_first_chunk().ok_or(DecodeError::Length)?;
-        let (offset, total) = (u16::from_be_bytes(*offset), u16::from_be_bytes(*total));
-        if bytes.is_empty() || usize::from(offset) + bytes.len() > usize::from(total) {
-            return Err(DecodeError::Value);
-        }
-        Ok(Self { id, offset, total, bytes: bytes.to_vec() })
-    }
-}
-
-fn nodes(bytes: &[u8]) -> Result<Vec<NodeId>, DecodeError> {
-    let (chunks, remainder) = bytes.as_chunks::<8>();
-    if !remainder.is_empty() || chunks.len() > MAX_ASKED {
-        return Err(DecodeError::Length);
-    }
-    Ok(chunks.iter().map(|bytes| NodeId(u64::from_be_bytes(*bytes))).collect())
-}
-
-fn node(bytes: &[u8]) -> Result<NodeId, DecodeError> {
-    match nodes(bytes)?[..] {
-        [node] => Ok(node),
-        _ => Err(DecodeError::Length),
+        Self::take_body(header.kind, body)
     }
 }
 
@@ -167,12 +135,7 @@ fn node(bytes: &[u8]) -> Result<NodeId, DecodeError> {
 pub(crate) const LEAST_PROBE_BYTES: u16 = 64;
 pub(crate) const PART_OVERHEAD: usize = HEADER_BYTES + 8;
 
-const HELLO: u8 = 1;
-const HEARD: u8 = 2;
-const UNHEARD: u8 = 3;
-const PROBE: u8 = 4;
-const CARRIED: u8 = 5;
-const PART: u8 = 6;
+const PROBE_OVERHEAD: usize = HEADER_BYTES + 4;
 
 #[cfg(test)]
 mod tests {
