@@ -11,23 +11,25 @@
 //! All numbers are big-endian. The rest is padding up to `size`. An answer is never larger than its
 //! query, so that a listener cannot amplify traffic.
 
+use carom_proto::codec::Field;
+use carom_proto::variants;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
 pub(crate) enum Kind {
     /// Query by unicast, to be answered by unicast and by multicast.
-    Ask = 1,
+    Ask,
     /// Query by multicast, to be answered by unicast.
-    AskByMulticast = 2,
+    AskByMulticast,
     /// Answer to [`Kind::Ask`] by unicast.
-    Answer = 3,
+    Answer,
     /// Answer to [`Kind::Ask`] by multicast.
-    AnswerByMulticast = 4,
+    AnswerByMulticast,
     /// Answer to [`Kind::AskByMulticast`] by unicast.
-    HeardMulticast = 5,
+    HeardMulticast,
     /// Query by unicast, padded to a size.
-    Size = 6,
+    Size,
     /// Answer to [`Kind::Size`] in the same size.
-    SizeBack = 7,
+    SizeBack,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,40 +49,31 @@ impl Packet {
 
     pub(crate) fn encode(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.size);
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&[self.kind as u8, 0, 0, 0]);
-        bytes.extend_from_slice(&(self.size as u32).to_be_bytes());
-        bytes.extend_from_slice(&self.token.to_be_bytes());
+        (*MAGIC, self.kind, [0_u8; 3], self.size as u32, self.token).put(&mut bytes);
         bytes.resize(self.size.max(Self::BYTES), 0);
         bytes
     }
 
     pub(crate) fn decode(datagram: &[u8]) -> Option<Self> {
-        let rest = datagram.strip_prefix(MAGIC)?;
-        let (head, rest) = rest.split_first_chunk::<4>()?;
-        let (size, rest) = rest.split_first_chunk::<4>()?;
-        let (token, padding) = rest.split_first_chunk::<8>()?;
-        let &[kind, 0, 0, 0] = head else { return None };
-        let kind = Kind::of(kind)?;
-        let size = u32::from_be_bytes(*size) as usize;
-        let intact = size == datagram.len() && padding.iter().all(|byte| *byte == 0);
-        intact.then_some(Self { kind, token: u64::from_be_bytes(*token), size })
+        let mut padding = datagram;
+        let (magic, kind, zero, size, token) =
+            <([u8; 8], Kind, [u8; 3], u32, u64)>::take(&mut padding).ok()?;
+        let size = size as usize;
+        let is_intact = magic == *MAGIC && zero == [0; 3] && size == datagram.len();
+        (is_intact && padding.iter().all(|byte| *byte == 0)).then_some(Self { kind, token, size })
     }
 }
 
-impl Kind {
-    fn of(number: u8) -> Option<Self> {
-        let all = [
-            Self::Ask,
-            Self::AskByMulticast,
-            Self::Answer,
-            Self::AnswerByMulticast,
-            Self::HeardMulticast,
-            Self::Size,
-            Self::SizeBack,
-        ];
-        all.into_iter().find(|kind| *kind as u8 == number)
-    }
+variants! {
+    Kind {
+        1 => Ask,
+        2 => AskByMulticast,
+        3 => Answer,
+        4 => AnswerByMulticast,
+        5 => HeardMulticast,
+        6 => Size,
+        7 => SizeBack,
+    };
 }
 
 const MAGIC: &[u8; 8] = b"CAROMDR1";
@@ -99,7 +92,7 @@ mod tests {
     proptest! {
         #[test]
         fn decoding_inverts_encoding(kind in 1..=7_u8, token: u64, more in 0..2_000_usize) {
-            let kind = Kind::of(kind).expect("all of them are kinds");
+            let kind = Kind::take(&mut &[kind][..]).expect("all of them are kinds");
             let packet = Packet { kind, token, size: Packet::BYTES + more };
             prop_assert_eq!(Packet::decode(&packet.encode()), Some(packet));
         }
