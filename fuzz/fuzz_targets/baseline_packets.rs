@@ -57,7 +57,6 @@ enum Operation {
     },
 }
 
-/// Operation on the first or second engine of a protocol.
 #[derive(Arbitrary, Debug)]
 struct Step {
     protocol: u8,
@@ -86,7 +85,6 @@ fuzz_target!(|steps: Vec<Step>| {
     }
 });
 
-/// Two engines of one protocol in one group, and the datagrams that they sent.
 struct Pair {
     engines: [Box<dyn Engine>; 2],
     on_the_way: VecDeque<Vec<u8>>,

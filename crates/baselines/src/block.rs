@@ -77,8 +77,7 @@ impl Block {
     }
 }
 
-/// Rounds up, so that a short deadline is never encoded as 0 (no deadline). The maximum is about 71
-/// minutes.
+/// Rounds up: 0 means no deadline. The maximum is about 71 minutes.
 fn deadline_us(deadline: Duration) -> u32 {
     u32::try_from(deadline.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX).max(1)
 }

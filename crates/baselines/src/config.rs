@@ -26,12 +26,10 @@ pub(crate) fn check_path_mtu(path_mtu: u16) -> Result<(), ConfigError> {
     if path_mtu < MIN_PATH_MTU { Err(ConfigError::PathMtu(path_mtu)) } else { Ok(()) }
 }
 
-/// Returns an error that states `rule` if the rule is broken.
 pub(crate) fn require(is_kept: bool, rule: &'static str) -> Result<(), ConfigError> {
     if is_kept { Ok(()) } else { Err(ConfigError::Rule(rule)) }
 }
 
-/// Panics if the settings of `protocol` are invalid.
 pub(crate) fn assert_valid(protocol: &str, checked: Result<(), ConfigError>) {
     if let Err(error) = checked {
         panic!("invalid {protocol} configuration: {error}");
@@ -42,7 +40,6 @@ pub(crate) fn assert_valid(protocol: &str, checked: Result<(), ConfigError>) {
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns the rule that was broken.
     pub(crate) fn broken_rule(checked: Result<(), ConfigError>) -> &'static str {
         match checked {
             Err(ConfigError::Rule(rule)) => rule,

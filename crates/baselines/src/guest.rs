@@ -10,7 +10,6 @@ pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<SeqNo>();
 /// Overhead in bytes of a repair, which consists of the source, the sequence number and the symbol.
 pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<NodeId>() + size_of::<SeqNo>();
 
-/// Size of the IP and UDP headers, in bytes.
 const IP_UDP_BYTES: usize = 28;
 
 /// A datagram of a protocol with the packets `P`: the common header of [`carom_proto::wire`] with
@@ -135,7 +134,6 @@ impl<'p, P: GuestPacket<'p>> Datagram<'_, P> {
     }
 }
 
-/// Returns the size of the largest datagram that fits a path MTU, in bytes.
 pub(crate) fn max_datagram_bytes(path_mtu: u16) -> usize {
     usize::from(path_mtu) - IP_UDP_BYTES
 }
@@ -177,7 +175,6 @@ pub(crate) mod tests {
         assert_eq!((header.kind, &out[HEADER_BYTES..]), (kind, body));
     }
 
-    /// Asserts the kinds and bodies of messages and repairs.
     fn assert_messages<P>(data: u8, repair: Option<u8>)
     where
         P: GuestPacket<'static> + PartialEq + Debug,

@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 
 use carom_proto::{Class, Destination, Transmit};
 
-/// Encoded datagrams in sending order. They share one buffer, which is reused once all of them have
-/// been polled.
+/// Encoded datagrams in one buffer, which is reused once all have been polled.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
@@ -21,7 +20,6 @@ const MAX_WAITING: usize = 1 << 16;
 const KEPT_BYTES: usize = 1 << 20;
 
 impl Outbox {
-    /// Queues the datagram that `encode` appends, unless the queue is full.
     pub(crate) fn push(
         &mut self,
         class: Class,

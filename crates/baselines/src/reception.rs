@@ -27,7 +27,6 @@ pub enum Owed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) owed: Owed,
-    /// Maximum number of missing packets in one stream. Beyond it, the oldest are lost.
     pub(crate) max_missing: usize,
     pub(crate) max_streams: usize,
     pub(crate) give_up_after: Duration,
@@ -142,7 +141,6 @@ impl Reception {
         self.group(group).map_or(0, |it| it.view.version())
     }
 
-    /// Returns the sequence number of this node's next message, which is used up.
     pub(crate) fn take_seqno(&mut self, group: GroupId) -> Option<SeqNo> {
         let next = &mut self.groups.get_mut(&group)?.next;
         let seqno = *next;
@@ -159,8 +157,7 @@ impl Reception {
         self.on_sent(now, id, block, How::Direct)
     }
 
-    /// Processes a message from its sender, multicast or retransmitted. The first one opens the
-    /// stream.
+    /// From its sender, multicast or retransmitted. The first message opens the stream.
     pub(crate) fn on_sent(
         &mut self,
         now: Time,
@@ -398,7 +395,6 @@ impl Group {
         self.next
     }
 
-    /// Returns the streams in order of their senders.
     pub(crate) fn streams(&self) -> impl Iterator<Item = (NodeId, &Stream)> {
         self.streams.iter().map(|(sender, stream)| (*sender, stream))
     }
@@ -418,7 +414,6 @@ impl Group {
     }
 }
 
-/// Removes the lowest keys until at most `count` entries remain.
 fn trim<K: Ord, V>(map: &mut BTreeMap<K, V>, count: usize) {
     while map.len() > count {
         map.pop_first();

@@ -38,7 +38,6 @@ impl Retained {
         }
     }
 
-    /// Keeps a symbol, unless it is present already or larger than the whole buffer.
     pub(crate) fn insert(&mut self, now: Time, id: PacketId, block: Block) {
         let bytes = cost(&block);
         self.evict_old(now);

@@ -2,12 +2,10 @@
 
 use core::time::Duration;
 
-/// Estimator of the round trip, and its backoff.
 #[derive(Debug, Default)]
 pub(crate) struct RoundTrips {
     /// Smoothed round trip and its mean deviation, in seconds.
     measured: Option<(f64, f64)>,
-    /// Number of doublings of the next timeout.
     doublings: u32,
 }
 
@@ -24,7 +22,6 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// Returns timeouts that start at the minimum.
     pub(crate) const fn from_least(least: Duration, most: Duration) -> Self {
         Self { initial: least, least, most }
     }

@@ -18,7 +18,6 @@ use crate::retained::Retained;
 #[derive(Debug)]
 pub struct Shell<P> {
     context: Context,
-    /// Size of the largest message, in bytes.
     payload_limit: usize,
     policy: P,
 }

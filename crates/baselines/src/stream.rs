@@ -22,13 +22,11 @@ pub(crate) struct Stream {
     lost: u32,
 }
 
-/// Result of a packet's arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// The packet is new. The duration is how long it was known to be missing, if it was.
     Fresh(Option<Duration>),
     Repeated,
-    /// The packet precedes the part that is owed.
     NotOwed,
 }
 
@@ -61,7 +59,6 @@ impl Stream {
         Self { first, next: first, missing: BTreeMap::new(), lost: 0 }
     }
 
-    /// Returns the first sequence number that is owed.
     pub(crate) fn first(&self) -> SeqNo {
         self.first.seqno()
     }
@@ -70,8 +67,7 @@ impl Stream {
         self.next.seqno()
     }
 
-    /// Processes the arrival of packet `seqno`. At most `max_missing` packets stay missing: beyond
-    /// it, the oldest are lost.
+    /// Beyond `max_missing` missing packets, the oldest are lost.
     pub(crate) fn arrive(&mut self, now: Time, seqno: SeqNo, max_missing: usize) -> (Arrival, Gap) {
         let position = self.next.near(seqno);
         if position < self.first {
@@ -129,7 +125,6 @@ impl Stream {
         self.missing.first_key_value().map(|(_, at)| *at)
     }
 
-    /// Returns the first packet that is neither delivered nor lost.
     pub(crate) fn settled_to(&self) -> SeqNo {
         let first = self.missing.first_key_value().map(|(position, _)| *position);
         first.unwrap_or(self.next).seqno()

@@ -18,7 +18,6 @@ use carom_proto::Engine;
 
 const NODES: usize = 3;
 const MESSAGES: u32 = 120;
-/// Time limit of each step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Numbers of deliveries and reported losses at one node, for each message of the others.

@@ -41,7 +41,6 @@ impl Framing {
         }
     }
 
-    /// Writes one message.
     pub(crate) fn write(self, message: &[u8], to: &mut impl Write) -> io::Result<()> {
         match self {
             Self::Lines => {

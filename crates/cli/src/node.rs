@@ -290,7 +290,6 @@ impl ServiceWatch {
     }
 }
 
-/// Returns the word for a change of a view, as used in JSON.
 pub(crate) fn change(kind: ViewChangeKind) -> &'static str {
     match kind {
         ViewChangeKind::Joined => "joined",

@@ -352,7 +352,6 @@ impl<'a> Publisher<'a> {
         )
     }
 
-    /// Waits until the guarantees of all messages are met, for at most `--linger`.
     fn await_promises(&self, qos: Qos) -> Result<Confirmation, CliError> {
         let deadline = Instant::now() + self.args.linger;
         loop {

@@ -233,7 +233,6 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Returns the error of an interruption, with the receivers that have not finished.
     fn interrupted(&self) -> CliError {
         let of = self.progress.0;
         let rows = self.handle.receivers();
@@ -319,7 +318,6 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Handles the events of the group: another sender, lagging receivers, and new members.
     fn watch_group(&self, group: &Group, stream: &Stream<'_>) {
         for notice in self.news.take(self.node) {
             self.bar.line(&format!("note: {}", notice.text));

@@ -56,7 +56,6 @@ struct Point {
     overhead: f64,
 }
 
-/// Bounds of the share of lost packets that repairs recover.
 #[derive(Debug, Serialize)]
 struct Recovered {
     lower: f64,

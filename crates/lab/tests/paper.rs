@@ -19,7 +19,6 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// Creates an empty directory for a test.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -27,7 +26,6 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Writes a plan of `ricochet-11` that takes only a moment.
 fn small_plan(folder: &std::path::Path) -> String {
     let plan = carom_lab(&["paper", "ricochet-11", "--show-plan"]);
     let plan = String::from_utf8(plan.stdout).expect("plans are text");

@@ -41,7 +41,6 @@ impl Delays {
         })
     }
 
-    /// Returns the number of delays of at most `ms` milliseconds.
     pub(crate) fn up_to_ms(&self, ms: f64) -> usize {
         self.0.partition_point(|nanos| *nanos as f64 <= ms * 1e6)
     }

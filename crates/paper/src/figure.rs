@@ -54,7 +54,6 @@ pub(crate) enum Shape {
 }
 
 impl Axis {
-    /// Returns a linear axis that fits its points.
     pub(crate) fn linear(label: &str) -> Self {
         Self { label: label.to_owned(), scale: Scale::Linear, range: None }
     }
@@ -87,7 +86,6 @@ impl Figure {
         self
     }
 
-    /// Adds a line of points measured by Carom.
     #[must_use]
     pub(crate) fn ours(self, label: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         self.with(label, Kind::Ours, Shape::Line, points)

@@ -31,7 +31,6 @@ pub(crate) struct ServiceRun {
     pub(crate) config: lateral::Config,
     /// Duration of the warm-up, and of the measured interval.
     pub(crate) spans: (Duration, Duration),
-    /// Time for the last updates to arrive.
     pub(crate) tail: Duration,
     pub(crate) seed: u64,
 }
@@ -44,16 +43,13 @@ pub(crate) struct ServiceOutcome {
     pub(crate) incomplete: u64,
     /// Number of groups whose replicas have different values at the end.
     pub(crate) disagreeing: u64,
-    /// Share of repairs among the datagrams that arrived.
     pub(crate) repairs_share: f64,
-    /// Share of control packets among the datagrams that arrived.
     pub(crate) control_share: f64,
 }
 
 struct Book {
     groups: Groups,
     updates: Vec<Update>,
-    /// Value of the counter of each group at each of its members.
     values: Vec<Vec<u64>>,
 }
 
@@ -65,7 +61,6 @@ struct Update {
     missing_at: u32,
 }
 
-/// Replica of the counter of one group.
 struct Replica {
     group: u32,
     place: usize,
@@ -75,7 +70,6 @@ struct Replica {
 }
 
 impl Replica {
-    /// Increments the counter locally, and publishes the update.
     async fn update(&self, counts: bool) {
         let number = self.book.borrow_mut().make(self.group, self.place, self.now(), counts);
         // The queue of the group is bounded. Publishing waits while it is full.
@@ -212,7 +206,6 @@ impl ServiceRun {
     }
 }
 
-/// Advances the world by `span`. Returns `None` if the run is ended early.
 fn pass(world: &mut World, span: Duration, ends: Ends<'_>) -> Option<()> {
     let mut left = span;
     while !left.is_zero() {

@@ -9,7 +9,6 @@ use plotters::prelude::*;
 use crate::figure::{Axis, Figure, Kind, Scale, Series, Shape};
 use crate::table::significant;
 
-/// Area for one figure.
 struct Panel<'a, 'b>(&'a DrawingArea<SVGBackend<'b>, Shift>);
 
 pub(crate) fn draw(figures: &[Figure]) -> String {

@@ -4,7 +4,6 @@
 pub(crate) struct Table {
     /// Names of the columns, which end with the unit.
     pub(crate) columns: Vec<&'static str>,
-    /// Rows, each with one cell per column.
     pub(crate) rows: Vec<Vec<Cell>>,
 }
 
@@ -19,7 +18,6 @@ pub(crate) enum Cell {
 /// Column of the points `P`: its name, which ends with the unit, and the value of a point.
 pub(crate) type Column<P> = (&'static str, fn(&P) -> Cell);
 
-/// Points of which each is a row of a table.
 pub(crate) struct Rows<'a, P>(pub(crate) &'a [P]);
 
 impl<P> Rows<'_, P> {

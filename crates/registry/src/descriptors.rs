@@ -17,7 +17,6 @@ const MOST_HTTP: usize = 64;
 const MOST_NEW_LINKS: usize = 256;
 
 impl Descriptors {
-    /// Computes the shares from this process's soft limit of open files.
     pub(crate) fn of_process() -> Self {
         let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         Self::of(usize::try_from(limit).unwrap_or(usize::MAX))

@@ -49,11 +49,9 @@ struct Opened {
 const BATCH: usize = 64;
 /// Size of the receive buffer, in bytes. It is larger than any ping.
 const DATAGRAM_BYTES: usize = 2048;
-/// Time limit for writing the goodbyes.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 
 impl<M: Client + Send + 'static> Driver<M> {
-    /// Drives `machine` in a thread named `name`. `socket` is for machines that exchange datagrams.
     pub(crate) fn start(
         name: &str,
         machine: M,
@@ -86,7 +84,6 @@ impl<M: Client + Send + 'static> Driver<M> {
         locked(&self.machine)
     }
 
-    /// Returns `true` if the thread has ended by itself.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

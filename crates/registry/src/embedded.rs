@@ -115,7 +115,6 @@ impl EmbeddedStore {
         })
     }
 
-    /// Records the identity of a new store, or checks that of an existing one.
     fn check_identity(&self, ours: &StoreIdentity) -> Result<(), StoreError> {
         let transaction = self.database()?.begin_write()?;
         {
@@ -312,7 +311,6 @@ impl StoreFiles {
         written.map_err(|error| StoreError::from(redb::Error::Io(error)))
     }
 
-    /// Renames the database to keep it, and removes the marker.
     fn move_aside(&self) -> Result<(), StoreError> {
         let aside = self.directory.join(ASIDE);
         for (from, to) in [(&self.database, Some(&aside)), (&self.marker, None)] {

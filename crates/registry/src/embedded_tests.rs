@@ -58,7 +58,6 @@ fn expected(changes: &[Change]) -> PartitionState {
 #[derive(Clone, Debug)]
 pub(crate) struct Disk(Arc<Mutex<(Vec<u8>, u64)>>);
 
-/// Capacity of a broken disk.
 const BROKEN: u64 = u64::MAX;
 
 impl Disk {

@@ -23,7 +23,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use crate::metrics;
 use crate::status::{GroupStatus, Status, Unknown};
 
-/// Request for the state of the process.
 #[derive(Debug)]
 pub(crate) enum StatusRequest {
     Status(oneshot::Sender<Status>),
@@ -35,9 +34,7 @@ struct GroupQuery {
     group: String,
 }
 
-/// Time limit for the header of a request.
 const HEADER_WITHIN: Duration = Duration::from_secs(5);
-/// Time limit for a connection, from its acceptance until the client has read the response.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const RETRY_ACCEPT: Duration = Duration::from_millis(100);
 
@@ -67,7 +64,6 @@ pub(crate) async fn serve(
     }
 }
 
-/// Waits until another connection may be open.
 async fn permit(permits: &Arc<Semaphore>, max_connections: usize) -> OwnedSemaphorePermit {
     if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
         return permit;

@@ -34,7 +34,6 @@ pub(crate) struct Links {
 #[derive(Debug)]
 struct Link {
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
-    /// Bytes that the writing task has not written yet.
     waiting: Arc<AtomicUsize>,
     reader: AbortHandle,
 }
@@ -44,14 +43,12 @@ const ARRIVALS: usize = 1024;
 const BUFFER_BYTES: usize = 16 << 10;
 
 impl Links {
-    /// Creates an empty set of connections, and the receiver of their arrivals.
     pub(crate) fn new() -> (Self, mpsc::Receiver<Arrival>) {
         let (arrivals, receiver) = mpsc::channel(ARRIVALS);
         let (links, writers) = (BTreeMap::new(), JoinSet::new());
         (Self { links, next: 1, arrivals, writers }, receiver)
     }
 
-    /// Adds an accepted connection and returns its new id.
     pub(crate) fn add(&mut self, stream: TcpStream) -> LinkId {
         let id = LinkId(self.next);
         self.next += 1;
@@ -100,7 +97,6 @@ impl Links {
         true
     }
 
-    /// Closes all connections, and waits until their queued data has been written.
     pub(crate) async fn finish(&mut self) {
         for link in std::mem::take(&mut self.links).into_values() {
             link.reader.abort();
@@ -121,7 +117,6 @@ impl Links {
     }
 }
 
-/// Accepts connections until the receiver is dropped.
 pub(crate) async fn accept(listener: TcpListener, accepted: mpsc::Sender<(TcpStream, SocketAddr)>) {
     loop {
         match listener.accept().await {

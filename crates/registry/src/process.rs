@@ -128,7 +128,6 @@ impl<S: Store> Process<S> {
         }
     }
 
-    /// Acknowledges the requests that are still open.
     async fn finish(&mut self, inputs: &mut Inputs<S::Report>) {
         while self.server.open_requests() > 0 {
             let Some(report) = inputs.reports.recv().await else { return };

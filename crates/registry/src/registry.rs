@@ -43,11 +43,8 @@ struct ProcessParts {
     seed: u64,
 }
 
-/// Capacity of the queue of accepted connections.
 const ACCEPTED: usize = 128;
-/// Capacity of the queue of the store's reports.
 const REPORTS: usize = 1024;
-/// Capacity of the queue of HTTP requests.
 const HTTP_REQUESTS: usize = 16;
 
 impl Registry {

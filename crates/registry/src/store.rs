@@ -15,7 +15,6 @@ use crate::status::StoreStatus;
 /// passes the events of [`Store::poll`] to the server until there are no more, and calls again at
 /// the time of [`Store::due`].
 pub(crate) trait Store {
-    /// Report of the store's threads and tasks.
     type Report: fmt::Debug + Send;
 
     /// Starts a commit to a partition whose state is `before`. The result follows as
@@ -29,7 +28,6 @@ pub(crate) trait Store {
 
     fn poll(&mut self) -> Option<StoreEvent>;
 
-    /// Returns the time at which [`Store::handle_time`] has work to do.
     fn due(&self) -> Option<Instant>;
 
     /// Requests the state of a partition again, because a change is missing. The process no longer
@@ -63,7 +61,6 @@ pub(crate) trait Store {
     expect(dead_code, reason = "the embedded store loses no partition, and follows none")
 )]
 pub(crate) enum StoreEvent {
-    /// Result of a commit.
     Committed(CommitId, Result<(), CommitFailure>),
     /// State in the store of a partition that this process does not own.
     Loaded(u16, PartitionState),
@@ -73,6 +70,5 @@ pub(crate) enum StoreEvent {
     Owned(u16),
     /// This process does not own the partition any more.
     Lost(u16),
-    /// Owners of all partitions.
     Owners(Owners),
 }

@@ -25,7 +25,6 @@ pub(crate) struct Writer {
     thread: Option<JoinHandle<()>>,
     /// Events for the server. After the initial ones there is at most one per partition.
     events: VecDeque<StoreEvent>,
-    /// Error that ended the thread early.
     failure: Option<StoreError>,
 }
 

@@ -8,7 +8,6 @@ use carom::blocking::Node;
 use carom::{MulticastPool, PathChoice, Profile};
 use carom_registry::{Options, Registry};
 
-/// Time limit for anything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// More than may be open at a time, regardless of the process's limit.
 const HALF_REQUESTS: usize = 100;
@@ -29,7 +28,6 @@ fn connect(to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads until the other end closes the connection.
 fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {

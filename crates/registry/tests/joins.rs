@@ -10,10 +10,8 @@ use carom_registry::{Options, Registry};
 
 const NODES: u64 = 12;
 const GROUPS: usize = 300;
-/// Time limit for anything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Starts all joins at once and waits for their results.
 fn join_all(nodes: &[Arc<Node>]) -> Vec<Group> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let joins: Vec<_> = nodes

@@ -8,7 +8,6 @@ use carom::blocking::{Group, Node};
 use carom::{Event, JoinGroupError, MulticastPool, NodeId, PathChoice, Profile};
 use carom_registry::{Options, Registry};
 
-/// Time limit for anything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn registry(store: &Path, listen: SocketAddr) -> Registry {

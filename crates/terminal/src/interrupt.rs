@@ -92,7 +92,6 @@ impl Interrupt {
         *last_words = Some(Box::new(words));
     }
 
-    /// Counts an interrupt request. Returns `true` if it is the first one.
     fn ask(&self) -> bool {
         let mut asked = self.locked();
         *asked = asked.saturating_add(1);

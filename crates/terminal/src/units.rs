@@ -211,7 +211,6 @@ fn duration_in(text: &str, plain: Option<f64>) -> Result<Duration, UnitError> {
     Ok(Duration::from_secs_f64(number * seconds))
 }
 
-/// Splits `text` after its number. The rest is the unit.
 fn number_and_unit<'a>(text: &'a str, fix: &str) -> Result<(f64, &'a str), UnitError> {
     let of_number = |letter: char| letter.is_ascii_digit() || matches!(letter, '.' | '-' | '+');
     let end = text.find(|letter| !of_number(letter)).unwrap_or(text.len());

@@ -98,7 +98,6 @@ carom_proto::counters! {
         acks_received,
         /// Acknowledgments that acknowledged nothing new.
         acks_duplicate,
-        /// Messages refused because the window was full.
         held_back,
         slow,
         /// Messages that are no longer retransmitted to a member because it is lagging.
@@ -127,8 +126,7 @@ impl AckTimeout {
         Shell::new(origin, terms, limit, policy)
     }
 
-    /// Processes a message, multicast or retransmitted. Duplicates are acknowledged too, because
-    /// the acknowledgment may have been lost.
+    /// Duplicates are acknowledged too, because the acknowledgment may have been lost.
     fn on_message(&mut self, cx: &mut Context, id: PacketId, block: &Block, how: How) {
         cx.reception.on_sent(cx.now, id, block, how);
         self.acknowledge(cx, id.group, id.sender, id.seqno);
@@ -251,7 +249,6 @@ impl AckTimeout {
         self.send_horizon(cx, group, node);
     }
 
-    /// Stops waiting for a member, which is lagging from now on.
     fn stop_waiting(&mut self, cx: &mut Context, group: GroupId, node: NodeId) {
         let Some(member) = self.members.get_mut(&group) else { return };
         let behind = member.window.forget(node);

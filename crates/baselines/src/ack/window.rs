@@ -9,13 +9,11 @@ use crate::block::Block;
 /// The messages of one group, from the oldest that a member has not acknowledged to the last.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Sequence number after the last message.
     pub(super) next: SeqNo,
     sent: VecDeque<Sent>,
     pub(super) bytes: usize,
 }
 
-/// A message and the members that have not acknowledged it.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) block: Block,
@@ -38,7 +36,6 @@ impl Window {
         self.sent.len()
     }
 
-    /// Adds the next message, which the members in `waiting` must acknowledge.
     pub(super) fn push(&mut self, now: Time, block: Block, waiting: BTreeSet<NodeId>) {
         self.next = self.next.next();
         self.bytes += block.bytes().len();
@@ -53,8 +50,7 @@ impl Window {
 
     /// Records that `node` has `seqno` and everything before `settled_to`.
     ///
-    /// Returns `true` if this acknowledges anything new, and the time at which `seqno` was sent if
-    /// it was never retransmitted. The time since then is a round trip.
+    /// Returns `true` if that is news, and the send time of a `seqno` that was never retransmitted.
     pub(super) fn acknowledge(
         &mut self,
         node: NodeId,
@@ -88,7 +84,6 @@ impl Window {
         Some((*oldest, self.sent.len() as u32))
     }
 
-    /// Drops acknowledged messages from the old end.
     pub(super) fn slide(&mut self) {
         while self.sent.front().is_some_and(|sent| sent.waiting.is_empty()) {
             let gone = self.sent.pop_front().map_or(0, |sent| sent.block.bytes().len());

@@ -45,15 +45,13 @@ impl History {
         self.blocks.get(&(sender, seqno.0))
     }
 
-    /// Drops the messages that arrived before `round`.
     pub(super) fn collect_garbage(&mut self, round: u32) {
         while self.order.front().is_some_and(|(came, _, _)| *came < round) {
             self.drop_oldest();
         }
     }
 
-    /// Returns the kept messages as at most `max` ranges. If there are more, the ranges with the
-    /// most recent arrivals are chosen.
+    /// Returns at most `max` ranges; of more, those with the most recent arrivals.
     pub(super) fn digest(&self, max: usize) -> Vec<Range> {
         let mut runs: Vec<(NodeId, u32, u32)> = Vec::new();
         for (sender, seqno) in self.blocks.keys() {

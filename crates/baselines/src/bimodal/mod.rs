@@ -83,7 +83,6 @@ carom_proto::counters! {
         solicits_unanswerable,
         /// Solicitations that arrived too late: they answer the digest of an earlier round.
         solicits_stale,
-        /// Messages evicted from the history because it was full.
         history_dropped,
     }
 }
@@ -115,12 +114,10 @@ impl Bimodal {
         }
     }
 
-    /// Returns the maximum number of ranges in a digest or a solicitation.
     fn max_ranges(&self) -> usize {
         (self.config.max_datagram_bytes() - DIGEST_BYTES) / RANGE_BYTES
     }
 
-    /// Begins a gossip round: sends a digest of the history to one random member.
     fn begin_round(&mut self, cx: &mut Context, group: GroupId) {
         let max_ranges = self.max_ranges();
         let (Some(member), Some(joined)) =
@@ -183,8 +180,7 @@ impl Bimodal {
         cx.transmit(Destination::Node(gossiper), group, solicit);
     }
 
-    /// Retransmits solicited messages up to the round's limit, if the solicitation answers this
-    /// round's digest.
+    /// Retransmits up to the round's limit, if the solicitation answers this round's digest.
     fn on_solicit(
         &mut self,
         cx: &mut Context,

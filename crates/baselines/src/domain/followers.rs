@@ -32,7 +32,6 @@ impl Followers {
         Self { next, first: next, children, abreast, is_stale: true }
     }
 
-    /// Records that the view has changed, and the children may have changed with it.
     pub(crate) fn on_view(&mut self) {
         self.is_stale = true;
     }
@@ -47,8 +46,7 @@ impl Followers {
         self.next
     }
 
-    /// Returns the number of packets from the lowest position of the children that are waited for
-    /// to the end.
+    /// Returns the packets from the lowest position that is waited for to the end.
     pub(crate) fn behind(&self) -> usize {
         usize::try_from(self.next.distance_from(self.first)).unwrap_or(0)
     }
@@ -84,8 +82,7 @@ impl Followers {
         self.slide();
     }
 
-    /// Records that a child has settled everything before `settled_to`. A child may be ahead of its
-    /// parent.
+    /// A child may be ahead of its parent.
     pub(crate) fn on_ack(&mut self, now: Time, node: NodeId, settled_to: SeqNo) {
         let Some(child) = self.children.get_mut(&node) else { return };
         if !settled_to.is_after(child.settled_to) {
@@ -102,8 +99,7 @@ impl Followers {
         }
     }
 
-    /// Returns the child that is furthest behind among those that are waited for, and the number of
-    /// packets by which it is behind.
+    /// Of the children that are waited for, with the packets by which it is behind.
     pub(crate) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
         let behind = |child: &Child| self.next.distance_from(child.settled_to);
         let waited = self.children.iter().filter(|(_, child)| !child.is_slow);

@@ -178,8 +178,7 @@ impl Hierarchy {
         last
     }
 
-    /// Returns the nodes above this node that are in the view, from the nearest. The source is
-    /// last.
+    /// Returns the nodes above this one that are in the view, from the nearest to the source.
     fn chain(&self, living: Living<'_>, source: NodeId) -> impl Iterator<Item = NodeId> {
         let heads: Vec<NodeId> = match &self.0 {
             Shape::Flat => Vec::new(),
@@ -272,7 +271,6 @@ impl Declared {
         self.domains.get(&head).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns all heads above a node, from the nearest.
     fn heads(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
         let above = |node: &NodeId| self.above.get(node).copied();
         core::iter::successors(above(&node), above)

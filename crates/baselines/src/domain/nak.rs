@@ -13,7 +13,6 @@ use crate::round_trips::{RoundTrips, Timeouts};
 use crate::shell::Context;
 use crate::stream::Gap;
 
-/// Missing packets and the times of their next requests.
 #[derive(Debug)]
 pub(crate) struct Naks {
     timeouts: Timeouts,
@@ -24,10 +23,8 @@ pub(crate) struct Naks {
     timers: Timers<PacketKey>,
 }
 
-/// Requests for one packet so far.
 #[derive(Clone, Debug, Default)]
 struct Attempts {
-    /// Number of requests, to any node.
     count: u32,
     /// Requests by node, the latest last. The nodes are those above this node, which are few.
     requests: Vec<Request>,
@@ -84,14 +81,12 @@ impl Attempts {
     }
 }
 
-/// Packets of one source that are requested together.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Nak {
     pub(crate) group: GroupId,
     pub(crate) source: NodeId,
     /// Target of the request; `None` if no parent is in the view.
     pub(crate) to: Option<NodeId>,
-    /// Sequence numbers, as on the wire.
     pub(crate) seqnos: Vec<U32>,
 }
 

@@ -35,8 +35,7 @@ carom_proto::counters! {
 }
 
 impl RepairStore {
-    /// Creates an empty store. `repair_by` decides between multicast and unicast for several
-    /// requestors; `None`: always one multicast, if the domain has one. `seed` keys a hash.
+    /// `repair_by: None` means one multicast, if the domain has one. `seed` keys a hash.
     pub(crate) fn new(config: &DomainConfig, repair_by: Option<RepairBy>, seed: u64) -> Self {
         let terms = RequestTerms {
             gather_for: config.gather_for,
@@ -61,8 +60,7 @@ impl RepairStore {
         self.retained.insert(now, id, block);
     }
 
-    /// Processes a packet that its sender multicast, or that `from` repaired. Returns the gap
-    /// before it, or `None` if it is a duplicate or not owed.
+    /// Returns the gap before the packet, or `None` if it is a duplicate or not owed.
     pub(crate) fn arrive(
         &mut self,
         cx: &mut Context,
@@ -149,8 +147,7 @@ impl RepairStore {
         destinations(&nodes, &multicast).collect()
     }
 
-    /// Returns the multicast of the domain of `head` that contains this node, or `head` itself if
-    /// the domain has none.
+    /// Returns the domain's multicast of `head` for this node, or `head` itself without one.
     pub(crate) fn domain_of(&self, cx: &Context, group: GroupId, head: NodeId) -> Destination {
         let size = cx.reception.group(group).map_or(0, |it| it.view.members().len());
         let parts = self.hierarchy.by_domain(group, head, [cx.id].into(), size);
@@ -158,8 +155,7 @@ impl RepairStore {
         scope.map_or(Destination::Node(head), |scope| Destination::Group(scope.group))
     }
 
-    /// Divides the nodes into those that receive unicast copies and those covered by the
-    /// multicasts.
+    /// Divides the nodes into those for unicast copies and those that the multicasts reach.
     fn routes(
         &self,
         cx: &Context,

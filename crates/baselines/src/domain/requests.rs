@@ -16,7 +16,6 @@ pub(super) struct Requests {
     counters: Counters,
 }
 
-/// Times for which requests are gathered, ignored and kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestTerms {
     pub(super) gather_for: Duration,
@@ -48,7 +47,6 @@ carom_proto::counters! {
     }
 }
 
-/// Maximum number of packets that are requested or held down.
 const MAX_ENTRIES: usize = 1 << 16;
 
 impl Requests {
@@ -57,8 +55,7 @@ impl Requests {
         Self { entries: BTreeMap::new(), timers, terms, counters }
     }
 
-    /// Processes the request of `whom` for a packet that is here, or is missing here too. `hears`
-    /// returns `true` for the multicasts that `whom` receives.
+    /// `hears` returns `true` for the multicasts that `whom` receives.
     pub(super) fn request(
         &mut self,
         now: Time,
@@ -109,7 +106,6 @@ impl Requests {
         }
     }
 
-    /// Records that a packet was repaired for these nodes, and by these multicasts.
     pub(super) fn served(
         &mut self,
         now: Time,

@@ -80,7 +80,6 @@ carom_proto::counters! {
         /// Decoded symbols that are invalid, which means that the parity contradicts the known
         /// symbols.
         parity_contradictory,
-        /// Sets dropped because the bound was reached.
         sets_dropped,
     }
 }

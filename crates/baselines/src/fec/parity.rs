@@ -50,7 +50,6 @@ impl PendingSet {
         self.set == set && self.shard_bytes == shard_bytes
     }
 
-    /// Keeps a shard, unless it is present already.
     pub(super) fn add(&mut self, index: u8, shard: &[u8]) {
         if self.shards.iter().all(|(other, _)| *other != index) {
             self.shards.push((index, Bytes::copy_from_slice(shard)));

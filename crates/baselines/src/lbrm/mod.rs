@@ -61,7 +61,6 @@ pub struct Lbrm {
     config: Config,
     store: RepairStore,
     naks: Naks,
-    /// Current interval of heartbeats in each group that this node has joined.
     intervals: BTreeMap<GroupId, Duration>,
     heartbeats: Timers<GroupId>,
     counters: Counters,
@@ -103,8 +102,7 @@ impl Lbrm {
         self.naks.add_gap(&cx.reception, (group, source), gap, at);
     }
 
-    /// Sends the NAKs that are due: to the logger of the site first, then to those above it in
-    /// turn.
+    /// To the logger of the site first, then to those above it in turn.
     fn send_naks(&mut self, cx: &mut Context) {
         let domains = &self.config.domains;
         let room = (domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
@@ -142,7 +140,6 @@ impl Lbrm {
         }
     }
 
-    /// Announces the end of this node's stream to the group, and lengthens the interval.
     fn send_heartbeat(&mut self, cx: &mut Context, group: GroupId) {
         let (Some(next), Some(interval)) =
             (cx.next_seqno(group, cx.id), self.intervals.get_mut(&group))

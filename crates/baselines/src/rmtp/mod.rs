@@ -71,7 +71,6 @@ pub struct Rmtp {
 
 #[derive(Debug)]
 struct Member {
-    /// The children that acknowledge this node's own stream.
     followers: Followers,
     acks: BTreeMap<NodeId, ScheduledAck>,
 }
@@ -133,7 +132,6 @@ impl Rmtp {
         Shell::new(origin, terms, limit, policy)
     }
 
-    /// Determines the children of this node's own stream again after a view change.
     fn refresh_followers(&mut self, cx: &Context, group: GroupId) {
         if let Some(member) = self.members.get_mut(&group) {
             member.followers.refresh(cx.now, || self.store.children(cx, group, cx.id));
@@ -184,8 +182,7 @@ impl Rmtp {
         self.timers.set_no_later(TimerKey::Ack(group, source), at);
     }
 
-    /// Processes a source's beacon. Acknowledgments are spread at random, so that members do not
-    /// send them at the same time.
+    /// Acknowledgments are spread at random, so that members do not send them together.
     fn on_beacon(&mut self, cx: &mut Context, group: GroupId, source: NodeId, next: SeqNo) {
         let gap = cx.reception.on_announced(cx.now, group, source, next);
         let spread = self.config.ack_interval.mul_f64(self.rng.fraction());

@@ -94,7 +94,6 @@ pub enum Distance {
 }
 
 impl Default for Config {
-    /// Returns [`Config::ns2_fixed`].
     fn default() -> Self {
         Self::ns2_fixed()
     }

@@ -46,17 +46,14 @@ carom_proto::counters! {
     pub(super) struct Counters {
         requests_sent,
         requests_received,
-        /// Requests postponed because another member's request was heard.
         requests_suppressed,
         /// Requests heard just after this member had backed off its own (ignore-backoff).
         requests_ignored,
         /// Requests for packets that were repaired by this node, or heard repaired, less than
         /// three distances ago.
         requests_held_down,
-        /// Requests for packets that this node does not retain.
         requests_unanswerable,
         repairs_sent,
-        /// Repairs canceled because another member's repair was heard.
         repairs_suppressed,
         /// Repairs of packets that were not missing here.
         repairs_duplicate,
@@ -88,7 +85,6 @@ impl GroupContext<'_> {
         self.peers.distance(node, self.shared.config.distance)
     }
 
-    /// Returns the known number of members of the group, including this one.
     pub(super) fn size(&self) -> usize {
         let viewed = self.node.reception.group(self.group).map_or(0, |it| it.view.members().len());
         viewed.max(self.peers.len()) + 1

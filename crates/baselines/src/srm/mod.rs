@@ -103,7 +103,6 @@ impl Srm {
         Shell::new(origin, terms, limit, Self { shared, members: BTreeMap::new() })
     }
 
-    /// Returns the recovery in a group, and what it works with.
     fn group<'a>(
         &'a mut self,
         cx: &'a mut Context,
@@ -161,8 +160,7 @@ impl Srm {
         cx.transmit(Destination::Group(group), group, session);
     }
 
-    /// Returns the reports of as many members as fit. They begin after the last member of the
-    /// previous session message.
+    /// Begins after the last member of the previous session message, with as many as fit.
     fn reports(&mut self, cx: &Context, group: GroupId, room: usize) -> Vec<Report> {
         let (Some(member), Some(joined)) =
             (self.members.get_mut(&group), cx.reception.group(group))

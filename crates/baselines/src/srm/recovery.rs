@@ -41,7 +41,6 @@ enum Repair {
     Held { requestor: NodeId, is_own: bool },
 }
 
-/// Maximum number of pending and held-down repairs in one group.
 const MAX_REPAIRS: usize = 1 << 16;
 
 impl Recovery {
@@ -54,7 +53,6 @@ impl Recovery {
         requests.chain(self.repairs.keys().map(move |adu| TimerKey::Repair(group, *adu)))
     }
 
-    /// Returns `true` if the packet is being requested.
     pub(super) fn requests(&self, adu: Adu) -> bool {
         self.requests.contains_key(&adu)
     }
@@ -93,14 +91,12 @@ impl Recovery {
         }
     }
 
-    /// Cancels the request for a packet that has arrived.
     pub(super) fn settle_request(&mut self, cx: &mut GroupContext<'_>, adu: Adu) {
         if self.requests.remove(&adu).is_some() {
             cx.shared.timers.cancel(TimerKey::Request(cx.group, adu));
         }
     }
 
-    /// Sends a request, and backs off to wait for the repair.
     pub(super) fn on_request_due(&mut self, cx: &mut GroupContext<'_>, adu: Adu) {
         let distance = cx.distance(adu.source);
         let Some(request) = self.requests.get_mut(&adu) else { return };

@@ -81,7 +81,6 @@ impl Peers {
     }
 }
 
-/// Schedule of the session messages of a group.
 #[derive(Debug)]
 pub(crate) struct Pace {
     since: Time,
@@ -100,13 +99,11 @@ impl Pace {
         Self { since: now, data_bytes: 0, data_rate: 0.0, reported_to: None }
     }
 
-    /// Counts bytes of data sent to the group, by any member.
     pub(crate) fn count(&mut self, bytes: usize) {
         self.data_bytes += bytes as u64;
     }
 
-    /// Returns the wait until the next session message, after one of `bytes` bytes in a group of
-    /// `size` members.
+    /// Returns the wait after a session message of `bytes` bytes, in a group of `size` members.
     pub(crate) fn next(
         &mut self,
         now: Time,

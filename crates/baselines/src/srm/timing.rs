@@ -7,7 +7,6 @@ use carom_proto::Rng;
 
 use super::config::Timing as Choice;
 
-/// The parameters of one group at one member.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     adaptive: bool,
@@ -103,13 +102,11 @@ impl Interval {
         Duration::from_secs_f64(seconds.clamp(least, most))
     }
 
-    /// Records that the first request (repair) was sent or heard after `delay`.
     pub(crate) fn note_delay(&mut self, delay: Duration, distance: Duration) {
         let round_trips = delay.as_secs_f64() / (2.0 * distance.as_secs_f64());
         self.delay_mean = Some(mean(self.delay_mean, round_trips));
     }
 
-    /// Records a duplicate request (repair) of another member.
     pub(crate) fn note_duplicate(&mut self) {
         self.duplicates = self.duplicates.saturating_add(1);
     }
@@ -128,7 +125,6 @@ impl Interval {
         }
     }
 
-    /// Adapts the parameters to the period that has ended.
     fn adapt(&mut self) {
         let Some(delay) = self.delay_mean else { return };
         let duplicates = mean(self.duplicates_mean, f64::from(self.duplicates));

@@ -94,9 +94,7 @@ carom_proto::counters! {
         acks_received,
         /// Times at which acknowledgments were overdue and a packet was due for retransmission.
         timeouts,
-        /// Members that this node stopped waiting for.
         slow,
-        /// Messages of this node that were refused because the window was full.
         held_back,
     }
 }
@@ -211,7 +209,6 @@ impl Tmtp {
         });
     }
 
-    /// Determines the children of this node in a stream again after a view change.
     fn refresh_followers(&mut self, cx: &Context, group: GroupId, source: NodeId) {
         let streams = self.followers.get_mut(&group);
         if let Some(followers) = streams.and_then(|it| it.get_mut(&source)) {
@@ -309,7 +306,6 @@ impl Tmtp {
         self.schedule_ack(cx, cx.now + spread, group, source);
     }
 
-    /// Schedules an acknowledgment of a stream, if the stream is open.
     fn schedule_ack(&mut self, cx: &Context, at: Time, group: GroupId, source: NodeId) {
         if cx.reception.stream(group, source).is_some() {
             self.timers.set_no_later(TimerKey::Ack(group, source), at);

@@ -42,7 +42,6 @@ pub(crate) struct Host {
 }
 
 impl World {
-    /// Creates a world of `count` hosts, all in [`GROUP`].
     pub(crate) fn new(
         count: usize,
         loss: Loss,
@@ -143,7 +142,6 @@ impl World {
         self.drain(number);
     }
 
-    /// Delivers a forged datagram to a host.
     pub(crate) fn inject(&mut self, number: usize, datagram: &[u8]) {
         let now = self.now;
         if let Ok(datagram) = Datagram::parse(datagram) {
@@ -152,8 +150,7 @@ impl World {
         self.drain(number);
     }
 
-    /// Sends `count` messages from every host, one per `interval`. The hosts send at different
-    /// times.
+    /// One message per `interval` and host. The hosts send at different times.
     pub(crate) fn everybody_sends(&mut self, count: usize, interval: Duration) {
         let pause = interval / self.hosts.len() as u32;
         for round in 0..count {
@@ -182,8 +179,7 @@ impl World {
         self.hosts.iter().map(|host| host.counter(name)).sum()
     }
 
-    /// Asserts that every host has settled messages 1 to `count` of every other host exactly once.
-    /// Returns the number of losses.
+    /// Asserts that each message 1 to `count` is settled once everywhere. Returns the losses.
     pub(crate) fn assert_all_settled(&self, count: usize) -> usize {
         let mut lost_in_all = 0;
         for host in &self.hosts {
@@ -289,7 +285,6 @@ impl World {
         }
     }
 
-    /// Updates the FNV-1a hash.
     fn note(&mut self, bytes: &[u8]) {
         for byte in bytes.iter().chain(&self.now.0.to_be_bytes()) {
             self.history = (self.history ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
@@ -331,7 +326,6 @@ pub(crate) fn payload(number: usize, round: usize) -> Vec<u8> {
     (0..length).map(|place| (place ^ (round * 31) ^ number) as u8).collect()
 }
 
-/// Asserts that equal seeds give equal histories, and others do not.
 pub(crate) fn assert_repeats(history: impl Fn(u64) -> u64) {
     assert_eq!(history(1), history(1));
     assert_ne!(history(1), history(2));

@@ -11,12 +11,8 @@ use super::lab::{Lab, Running};
 use super::transfer::{Outcome, Stragglers, noise};
 
 pub(crate) enum Role {
-    /// Reads a stream and discards it.
     Receiver,
-    Sender {
-        bytes: u64,
-        to: Vec<String>,
-    },
+    Sender { bytes: u64, to: Vec<String> },
 }
 
 const ROLE: &str = "CAROM_BENCH_TCP";
@@ -78,7 +74,6 @@ fn send(bytes: u64, to: &[String]) {
     took.iter().for_each(|it| println!("took {}", it.as_secs_f64()));
 }
 
-/// Sends the bytes from the first host of the lab to all others at once.
 pub(crate) fn run(lab: &Lab, bytes: u64) -> Outcome {
     let this = env::current_exe().expect("this program has a name");
     let this = this.to_str().expect("of letters");

@@ -28,8 +28,9 @@ pub(crate) struct Transfer<'a> {
 pub(crate) enum Disturbance {
     /// Once `after_mib` MiB have been multicast, the last receiver but two is killed, the last but
     /// one stops for five seconds, and the last one starts.
-    Several { after_mib: u64 },
-    /// The last receiver runs a quarter of the time.
+    Several {
+        after_mib: u64,
+    },
     Slow,
 }
 
@@ -39,13 +40,10 @@ pub(crate) struct Outcome {
     pub(crate) stragglers: Stragglers,
 }
 
-/// Counts that show whether all receivers kept up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stragglers {
     pub(crate) left_behind: usize,
-    /// Bytes that receivers fetched from others and from the sender over TCP.
     pub(crate) fetched_bytes: u64,
-    /// Datagrams that the receivers' kernels dropped because sockets were full.
     pub(crate) kernel_dropped: u64,
 }
 

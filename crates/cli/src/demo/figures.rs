@@ -19,7 +19,6 @@ pub(crate) struct Figures {
     pub(crate) nak: u64,
     /// Age at delivery of recovered and retransmitted messages.
     pub(crate) recovery: Delays,
-    /// Age at delivery of all messages.
     pub(crate) delivery: Delays,
 }
 
@@ -39,7 +38,6 @@ impl Figures {
         }
     }
 
-    /// Returns the number of messages that are neither delivered nor reported as lost.
     pub(crate) fn outstanding(&self) -> u64 {
         self.expected.saturating_sub(self.delivered + self.reported_lost)
     }
@@ -79,7 +77,6 @@ impl Delays {
     }
 }
 
-/// Converts nanoseconds to milliseconds, rounded to the significant three decimals.
 fn millis(nanos: u64) -> f64 {
     (nanos as f64 / 1e3).round() / 1e3
 }

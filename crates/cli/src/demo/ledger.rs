@@ -19,7 +19,6 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// Size of a label in bytes, and thus of the smallest message.
     pub(crate) const BYTES: usize = 12;
 
     pub(crate) fn message(self, bytes: usize) -> Vec<u8> {
@@ -57,7 +56,6 @@ pub(crate) struct Ledger {
     seen: BTreeMap<u32, Seen>,
 }
 
-/// Bit set of small numbers.
 #[derive(Debug, Default)]
 struct Seen(Vec<u64>);
 

@@ -13,7 +13,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Draws the members of all groups, the same number for each.
     pub(crate) fn new(args: &Args) -> Result<Self, CliError> {
         let nodes = args.nodes;
         let size = args.group_size.unwrap_or_else(|| default_size(nodes));

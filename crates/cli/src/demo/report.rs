@@ -29,19 +29,15 @@ pub(crate) struct Report {
     pub(crate) interrupted: bool,
 }
 
-/// Messages that were not delivered directly.
 #[derive(Debug, Serialize)]
 pub(crate) struct Recovered {
-    /// Messages that were lost, and recovered from repairs.
     pub(crate) fec: u64,
-    /// Messages that were lost, requested, and retransmitted.
     pub(crate) nak: u64,
     /// Messages recovered from repairs that arrived before the messages themselves. They were not
     /// lost.
     pub(crate) overtaken: u64,
 }
 
-/// Distribution of an age at delivery, in milliseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct DelayMs {
     p50: f64,

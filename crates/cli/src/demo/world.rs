@@ -23,7 +23,6 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts the nodes, joins the groups, and waits until every view is complete.
     pub(crate) fn start(args: &Args, plan: &Plan, interrupt: &Interrupt) -> Result<Self, CliError> {
         let driver =
             Driver::new().map_err(|error| CliError::io("cannot start the driver", &error))?;

@@ -9,7 +9,6 @@ use carom_terminal::{CliError, plain};
 use super::finding::{Finding, Findings};
 use super::probe::{self, Buffer};
 
-/// Checks the interfaces, or only `wanted`, and the limits of the system.
 pub(crate) fn examine(wanted: Option<&str>) -> Result<Findings, CliError> {
     let all = interfaces(wanted)?;
     let first = all.iter().find(|it| it.is_up && it.is_multicast && !it.is_loopback);
@@ -36,7 +35,6 @@ pub(crate) fn examine(wanted: Option<&str>) -> Result<Findings, CliError> {
     Ok(findings)
 }
 
-/// Returns all interfaces with an IPv4 address, or only those with the name or address `wanted`.
 pub(crate) fn interfaces(wanted: Option<&str>) -> Result<Vec<Interface>, CliError> {
     let all = Interface::list().map_err(|error| CliError::new(error.to_string(), error.fix()))?;
     let Some(wanted) = wanted else { return Ok(all) };
@@ -119,7 +117,6 @@ fn of_multicast(interface: &Interface, unicast_works: bool) -> Finding {
     }
 }
 
-/// Returns `None` if the system does not report the MTU.
 fn of_mtu(name: &str, mtu: Option<u16>) -> Option<Finding> {
     let (check, mtu) = ("mtu", mtu?);
     let common = lateral::Config::default().path_mtu;

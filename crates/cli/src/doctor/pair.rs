@@ -244,7 +244,6 @@ fn arrived(kind: Kind) -> Option<&'static str> {
     }
 }
 
-/// Opens a socket whose datagrams are never fragmented.
 fn open(port: u16) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
     UdpSocketState::new(UdpSockRef::from(&socket))?;
@@ -313,7 +312,6 @@ fn token() -> u64 {
 
 /// Group of the queries. It is outside the pool of group addresses, so that no node receives them.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 253);
-/// Largest UDP payload over IPv4.
 const MAX_BYTES: usize = 65_507;
 const IP_UDP_BYTES: usize = 28;
 /// Sizes of Ethernet and jumbo frames, each with the next larger one, and the two largest sizes.

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use crate::node::NodeArgs;
 use crate::{ring, waiting};
 
-/// Query for the rings of one group, by a node in no group.
 pub(super) struct Look<'a> {
     pub(super) node: &'a NodeArgs,
     pub(super) name: &'a str,
@@ -25,7 +24,6 @@ pub(super) struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Shows the rings once, or with `--watch` until Ctrl-C.
     pub(super) fn run(&self, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         let node = self.node.start(self.node.builder(), interrupt)?;
         let mut shown = self.look(&node, interrupt)?.ok_or_else(CliError::interrupted)?;
@@ -170,5 +168,4 @@ fn why_nobody(others: usize) -> String {
     }
 }
 
-/// Interval of the queries with `--watch`.
 pub(super) const WATCH_EVERY: Duration = Duration::from_millis(200);

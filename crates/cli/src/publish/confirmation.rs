@@ -8,7 +8,6 @@ use super::promises::Kept;
 pub(super) enum Confirmation {
     Confirmed(Confirmed),
     ConfirmError(ConfirmError),
-    /// State of an ordered group, in which each message has its own guarantee.
     Ordered(Kept),
     AllLeft,
     AllFailed,

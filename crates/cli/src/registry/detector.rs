@@ -56,7 +56,6 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     watched.map(|()| Outcome::Fine)
 }
 
-/// Reports changes until the user interrupts or the detector ends.
 fn watch(detector: &Detector, args: &Args, interrupt: &Interrupt) -> Result<(), CliError> {
     let mut shown = unshown(detector.status());
     if !args.json {

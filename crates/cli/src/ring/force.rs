@@ -180,7 +180,6 @@ fn node(text: &str) -> Result<NodeId, UnitError> {
     })
 }
 
-/// Interval at which the request is repeated.
 const AGAIN: Duration = Duration::from_millis(300);
 const EXAMPLE: &str = "Example:
   carom ring force-quorum accounts

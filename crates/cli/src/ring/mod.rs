@@ -165,7 +165,6 @@ fn waiting(group: &str, others: usize, quorum: Option<usize>) -> String {
     }
 }
 
-/// Queries the rings of `group`.
 pub(crate) fn look(
     node: &Node,
     group: &str,

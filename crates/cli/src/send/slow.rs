@@ -55,7 +55,6 @@ impl Sender<'_> {
         called(&node.to_string(), self.host_of(node), rows)
     }
 
-    /// Returns the name of the receiver on a node's host, if it is the only one.
     pub(super) fn name_of(&self, node: NodeId) -> Option<String> {
         let host = self.host_of(node)?;
         let rows = self.handle.receivers();
@@ -70,7 +69,6 @@ impl Sender<'_> {
     }
 }
 
-/// Names a node, given the hosts and names of the receivers.
 fn called<'a>(
     node: &str,
     host: Option<IpAddr>,

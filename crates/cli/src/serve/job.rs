@@ -29,7 +29,6 @@ pub(super) struct Done {
 }
 
 impl Program {
-    /// Checks that the command can be started, as far as its file shows.
     pub(super) fn check(command: &[OsString]) -> Result<(), CliError> {
         let program = command.first().expect("clap requires one at least");
         let found = match program.to_string_lossy().contains('/') {

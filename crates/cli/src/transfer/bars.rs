@@ -20,7 +20,6 @@ struct Lines {
 }
 
 impl Bar {
-    /// Creates a bar for the activity `what`. It shows nothing if `is_quiet`.
     pub(crate) fn new(what: &'static str, is_quiet: bool) -> Self {
         let is_seen = !is_quiet && std::io::stderr().is_terminal();
         let bar = ProgressBar::new(0);

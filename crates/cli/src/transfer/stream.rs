@@ -67,7 +67,6 @@ impl<'a> Stream<'a> {
         Self { group, interrupt, offer, offered_at, is_refused, ahead, fragment_bytes, handle }
     }
 
-    /// Sets the path MTU to all receivers, in bytes.
     pub(crate) fn set_path_mtu(&self, bytes: u16) {
         let config = rdcm::Config::default().with_path_mtu(bytes);
         self.fragment_bytes.store(config.fragment_bytes(), Relaxed);
@@ -82,7 +81,6 @@ impl<'a> Stream<'a> {
         self.is_refused.load(Relaxed)
     }
 
-    /// Offers the transfer if an offer is due and the queue has room for it.
     pub(crate) fn offer_again(&self) {
         if self.is_offer_due() && self.group.try_publish(self.offer.clone()).is_ok() {
             self.note_given(&self.offer, 0);
@@ -100,12 +98,10 @@ impl<'a> Stream<'a> {
         *offered_at = Some(Instant::now());
     }
 
-    /// Returns the file bytes that were multicast with this number of data packets.
     pub(crate) fn sent_bytes(&self, packets: u64) -> u64 {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner).sent(packets)
     }
 
-    /// Returns `true` if the engine has sent everything that it has accepted.
     fn is_all_sent(&self) -> bool {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner).messages.is_empty()
     }

@@ -20,7 +20,6 @@ fn every_shell_has_completions() {
     }
 }
 
-/// Asserts that the command is rejected with this cause. Returns its standard error.
 fn assert_refused(args: &[&str], cause: &str) -> String {
     start(args).assert_refused(cause, "").join("\n")
 }

@@ -95,7 +95,6 @@ pub(crate) fn unanswered(records: &Records, alive: &[Process]) -> Vec<Violation>
     found
 }
 
-/// Returns live members that do not have another live member in view.
 pub(crate) fn unseen(records: &Records, alive: &[Process]) -> Vec<Violation> {
     let mut found = Vec::new();
     for member in alive {

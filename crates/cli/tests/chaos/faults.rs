@@ -17,10 +17,8 @@ pub(crate) enum Fault {
     /// The process leaves and ends, then a new one starts under the same node id.
     Leave,
     Stop,
-    /// The hosts are divided into two halves without any traffic between them.
     Partition,
     OneWay,
-    /// The host's port of the switch is down.
     Unplugged,
     InterfaceDown,
     Loss,
@@ -59,7 +57,6 @@ impl Fault {
         Self::ALL.into_iter().find(|(_, own)| *own == name).map(|(fault, _)| fault)
     }
 
-    /// Begins the fault at sites without a fault, if there are enough of them.
     pub(crate) fn begin(self, draw: &mut Draw, sites: &mut [Site<'_>]) -> Option<Ongoing> {
         let free: Vec<usize> = (0..sites.len()).filter(|at| !sites[*at].has_fault).collect();
         let mut chosen: Vec<usize> = match self {

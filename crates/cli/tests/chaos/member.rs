@@ -222,5 +222,4 @@ impl Record {
 }
 
 const WORD: &str = "member";
-/// Maximum number of messages whose delivery is awaited at once.
 const AWAITED: usize = 65_536;

@@ -30,7 +30,6 @@ pub(crate) struct Delivery {
     pub(crate) place: Option<Place>,
 }
 
-/// Entry that matters to the checks, in the order of the events.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     Delivered(Delivery),
@@ -40,7 +39,6 @@ pub(crate) enum Entry {
         first: u32,
         last: u32,
     },
-    /// The ring continued without this member.
     Removed,
     Damaged,
     Closed,

@@ -20,7 +20,6 @@ impl Host {
         Self { node: builder.start().map(Node::from).expect("a node"), groups: BTreeMap::new() }
     }
 
-    /// Repeats the join until the service has admitted the node.
     pub(crate) fn join(&mut self, name: &str) {
         if self.groups.contains_key(name) {
             return;

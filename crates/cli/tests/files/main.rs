@@ -58,7 +58,6 @@ impl Net {
         self.dir.path().join(name)
     }
 
-    /// Waits until `is_so` returns `true` for a directory.
     fn await_folder(&self, name: &str, is_so: impl Fn(&Path) -> bool) {
         let began = Instant::now();
         while !is_so(&self.path(name)) {
@@ -82,13 +81,11 @@ fn has_journal(dir: &Path) -> bool {
     })
 }
 
-/// Returns the summary on standard output, of which there must be one.
 fn summary(ended: &Running) -> Value {
     let [summary] = &objects(ended, "summary")[..] else { panic!("{ended:?}") };
     summary.clone()
 }
 
-/// Returns the objects with this event on standard output.
 fn objects(ended: &Running, event: &str) -> Vec<Value> {
     ended.wrote.seen.iter().map(|line| parsed(line)).filter(|it| it["event"] == event).collect()
 }

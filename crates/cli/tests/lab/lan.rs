@@ -4,7 +4,6 @@ use std::process::Command;
 
 use crate::process::{Running, carom};
 
-/// Nodes of one test, isolated by their multicast port.
 pub(crate) struct Lan {
     port: &'static str,
 }

@@ -165,7 +165,6 @@ impl Host {
         batch(&self.switch, &format!("link set dev {} up", self.port));
     }
 
-    /// Replaces the address of the interface by `10.77.x.NUMBER`.
     pub(crate) fn move_to(&self, number: usize) {
         let (net, _) = self.address.rsplit_once('.').expect("it is an IPv4 address");
         let lines = format!(

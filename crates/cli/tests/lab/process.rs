@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Maximum wait for any event before a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Child process that is killed if a test ends early. `ip netns exec` replaces itself by the
@@ -25,7 +24,6 @@ pub(crate) struct Running {
     pub(crate) wrote: Lines,
 }
 
-/// Lines of a stream, read as they arrive.
 #[derive(Debug)]
 pub(crate) struct Lines {
     from: Receiver<String>,
@@ -60,7 +58,6 @@ pub(crate) fn unheard(told: &Command) -> Command {
     command
 }
 
-/// Runs a command to its end, and asserts its exit code.
 pub(crate) fn run(args: &[&str], code: i32) -> Running {
     let mut running = start(args);
     running.end_with(code);
@@ -117,7 +114,6 @@ impl Running {
         self.child.wait().expect("it is our child");
     }
 
-    /// Waits until the process has ended and all of its output is read.
     pub(crate) fn end(&mut self) -> ExitStatus {
         self.said.read_all("standard error");
         self.wrote.read_all("standard output");
@@ -131,7 +127,6 @@ impl Running {
         self
     }
 
-    /// Interrupts the process, and asserts that it ends with code 0.
     pub(crate) fn stop(&mut self) {
         self.interrupt();
         self.end_with(0);
@@ -150,7 +145,6 @@ impl Running {
         said
     }
 
-    /// Waits until the process has ended, and asserts its exit code.
     pub(crate) fn end_with(&mut self, code: i32) {
         let status = self.end();
         assert_eq!(status.code(), Some(code), "{:#?}", self.said.seen);

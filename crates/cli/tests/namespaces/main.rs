@@ -77,7 +77,6 @@ fn read_to_the_last(sub: &mut Running, last: u64) -> u64 {
     least
 }
 
-/// Publishes `count` messages of [`PAYLOAD`] bytes to three members, and waits until all are safe.
 fn publish(host: &Host, count: usize, args: &[&str]) -> Running {
     let rate = ["pub", "numbers", "--rate", "20000/s", "--wait-for", "3", "--json"];
     let mut publisher = host.pipe(numbered(PAYLOAD).take(count), &[&rate, args].concat());

@@ -16,7 +16,6 @@ fn detector(service: &Service, rack: &str, detection: &str) -> Running {
     running
 }
 
-/// Returns the number of nodes that each detector watches, with the detector's rack.
 fn watched(status: &Value) -> Vec<(String, usize)> {
     let detectors = status["detectors"].as_array().expect("a list");
     let mut watched: Vec<(String, usize)> = detectors
@@ -38,7 +37,6 @@ fn is(watched: &[(String, usize)], wanted: &[(&str, usize)]) -> bool {
     watched.iter().map(|(rack, count)| (rack.as_str(), *count)).eq(wanted.iter().copied())
 }
 
-/// Kills the node, and waits until it is reported to the others.
 fn kill(mut victim: Node, others: &mut [Node]) {
     victim.running.kill();
     others.iter_mut().for_each(|other| other.await_change(&victim.id, "failed"));

@@ -27,7 +27,6 @@ pub(crate) struct Node {
     pub(crate) id: String,
 }
 
-/// Asserts that the command is rejected with a cause that contains `cause` and a fix.
 pub(crate) fn assert_refused(args: &[&str], cause: &str) {
     start(args).assert_refused(cause, "");
 }
@@ -43,7 +42,6 @@ impl Service {
         Self::start_as(carom(&[]), store, more)
     }
 
-    /// Starts a service whose process may have at most `limit` file descriptors.
     pub(crate) fn start_with_descriptors(limit: u32) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")]);
@@ -65,7 +63,6 @@ impl Service {
         [&["registry", "--store", store, "--no-http"], more].concat()
     }
 
-    /// Restarts the service, after it has ended, with the same store and address.
     pub(crate) fn start_again(&mut self, more: &[&str]) {
         let address = self.address.clone();
         (self.running, self.address, self.http) = serve(carom(&[]), &self.store, &address, more);
@@ -81,7 +78,6 @@ impl Service {
         [&status.said.seen[..], &status.wrote.seen[..]].concat().join("\n")
     }
 
-    /// Waits until the status meets a condition.
     pub(crate) fn await_status(&self, what: &str, mut is_it: impl FnMut(&Value) -> bool) -> Value {
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -94,7 +90,6 @@ impl Service {
         }
     }
 
-    /// Sends a GET request to the HTTP server. Returns the response.
     pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.http).expect("it listens");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -123,7 +118,6 @@ impl Node {
         Self { id: id.to_owned(), running }
     }
 
-    /// Waits until `change` of the other node is reported to this one.
     pub(crate) fn await_change(&mut self, node: &str, change: &str) {
         self.running.wrote.wait_until(&format!("{node} {change}"), |line| {
             line.contains(node) && line.contains(&format!("\"change\":\"{change}\""))

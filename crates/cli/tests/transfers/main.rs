@@ -36,7 +36,6 @@ fn lab(test: &str, hosts: usize, mbit: u32) -> Option<Lab> {
     }
 }
 
-/// File on the first host of a lab, and the directories of the receivers.
 struct Image {
     dir: TempDir,
     file: String,
@@ -52,7 +51,6 @@ impl Image {
         Self { dir, file, bytes: noise }
     }
 
-    /// Starts the receiver on a host. It writes to a directory with its own name.
     fn receiver(&self, lab: &Lab, number: usize, more: &[&str]) -> Running {
         let name = format!("r{number}");
         let target = self.dir.path().join(&name);
@@ -62,7 +60,6 @@ impl Image {
         lab.at(number + 1).start(&[&args[..], &["--json"], more].concat())
     }
 
-    /// Starts the receivers 1 to `count`, and waits until they wait for a transfer.
     fn receivers(&self, lab: &Lab, count: usize, more: &[&str]) -> Vec<Running> {
         let mut receivers: Vec<Running> =
             (1..=count).map(|number| self.receiver(lab, number, more)).collect();
@@ -75,7 +72,6 @@ impl Image {
         lab.at(1).start(&[&args[..], &["--json", "--interface", "eth0"], more].concat())
     }
 
-    /// Asserts that a receiver ends with code 0, and has the file.
     fn assert_received(&self, number: usize, receiver: &mut Running) {
         receiver.end_with(0);
         let got = fs::read(self.dir.path().join(format!("r{number}/image"))).expect("the file");

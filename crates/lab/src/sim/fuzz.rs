@@ -47,7 +47,6 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Result of the run, as printed in JSON.
 #[derive(Serialize)]
 struct Report {
     protocol: &'static str,
@@ -226,7 +225,6 @@ impl Failed {
 
 /// Number of failing seeds after which the search stops. One is enough to work on.
 const MAX_FAILURES: u64 = 3;
-/// Maximum number of violations printed for a seed.
 const MAX_SHOWN: usize = 5;
 const TICK: Duration = Duration::from_millis(50);
 const EXAMPLE: &str = "Examples:

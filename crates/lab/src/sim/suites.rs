@@ -7,7 +7,6 @@ use carom_sim::scenario::AnySuite;
 
 use super::baselines;
 
-/// Returns the suite of the protocol called `name`. The error contains the names of all protocols.
 pub(super) fn named(name: &str) -> Result<Box<dyn AnySuite>, Vec<&'static str>> {
     let all = all();
     let names = all.iter().map(|suite| suite.name()).collect();

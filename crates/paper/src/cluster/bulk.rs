@@ -14,7 +14,6 @@ use super::tally::{Seen, Tally};
 use crate::delays::Delays;
 use crate::ends::Ends;
 
-/// Messages sent back to back to all receivers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BulkRun {
     pub(crate) setting: Setting,
@@ -25,7 +24,6 @@ pub(crate) struct BulkRun {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BulkOutcome {
     pub(crate) receivers: u32,
-    /// Number of receivers that do not have everything at the end.
     pub(crate) incomplete: u32,
     /// Goodput relative to the link's capacity for such packets, 0 to 1: mean of all receivers. An
     /// incomplete receiver counts as 0.
@@ -60,32 +58,24 @@ pub(crate) struct Counts {
     pub(crate) repairs_astray: u64,
     /// Repairs received beyond the first, for packets whose multicast did not arrive.
     pub(crate) repairs_again: u64,
-    /// Number of repairs that nodes sent.
     pub(crate) copies: u64,
     /// Number of pairs of a node and a packet that it repaired.
     pub(crate) repaired_by_nodes: u64,
-    /// Maximum number of repairs of one packet by one node.
     pub(crate) most_copies: u64,
-    /// Maximum number of requests for one packet at one node.
     pub(crate) most_requests: u64,
-    /// Maximum number of requests, acknowledgments and other control datagrams at one node.
     pub(crate) most_control: u64,
 }
 
 struct Ledger {
     begin: Time,
     packets: u32,
-    /// Number of messages that each incomplete receiver lacks.
     lacking: BTreeMap<HostIx, u32>,
-    /// Time from the start to the completion of each complete receiver.
     complete: Vec<Duration>,
-    /// Send times of the packets, in order.
     sent_at: Vec<Time>,
 }
 
 /// Time limit of a run, as a multiple of the packets' time on the link.
 const MOST_TIMES: u32 = 100;
-/// Constant part of the time limit.
 const MOST: Duration = Duration::from_millis(500);
 
 impl BulkRun {
@@ -182,7 +172,6 @@ impl Ledger {
 }
 
 impl Counts {
-    /// Adds the observations of a receiver, for a run of `packets` packets.
     fn add_receiver(&mut self, seen: &[Seen], packets: usize) {
         let came = seen.iter().filter(|it| it.came).count();
         self.lost += (packets - came) as u64;

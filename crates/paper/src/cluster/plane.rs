@@ -23,11 +23,9 @@ pub(crate) struct Setting {
     /// Loss of each link, of all packets alike.
     pub(crate) loss: Loss,
     pub(crate) payload_bytes: usize,
-    /// Time after which a gap counts as a loss.
     pub(crate) detect_after: Duration,
     /// Silence after which RDCM evicts a receiver. `None` is RDCM's default.
     pub(crate) gone_after: Option<Duration>,
-    /// `true` if RDCM controls congestion. The other protocols do not.
     pub(crate) controls_congestion: bool,
     pub(crate) seed: u64,
 }
@@ -36,8 +34,10 @@ pub(crate) struct Setting {
 pub(crate) enum Group {
     /// A random sender, and this number of random receivers.
     Random(usize),
-    /// The given servers.
-    Declared { sender: u32, receivers: Vec<u32> },
+    Declared {
+        sender: u32,
+        receivers: Vec<u32>,
+    },
 }
 
 pub(crate) struct Plane {
@@ -60,7 +60,6 @@ impl Setting {
         Cluster::bcube(self.ports, self.k).expect("the plan was checked")
     }
 
-    /// Draws the group, and computes its tree.
     pub(crate) fn plane(&self) -> Plane {
         let (cluster, mut rng) = (self.cluster(), Rng::new(self.seed));
         let (sender, receivers) = match &self.group {

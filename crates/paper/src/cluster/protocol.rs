@@ -34,11 +34,9 @@ pub(crate) enum Ridden {
     Rdcm(Box<Rdcm>),
 }
 
-/// Factory of a protocol's engines for the members of one group.
 pub(crate) struct Maker<'a> {
     protocol: Protocol,
     plane: &'a Plane,
-    /// Heads of domains, in the protocols that have domains.
     hierarchy: Hierarchy,
 }
 
@@ -73,7 +71,6 @@ impl Protocol {
         }
     }
 
-    /// Returns the size of the datagram that carries a message to the group, in bytes.
     pub(crate) fn datagram_bytes(self, payload_bytes: usize) -> usize {
         match self {
             Self::Srm | Self::Lbrm | Self::Tmtp | Self::Rmtp => {
@@ -83,7 +80,6 @@ impl Protocol {
         }
     }
 
-    /// Returns the time that a link needs for one message of the group.
     pub(crate) fn packet_time(self, setting: &Setting) -> Duration {
         let bytes = self.datagram_bytes(setting.payload_bytes) + FRAMING_BYTES;
         let nanos = 8 * bytes as u64 * 1_000_000_000 / setting.bits_per_second;
@@ -120,7 +116,6 @@ impl<'a> Maker<'a> {
         Self { protocol, plane, hierarchy: protocol.hierarchy(plane) }
     }
 
-    /// Returns the groups that a node's host subscribes to in addition to the group itself.
     pub(crate) fn scopes(&self, node: NodeId) -> Vec<GroupId> {
         self.hierarchy.scopes(node)
     }

@@ -23,16 +23,12 @@ pub(crate) struct Scene {
     payload: Bytes,
     /// Time at which the sender's interface has transmitted everything handed to it.
     idle_at: Time,
-    /// Number of bytes handed to the sender's interface so far.
     given_bytes: u64,
     pub(crate) trees: u32,
 }
 
-/// Time limit for the first message to reach all receivers.
 const MOST_TO_BEGIN: Duration = Duration::from_secs(20);
-/// Time for which the group settles after that message.
 const TO_SETTLE: Duration = Duration::from_millis(20);
-/// Interval between two checks of the receivers' progress.
 pub(super) const SLICE: Duration = Duration::from_micros(50);
 
 /// Confines multicasts to these groups to the links of the group's tree, for every sender.
@@ -52,7 +48,6 @@ fn keep_to_the_tree(
     }
 }
 
-/// Joins the group with the engine on a host, and adds the other members to its view.
 fn introduce(world: &mut World<Rider>, protocol: Protocol, host: u32, members: &BTreeSet<u32>) {
     let settings = GroupSettings { profile: protocol.profile(), name_check: 0 };
     let others = members.iter().filter(|member| **member != host);
@@ -67,7 +62,6 @@ fn introduce(world: &mut World<Rider>, protocol: Protocol, host: u32, members: &
 }
 
 impl Scene {
-    /// Starts engines of `protocol` on all members, with each other in their views.
     pub(crate) fn new(mut plane: Plane, protocol: Protocol, is_tallied: bool) -> Self {
         let topology = cluster::topology(&plane.cluster, |link| plane.link(link));
         let config = WorldConfig {

@@ -23,23 +23,26 @@ pub(crate) struct StreamRun {
     /// network can carry.
     pub(crate) bits_per_second: Option<u64>,
     pub(crate) length: Duration,
-    /// Length of the intervals for which rates are computed.
     pub(crate) bin: Duration,
     /// Events, with their times after the start, in ascending order.
     pub(crate) happens: Vec<(Duration, Happens)>,
-    /// Index of the receiver that is observed in detail.
     pub(crate) watched: usize,
 }
 
-/// Event at a link or a receiver. Receivers are given by index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Happens {
     /// A background flow starts on the tree's link to a receiver, and lasts for the given time.
-    Flow { to: usize, bits_per_second: u64, lasts: Duration },
-    /// The tree's link to a receiver fails.
-    Cut { to: usize },
-    /// A receiver fails.
-    Fail { receiver: usize },
+    Flow {
+        to: usize,
+        bits_per_second: u64,
+        lasts: Duration,
+    },
+    Cut {
+        to: usize,
+    },
+    Fail {
+        receiver: usize,
+    },
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,7 +55,6 @@ pub(crate) struct StreamOutcome {
     /// Number of messages sent before the end that living receivers lack a second later. Delivery
     /// is in order, so that messages sent after the end do not distort the number.
     pub(crate) lacking: u64,
-    /// `true` if the last tree uses a failed link.
     pub(crate) uses_dead_link: bool,
 }
 
@@ -61,13 +63,10 @@ pub(crate) struct StreamOutcome {
 pub(crate) struct Bin {
     /// Start of the interval, in seconds.
     pub(crate) at: f64,
-    /// Rate at which the sender multicast.
     pub(crate) sent: f64,
     /// Mean rate at which living receivers received.
     pub(crate) received: f64,
-    /// Rate at which the observed receiver received by the tree.
     pub(crate) by_tree: f64,
-    /// Rate at which the observed receiver received by repairs.
     pub(crate) by_repair: f64,
 }
 
@@ -83,7 +82,6 @@ struct Streaming<'a> {
     run: &'a StreamRun,
     scene: Scene,
     receivers: Vec<HostIx>,
-    /// Number of messages that each living receiver has.
     got: BTreeMap<HostIx, u64>,
     lost: u64,
     begin: Time,
@@ -239,7 +237,6 @@ impl StreamOutcome {
         bins.clone().map(of).sum::<f64>() / bins.count() as f64
     }
 
-    /// Returns the minimum of a value over the intervals that start within a range, in seconds.
     pub(crate) fn least(&self, within: core::ops::Range<f64>, of: fn(&Bin) -> f64) -> f64 {
         let bins = self.bins.iter().filter(|bin| within.contains(&bin.at));
         bins.map(of).min_by(f64::total_cmp).unwrap_or(f64::NAN)

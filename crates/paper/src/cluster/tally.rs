@@ -12,15 +12,12 @@ use super::protocol::Protocol;
 pub(crate) struct Tally {
     /// Observations by packet, in the order of sequence numbers.
     pub(super) packets: Vec<Seen>,
-    /// Number of received datagrams that are neither messages nor repairs.
     pub(super) control: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Time of the first arrival, by multicast or repair.
     pub(crate) first_at: Option<Time>,
-    /// `true` if the multicast arrived.
     pub(crate) came: bool,
     pub(crate) repairs: u32,
     /// Number of received requests for the packet, and of acknowledgments that list it as missing.

@@ -42,7 +42,6 @@ impl Bed {
         }
     }
 
-    /// Checks the settings, and returns a description of the first error.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.network.check()?;
         if self.interval.0 < MIN_INTERVAL {
@@ -84,14 +83,12 @@ pub(crate) fn check_list<T: PartialOrd + Copy + fmt::Debug>(
 }
 
 impl<T: PartialOrd + Copy + fmt::Debug> Scaled<T> {
-    /// Checks both values like [`check_list`].
     pub(super) fn check_value(&self, name: &str, least: T, most: T) -> Result<(), String> {
         check_list(name, &[*self.at(false), *self.at(true)], least, most)
     }
 }
 
 impl<T: PartialOrd + Copy + fmt::Debug> Scaled<Vec<T>> {
-    /// Checks both lists like [`check_list`].
     pub(super) fn check(&self, name: &str, least: T, most: T) -> Result<(), String> {
         check_list(name, self.at(false), least, most)?;
         check_list(name, self.at(true), least, most)

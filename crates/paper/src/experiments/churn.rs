@@ -11,7 +11,6 @@ pub(crate) struct UnderChurn {
     rate_of_fire: Fire,
     mean_size: u32,
     groups_per_node: u32,
-    /// Shares of the nodes that are replaced per minute.
     replaced_per_minute: Scaled<Vec<Share>>,
     views: Scaled<Vec<Views>>,
     with_naks: WithNaks,
@@ -23,11 +22,9 @@ pub(crate) struct UnderChurn {
 #[serde(deny_unknown_fields)]
 struct WithNaks {
     losses: Scaled<u32>,
-    /// Time for which sending continues in these runs.
     tail: Span,
 }
 
-/// Limits of the relations, for every kind of views.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
@@ -37,7 +34,6 @@ struct Holds {
     costs_at_most_points: f64,
 }
 
-/// Setting of a point.
 #[derive(Clone, Debug)]
 struct Place {
     churn: Churn,

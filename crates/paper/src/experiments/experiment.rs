@@ -9,9 +9,7 @@ use crate::plan::{Heading, RunScale};
 use crate::report::Findings;
 use crate::work::{Job, Outcome};
 
-/// Experiment with the settings of its plan.
 pub(crate) trait Experiment: fmt::Debug + Send + Sync {
-    /// Checks the settings, and returns a description of the first error.
     fn check(&self) -> Result<(), String>;
 
     fn figure_names(&self) -> &[&'static str];
@@ -30,12 +28,10 @@ pub(crate) trait Experiment: fmt::Debug + Send + Sync {
     }
 }
 
-/// Simulated point to which Slingshot's analysis applies.
 #[derive(Clone, Debug)]
 pub(crate) struct Modelled {
     pub(crate) label: String,
     pub(crate) setting: Setting,
-    /// Share of lost packets that were recovered from repairs.
     pub(crate) recovered: f64,
     /// Standard deviation of `recovered`.
     pub(crate) sigma: f64,

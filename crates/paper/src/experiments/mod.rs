@@ -42,7 +42,6 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    /// Returns the path of its plan in the source tree.
     pub(crate) fn file(&self) -> String {
         format!("plans/{}.toml", self.name)
     }

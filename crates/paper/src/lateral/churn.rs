@@ -24,7 +24,6 @@ pub(crate) struct Churn {
     pub(crate) views: Views,
 }
 
-/// Source of the nodes' view changes.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Views {
@@ -33,10 +32,8 @@ pub(crate) enum Views {
     Told {
         /// Time from a crash until the oracle notices it.
         failures: Span,
-        /// Maximum delay of a report.
         others: Span,
     },
-    /// Gossip between the nodes, with its default settings.
     Gossip,
 }
 
@@ -56,7 +53,6 @@ enum What {
     IsMissed,
 }
 
-/// Changes that are applied as they become due.
 pub(super) struct Changes<'a, E> {
     groups: Rc<Groups>,
     due: std::vec::IntoIter<Change>,
@@ -106,7 +102,6 @@ impl Churn {
     }
 }
 
-/// Stays of all nodes, and the changes that produce them.
 pub(super) struct Plan {
     pub(super) stays: Rc<Stays>,
     changes: Vec<Change>,

@@ -173,7 +173,6 @@ mod tests {
 
     const SENDER: NodeId = NodeId(7);
 
-    /// Opens an account of one group of two hosts.
     fn ledger() -> Ledger {
         let rate = RateOfFire::default();
         let groups = Membership::OneGroup { size: 2, rate, odd: rate }.draw(2, &mut Rng::new(1));

@@ -14,7 +14,6 @@ use carom_proto::{
 };
 use carom_sim::{Command, GroupMember, Machine};
 
-/// Engine, with the observations of its node.
 pub(crate) struct Member<E> {
     pub(super) engine: E,
     pub(super) provider: Option<Box<dyn Membership>>,
@@ -29,14 +28,11 @@ pub(crate) enum Told {
     Delivered {
         id: PacketId,
         how: How,
-        /// Time since the multicast of the packet.
         age: Duration,
-        /// Time for which the packet was known to be missing.
         missing_for: Duration,
     },
     /// The multicast of an already delivered message arrived. The message was therefore not lost.
     Overtaken(PacketId),
-    /// This number of messages was given up.
     GaveUp(u32),
 }
 
@@ -53,7 +49,6 @@ impl<E: Engine> Member<E> {
         self.arrived.get(tag).copied().unwrap_or_default()
     }
 
-    /// Leaves `groups`, and shuts down the provider.
     pub(crate) fn shut_down(&mut self, now: Time, groups: impl Iterator<Item = GroupId>) {
         groups.for_each(|group| self.engine.leave(now, group));
         if let Some(provider) = &mut self.provider {

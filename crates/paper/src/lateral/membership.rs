@@ -4,7 +4,6 @@ use std::fmt;
 
 use carom_proto::{GroupId, NodeId, RateOfFire, Rng};
 
-/// Rule by which groups get their members.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Membership {
     /// One group of `size` random hosts. Every second member has the rate-of-fire `odd`, so that
@@ -114,7 +113,6 @@ impl Groups {
         &self.of[host as usize]
     }
 
-    /// Returns the hosts that are in at least one group.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = u32> {
         let takes_part = |host: &u32| !self.of[*host as usize].is_empty();
         (0..self.of.len() as u32).filter(takes_part)
@@ -125,7 +123,6 @@ impl Groups {
         self.odd.filter(|_| place % 2 == 1).unwrap_or(self.rates[group as usize])
     }
 
-    /// Returns `true` if the outcome is separated by group.
     pub(crate) fn has_tags(&self) -> bool {
         self.has_tags
     }

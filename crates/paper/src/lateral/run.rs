@@ -27,7 +27,6 @@ use crate::network::Wiring;
 pub(crate) struct LateralRun {
     pub(crate) wiring: Wiring,
     pub(crate) membership: Membership,
-    /// Replacement of nodes during the run, if there is any.
     pub(crate) churn: Option<Churn>,
     /// Interval between two messages of a node. Each is sent to one of its groups at random.
     pub(crate) interval: Duration,
@@ -71,7 +70,6 @@ pub(crate) struct LateralOutcome {
     pub(crate) groups: Vec<GroupOutcome>,
     pub(crate) overhead: f64,
     pub(crate) xors_per_packet: f64,
-    /// Mean number of repair bins of a node.
     pub(crate) bins: f64,
     pub(crate) replaced: u32,
     /// Number of repairs sent, and of those sent to departed nodes.
@@ -274,7 +272,6 @@ fn outcome(driven: Driven<Lateral, Work>) -> LateralOutcome {
 }
 
 impl LateralOutcome {
-    /// Returns the losses of all groups together, if they are not separated by tag.
     pub(crate) fn all(&self) -> &GroupOutcome {
         &self.groups[0]
     }

@@ -20,7 +20,6 @@ pub(super) struct Sending {
     stays: Rc<Stays>,
     interval: Duration,
     payload: bytes::Bytes,
-    /// Phase of each node in the interval, in ascending order.
     phases: Vec<(Duration, u32)>,
     /// Index of the next phase, and the start of its interval.
     next: (usize, Time),

@@ -14,7 +14,6 @@ use crate::ends::Ends;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
     pub(crate) ethernet: Ethernet,
-    /// Time that a host spends on each datagram that it receives.
     pub(crate) cpu_per_datagram: Duration,
     pub(crate) config: Config,
     pub(crate) members: u32,
@@ -37,9 +36,7 @@ pub(super) struct Received {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
-    /// Number of data packets, without retransmissions.
     pub(crate) data: u64,
-    /// Number of retransmitted data packets.
     pub(crate) data_again: u64,
     /// Number of ACKs and New Lists, without retransmissions.
     pub(crate) rounds: u64,
@@ -48,7 +45,6 @@ pub(crate) struct Counts {
     /// Number of retransmitted ACKs and New Lists.
     pub(crate) rounds_again: u64,
     pub(crate) nacks: u64,
-    /// Number of datagrams dropped at full interface queues.
     pub(crate) queue_full: u64,
     pub(crate) reformations: u64,
 }

@@ -17,7 +17,6 @@ pub(crate) struct TransferRun {
     /// `true` if the sources are not counted as destinations. They are members nevertheless.
     pub(crate) apart: bool,
     pub(crate) file_bytes: usize,
-    /// Size of the messages that a file is split into, in bytes.
     pub(crate) message_bytes: usize,
     pub(crate) repeats: u32,
 }
@@ -95,7 +94,6 @@ impl TransferOutcome {
         self.rates.iter().sum::<f64>() / self.rates.len() as f64
     }
 
-    /// Returns the largest difference between two repeats, relative to the mean.
     pub(crate) fn spread(&self) -> f64 {
         let (low, high) = self
             .rates

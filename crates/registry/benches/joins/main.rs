@@ -24,7 +24,6 @@ use child::Child;
 use plan::{Plan, Provider};
 use processor::Processor;
 
-/// Time limit for anything that is expected to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {

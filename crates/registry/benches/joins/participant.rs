@@ -12,7 +12,6 @@ use carom_registry::{Options, Registry};
 use super::PATIENCE;
 use super::plan::{Plan, Provider, group_name, node_id};
 
-/// Runs a registry process with its store in `folder`.
 pub(crate) fn registry(folder: &str) {
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
     let options = Options { listen: any_port, http: Some(any_port), ..Options::new(folder) };
@@ -54,7 +53,6 @@ pub(crate) fn node(number: &str, address: &str, plan: &Plan) {
     await_word("end");
 }
 
-/// Starts all joins at once and waits for them.
 fn join(node: &Arc<Node>, names: impl Iterator<Item = String>) -> Vec<Group> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let joins: Vec<_> = names

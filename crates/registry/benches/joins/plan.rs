@@ -5,18 +5,15 @@ use std::fmt;
 
 use carom_proto::{NodeId, Rng};
 
-/// Parameters of a run, the same for all of its processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) provider: Provider,
     pub(crate) nodes: usize,
-    /// Number of groups that each node joins.
     pub(crate) groups: usize,
     /// Number of groups from which they are drawn.
     pub(crate) of: usize,
 }
 
-/// Membership provider of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Provider {
     Service,
@@ -48,14 +45,12 @@ impl Plan {
         [provider.to_string(), nodes.to_string(), groups.to_string(), of.to_string()]
     }
 
-    /// Returns the numbers of a node's groups.
     pub(crate) fn groups_of(&self, node: usize) -> BTreeSet<usize> {
         let mut all: Vec<usize> = (0..self.of).collect();
         Rng::new(node as u64 + 1).choose_to_front(&mut all, self.groups);
         all.into_iter().take(self.groups).collect()
     }
 
-    /// Returns the members of each group, ordered by id.
     pub(crate) fn members(&self) -> Vec<Vec<usize>> {
         let mut members = vec![Vec::new(); self.of];
         for node in 0..self.nodes {

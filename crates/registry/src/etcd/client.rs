@@ -21,7 +21,6 @@ struct Inner {
     options: ConnectOptions,
     /// Clients of the members, created on first use. A client reconnects by itself.
     clients: Mutex<Vec<Option<Client>>>,
-    /// Index of the member in use.
     selected: watch::Sender<usize>,
 }
 
@@ -198,9 +197,7 @@ fn tls(options: &EtcdOptions) -> Result<Option<TlsOptions>, StoreError> {
 
 /// Time limit for connecting, which detects a member whose machine is down.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
-/// Time limit for one attempt.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Etcd accepts pings at intervals of 5 s or more.
 const PING_EVERY: Duration = Duration::from_secs(6);

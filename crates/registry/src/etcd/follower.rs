@@ -80,7 +80,6 @@ impl Follower {
         }
     }
 
-    /// Reads all data at one revision.
     async fn snapshot(&self) -> Result<Snapshot, Trouble> {
         let (watched, revision) = self.range(self.keys.watched(), None).await?;
         let (states, _) = self.range(self.keys.states(), Some(revision)).await?;
@@ -302,11 +301,9 @@ fn damaged(what: &str) -> Trouble {
     Trouble::Refused(format!("the data is damaged: {what}"))
 }
 
-/// Time limit for one page with all attempts.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two attempts to watch, and first pause between two attempts to read.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Longest pause between two attempts to read.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// Number of pairs per response. The longest pairs amount to about 2 MiB.
 const PAGE_KEYS: i64 = 500;

@@ -22,7 +22,6 @@ use crate::store::StoreEvent;
 /// Cluster as seen by one process.
 #[derive(Debug)]
 pub(super) struct Ownership {
-    /// Valid lease of this process.
     lease: Option<i64>,
     /// Previous lease, which etcd may still consider valid.
     lapsed: Option<i64>,
@@ -31,7 +30,6 @@ pub(super) struct Ownership {
     assigned: Vec<Option<i64>>,
     /// Revision up to which the watched keys are known; 0 before the first snapshot.
     revision: i64,
-    /// `true` if partitions may have to be claimed, owned, lost or handed over.
     is_dirty: bool,
     /// `true` if a partition was lost. Its state must be read again, because commits that were in
     /// flight may have taken effect.
@@ -43,7 +41,6 @@ pub(super) struct Ownership {
 
 carom_proto::counters! {
     pub(super) struct Counters {
-        /// Snapshots read.
         snapshots = "store_snapshots",
         /// Commits of all processes seen by the watch.
         commits_seen = "store_commits_seen",
@@ -88,7 +85,6 @@ pub(crate) struct Owner {
     pub(super) term: i64,
 }
 
-/// All data in etcd at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(super) revision: i64,
@@ -120,19 +116,11 @@ pub(crate) enum KeyChange {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    Claim {
-        partition: u16,
-        lease: i64,
-    },
-    Release {
-        partition: u16,
-        term: i64,
-    },
-    /// Read all data again.
+    Claim { partition: u16, lease: i64 },
+    Release { partition: u16, term: i64 },
     Reload,
 }
 
-/// Conditions of a commit's transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fence {
     pub(super) term: i64,
@@ -141,7 +129,6 @@ pub(super) struct Fence {
     pub(super) is_unsure: bool,
 }
 
-/// Pause after a failed request about an owner key.
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Ownership {
@@ -165,7 +152,6 @@ impl Ownership {
         (self.lease, self.is_dirty) = (Some(lease), true);
     }
 
-    /// Returns `true` if all data has been read once.
     pub(super) fn is_loaded(&self) -> bool {
         self.revision > 0
     }
@@ -304,7 +290,6 @@ impl Ownership {
         None
     }
 
-    /// Returns the time at which [`Ownership::update`] has work to do without a new event.
     pub(super) fn due(&self) -> Option<Instant> {
         let pauses = self.partitions.iter().filter_map(|entry| match entry.key_request {
             KeyRequest::Failed(until) => Some(until),

@@ -9,13 +9,11 @@ use super::requests::Lease;
 /// Report of a task. A report of a follower carries its generation.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// The process has a lease and is registered under it.
     Registered(Lease),
     /// Registration failed. The lease, if given, may have to be revoked.
     NotRegistered(Option<i64>, String),
     Renewed(Lease),
     NotRenewed(i64, Trouble),
-    /// Result of a request about an owner key.
     Answered(u16, Result<Option<i64>, Trouble>),
     Committed(u16, CommitId, Result<i64, CommitFailure>),
     Snapshot(u64, Snapshot),

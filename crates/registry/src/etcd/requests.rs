@@ -39,7 +39,6 @@ pub(super) struct Transaction {
     pub(super) is_unsure: bool,
 }
 
-/// Time limit for a call with all its attempts.
 const CALL_WITHIN: Duration = Duration::from_secs(4);
 /// Time within which a process that ends may begin attempts to revoke its lease.
 const END_WITHIN: Duration = Duration::from_secs(3);
@@ -49,7 +48,6 @@ const COMMIT_WITHIN: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Members {
-    /// Records the identity of the store under the keys of the cluster, or checks the recorded one.
     pub(super) async fn check_identity(
         &self,
         keys: &Keys,

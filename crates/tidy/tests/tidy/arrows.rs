@@ -64,7 +64,6 @@ const ARROWS: [Arrow; 14] = [
     },
 ];
 
-/// Crates that no other crate imports.
 const LEAVES: [&str; 5] = ["carom-cli", "carom-lab", "carom-bench", "carom-tidy", "carom-fuzz"];
 
 /// Imports that must be optional, so that they are not built without their feature.
@@ -80,7 +79,6 @@ pub(crate) fn between_manifests(tree: &Tree) -> Vec<String> {
     tree.manifests.iter().flat_map(|manifest| check(manifest, &tree.workspace)).collect()
 }
 
-/// Checks the paths in a crate's product code that begin with the name of a workspace crate.
 pub(crate) fn in_source(source: &Source) -> Vec<String> {
     let mut parts = source.path.split('/');
     let (Some("crates"), Some(folder), Some("src")) = (parts.next(), parts.next(), parts.next())

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::modules::Crate;
 use crate::tree::Source;
 
-/// Finds circles among the files and subfolders of a folder.
 pub(crate) fn circles(sources: &[Source]) -> Vec<String> {
     let circles: BTreeMap<(String, String), String> =
         Crate::all(sources).iter().flat_map(in_crate).collect();

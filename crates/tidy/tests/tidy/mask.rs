@@ -81,7 +81,6 @@ impl Scanner {
         }
     }
 
-    /// Takes a raw string, which ends with a quote and as many hashes as at its start.
     fn raw_string(&mut self, hashes: usize) {
         self.take(hashes + 1, Kind::Literal);
         while let Some(char) = self.peek(0) {

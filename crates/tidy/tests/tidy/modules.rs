@@ -14,7 +14,6 @@ use crate::tree::Source;
 /// itself.
 const MAX_REEXPORTS: usize = 8;
 
-/// Production code of a crate.
 pub(crate) struct Crate {
     /// Keys are the names from the root of the crate.
     modules: BTreeMap<Vec<String>, Module>,
@@ -26,7 +25,6 @@ struct Module {
     file: String,
     definitions: BTreeSet<String>,
     imports: Vec<Import>,
-    /// Paths in the code, except imports.
     paths: Vec<Vec<String>>,
     impls: Vec<Vec<String>>,
     declared: Vec<String>,
@@ -44,7 +42,6 @@ enum Place<'a> {
 }
 
 impl Crate {
-    /// Reads all crates that have a `src` folder.
     pub(crate) fn all(sources: &[Source]) -> Vec<Self> {
         let files = sources.iter().map(|source| (source.path.as_str(), source));
         let files: BTreeMap<&str, &Source> = files.collect();
@@ -173,7 +170,6 @@ impl Crate {
     }
 }
 
-/// Returns the file of a module that is declared without a body.
 fn file_of_module(root: &str, module: &[String], files: &BTreeMap<&str, &Source>) -> String {
     let folder = &root[..root.rfind('/').expect("a crate's root is in `src`")];
     let path = format!("{folder}/{}", module.join("/"));
@@ -182,7 +178,6 @@ fn file_of_module(root: &str, module: &[String], files: &BTreeMap<&str, &Source>
     file.unwrap_or_else(|| panic!("{path} must have no `#[path]`"))
 }
 
-/// Collects the modules of a file.
 struct Reader {
     path: Vec<String>,
     modules: BTreeMap<Vec<String>, Module>,

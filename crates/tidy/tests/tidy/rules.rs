@@ -144,7 +144,6 @@ fn line_of(chars: &[char], at: usize) -> usize {
     1 + chars[..at].iter().filter(|char| **char == '\n').count()
 }
 
-/// Returns the start of the body of the function at `from`, or `None` if it is only declared.
 fn body_start(chars: &[char], from: usize) -> Option<usize> {
     let mut depth = 0;
     let mut at = from;
@@ -170,7 +169,6 @@ fn is_const_argument(chars: &[char], at: usize) -> bool {
     matches!(before, Some('<' | ',')) && matches!(after, Some('>' | ','))
 }
 
-/// Returns the position of the brace that closes the one at `open`, or the end of the file.
 fn closing_brace(chars: &[char], open: usize) -> usize {
     let mut depth = 0;
     for (at, char) in chars.iter().enumerate().skip(open) {
@@ -200,14 +198,12 @@ fn production_lines(source: &Source) -> usize {
     source.text.lines().count() - blocks.sum::<usize>()
 }
 
-/// Returns `true` if the text before an item ends with `#[cfg(test)]`.
 fn is_test_only(before: &[char]) -> bool {
     let attribute = "#[cfg(test)]";
     let tail: String = before.iter().rev().filter(|char| !char.is_whitespace()).take(12).collect();
     tail.chars().rev().eq(attribute.chars())
 }
 
-/// Returns the lines that contain `word` as a whole word, together with the word.
 fn lines_with(text: &str, word: &str) -> Vec<(usize, String)> {
     let lines = text.lines().enumerate().filter(|(_, line)| has_word(line, word));
     lines.map(|(index, _)| (index + 1, word.to_string())).collect()
@@ -222,7 +218,6 @@ pub(crate) fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Returns the lines on which the attribute `name` begins, with or without an argument.
 fn lines_with_attribute(code: &str, name: &str) -> Vec<usize> {
     let begins = |line: &str| {
         line.match_indices("#[").any(|(at, _)| {
@@ -234,7 +229,6 @@ fn lines_with_attribute(code: &str, name: &str) -> Vec<usize> {
     lines.map(|(index, _)| index + 1).collect()
 }
 
-/// Returns the start of each word of the text.
 fn words(chars: &[char]) -> impl Iterator<Item = usize> {
     (0..chars.len()).filter(|at| {
         let inside = *at > 0 && (is_word(chars[*at - 1]) || chars[*at - 1] == '#');

@@ -6,7 +6,6 @@ use serde::Deserialize;
 use crate::cluster::{Group, Setting};
 use crate::plan::{RunScale, Scaled, Size, Span};
 
-/// BCube, and a group of its servers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bed {
@@ -23,14 +22,8 @@ pub(crate) struct Bed {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "are", rename_all = "snake_case")]
 enum Members {
-    /// A random sender, and this number of random receivers.
-    Random {
-        receivers: Scaled<usize>,
-    },
-    Declared {
-        sender: u32,
-        receivers: Vec<u32>,
-    },
+    Random { receivers: Scaled<usize> },
+    Declared { sender: u32, receivers: Vec<u32> },
 }
 
 impl Bed {
@@ -64,7 +57,6 @@ impl Bed {
         u64::from(self.megabits_per_second) * 1_000_000
     }
 
-    /// Checks the settings, and returns a description of the first error.
     pub(crate) fn check(&self) -> Result<(), String> {
         for quick in [false, true] {
             let (ports, k) = *self.bcube.at(quick);

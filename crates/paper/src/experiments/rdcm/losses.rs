@@ -16,25 +16,21 @@ pub(crate) struct RdcmLosses {
     protocols: Vec<Protocol>,
     packets: Scaled<u32>,
     losses: Scaled<Vec<Share>>,
-    /// Mean length of a burst of losses, in packets.
     mean_burst: f64,
     /// Times after which a gap counts as a loss, one for each figure.
     found_after: Scaled<Vec<Span>>,
     looks_at: LooksAt,
 }
 
-/// Evaluated quantity, with the limits of its relations.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "what", rename_all = "snake_case")]
 enum LooksAt {
-    /// Goodput of the receivers, relative to the link.
     Throughput {
         /// Lower limit of RDCM's goodput, if losses are found at once.
         at_least_percent: f64,
         /// Lower limit of RDCM's goodput as a multiple of SRM's, if losses are found at once.
         at_least_times_srm: f64,
     },
-    /// Bytes carried by all links.
     Footprint,
 }
 

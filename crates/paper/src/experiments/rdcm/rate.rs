@@ -12,7 +12,6 @@ use crate::experiments::prelude::*;
 pub(crate) struct RdcmRate {
     bed: Bed,
     length: Scaled<Span>,
-    /// Number of intervals for which the rate is shown.
     bins: Scaled<u32>,
     found_after: Vec<Span>,
     first: Flow,
@@ -43,7 +42,6 @@ struct Holds {
     chance_percent: f64,
 }
 
-/// Run with one detection time.
 struct Line<'a> {
     found_after: Duration,
     outcome: &'a StreamOutcome,
@@ -197,7 +195,6 @@ impl Experiment for RdcmRate {
     }
 }
 
-/// Share of each phase that is left out while the rate adapts.
 const SETTLING: f64 = 0.2;
 const LEAST_LENGTH: Duration = Duration::from_millis(10);
 const MOST_LENGTH: Duration = Duration::from_secs(1000);

@@ -13,7 +13,6 @@ pub(crate) struct RicochetCost {
     groups_per_node: Scaled<Vec<u32>>,
     payload_bytes: usize,
     packets: Scaled<u32>,
-    /// Number of rounds. The fastest one counts.
     rounds: Scaled<u32>,
     /// Number of datagrams that a node receives per second. The waiting time is computed for it.
     datagrams_per_second: f64,

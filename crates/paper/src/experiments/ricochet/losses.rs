@@ -55,7 +55,6 @@ enum Sweeps {
     Stagger,
 }
 
-/// Relation that must hold.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, tag = "what", rename_all = "snake_case")]
 enum Holds {
@@ -108,7 +107,6 @@ impl fmt::Display for Nodes {
     }
 }
 
-/// Setting of a point.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     model: Model,
@@ -117,7 +115,6 @@ struct Place {
     nodes: Nodes,
 }
 
-/// Outcome at one setting.
 struct Point<'a> {
     place: Place,
     /// Outcome without NAKs, which would preempt repairs.

@@ -28,7 +28,6 @@ struct Expected {
     variant: Variant,
     /// `true` if Carom's values must agree with the model's. Otherwise they are only shown.
     must_hold: bool,
-    /// Number of XORs per data packet, if the model counted them.
     xors_per_packet: Option<f64>,
 }
 

@@ -20,13 +20,11 @@ pub(crate) struct RicochetWindows {
     warm_up: Scaled<Span>,
     span: Scaled<Span>,
     tail: Scaled<Span>,
-    /// Width of the histogram's bars, in milliseconds.
     bar_ms: f64,
     /// Percentiles of the windows that the paper reports.
     papers: Vec<Percentile>,
 }
 
-/// Settings of the nodes' engines that differ from the defaults.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Engine {

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use crate::ordered::Setting;
 use crate::plan::{RunScale, Size, Span};
 
-/// Shared Ethernet, and the hosts on it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bed {
@@ -42,7 +41,6 @@ impl Bed {
         f64::from(self.megabits_per_second) * 1e6 / 8.0
     }
 
-    /// Checks the settings, and returns a description of the first error.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !(1..=100_000).contains(&self.megabits_per_second) {
             let given = self.megabits_per_second;

@@ -46,7 +46,6 @@ impl Point<'_> {
         self.outcome.mean.as_secs_f64() * 1e3
     }
 
-    /// Returns `true` if the latency does not depend on the number of destinations.
     fn is_independent(&self) -> bool {
         match self.qos {
             Qos::MajorityResilient | Qos::TotallyResilient => false,
@@ -99,7 +98,6 @@ impl RmpLatency {
         relations
     }
 
-    /// Returns the relation that the number of destinations does not matter at independent levels.
     fn flat(&self, points: &[Point<'_>]) -> Relation {
         let spread = |level: &Level| {
             let line = || points.iter().filter(|it| it.qos == level.0 && it.is_independent());

@@ -51,7 +51,6 @@ struct Papers {
 struct Point<'a> {
     run: TransferRun,
     outcome: &'a TransferOutcome,
-    /// Raw rate of the cable, in bytes per second.
     raw_rate: f64,
 }
 
@@ -73,7 +72,6 @@ impl Point<'_> {
         100.0 * self.outcome.rate() / self.raw_rate
     }
 
-    /// Returns the share of payload in the data packets on the wire.
     fn payload_percent(&self) -> f64 {
         let payload = self.run.file_bytes as f64 * f64::from(self.run.sources * self.run.repeats);
         let around = (DATA_BYTES + FRAMING_BYTES) as f64 * self.outcome.counts.data as f64;

@@ -15,7 +15,6 @@ pub(crate) struct SlingshotFire {
     /// Pairs of r and twice c. If twice c is odd, every second member has the next larger c and the
     /// others the next smaller.
     rates: Vec<(u8, u8)>,
-    /// Quantity on the horizontal axis.
     sweeps: Sweeps,
     /// Share that the paper reports at (8,5), in percent.
     papers_recovered_percent: f64,

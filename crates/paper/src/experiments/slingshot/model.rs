@@ -19,7 +19,6 @@ pub(crate) struct SlingshotModel {
     golden: Golden,
     /// Experiments whose points must lie between the bounds, with their built-in plans.
     simulated: Vec<String>,
-    /// The experiments of `simulated` that exist.
     #[serde(skip)]
     others: Vec<Loaded>,
     /// Maximum distance of a point from the bounds, in standard deviations.
@@ -55,7 +54,6 @@ impl SlingshotModel {
         swept.chain(golden.map(|(c, ..)| self.setting(*c, self.golden.loss))).collect()
     }
 
-    /// Returns the points of the simulated experiments.
     fn simulated(&self, scale: RunScale, outcomes: &[&Outcome]) -> Vec<Modelled> {
         let mut rest = outcomes;
         let mut points = Vec::new();

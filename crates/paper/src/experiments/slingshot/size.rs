@@ -15,7 +15,6 @@ pub(crate) struct SlingshotSize {
     sweeps: Sweeps,
     /// Sizes of the group, or of the views.
     sizes: Scaled<Vec<u32>>,
-    /// Size of the group if views are swept.
     group_size: u32,
     /// Maximum difference between the largest and the smallest share recovered, in points.
     spread_points: f64,
