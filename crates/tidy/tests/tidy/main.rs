@@ -80,7 +80,7 @@ fn nothing_is_left_unfinished_or_ignored() {
 #[test]
 fn crates_import_only_what_the_arrows_allow() {
     let tree = Tree::read();
-    let mut found = arrows::between_manifests(&tree);
+    let mut found = arrows::between_manifests(tree);
     found.extend(tree.sources.iter().flat_map(arrows::in_source));
     assert_none(&found);
 }
@@ -97,7 +97,7 @@ fn no_type_has_inherent_impls_in_more_than_three_files() {
 
 #[test]
 fn every_crate_has_the_lints_of_the_workspace() {
-    assert_none(&arrows::missing_lints(&Tree::read()));
+    assert_none(&arrows::missing_lints(Tree::read()));
 }
 
 #[test]

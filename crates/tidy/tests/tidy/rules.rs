@@ -1,5 +1,7 @@
 //! Rules about single files.
 
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+
 use crate::mask::is_word;
 use crate::tree::Source;
 
@@ -23,14 +25,10 @@ pub(crate) fn wide_lines(source: &Source) -> Vec<String> {
 }
 
 pub(crate) fn long_functions(source: &Source) -> Vec<String> {
-    let functions = functions(&source.masked.code);
+    let functions = functions(source.tokens());
     let long = functions.iter().filter(|function| function.lines() > MAX_FUNCTION_LINES);
     let rule = format!("a function has at most {MAX_FUNCTION_LINES} lines");
-    long.map(|function| {
-        let is = format!("`{}` has {}", function.name, function.lines());
-        finding(source, function.first_line, &rule, &is)
-    })
-    .collect()
+    long.map(|function| function.finding(source, &rule, function.lines())).collect()
 }
 
 pub(crate) fn long_files(source: &Source) -> Vec<String> {
@@ -50,31 +48,10 @@ pub(crate) fn empty_names(source: &Source) -> Vec<String> {
 }
 
 pub(crate) fn long_test_names(source: &Source) -> Vec<String> {
-    let chars: Vec<char> = source.masked.code.chars().collect();
+    let tests = functions(source.tokens()).into_iter().filter(|function| function.is_test);
+    let long = tests.filter(|test| test.name.len() > MAX_TEST_NAME);
     let rule = format!("a test's name has at most {MAX_TEST_NAME} characters");
-    let mut found = Vec::new();
-    let mut is_test = false;
-    for at in words(&chars) {
-        match word_at(&chars, at).as_str() {
-            "test" if is_attribute(&chars[..at]) => is_test = true,
-            "fn" if is_test => {
-                is_test = false;
-                let name = name_after(&chars, at);
-                if name.len() > MAX_TEST_NAME {
-                    let is = format!("`{name}` has {}", name.len());
-                    found.push(finding(source, line_of(&chars, at), &rule, &is));
-                }
-            }
-            _ => {}
-        }
-    }
-    found
-}
-
-/// Returns `true` if the text before `test` makes it an attribute: `#[test]` or `#[tokio::test]`.
-fn is_attribute(before: &[char]) -> bool {
-    let tail: String = before[before.len().saturating_sub(9)..].iter().collect();
-    tail.ends_with("#[") || tail == "#[tokio::"
+    long.map(|test| test.finding(source, &rule, test.name.len())).collect()
 }
 
 pub(crate) fn leftovers(source: &Source) -> Vec<String> {
@@ -104,104 +81,86 @@ pub(crate) fn finding(
     format!("{}:{line}: {rule} (here: {is})", source.path)
 }
 
-#[derive(Debug, PartialEq)]
 struct Function {
     name: String,
     first_line: usize,
     last_line: usize,
+    is_test: bool,
 }
 
 impl Function {
     fn lines(&self) -> usize {
         self.last_line + 1 - self.first_line
     }
+
+    fn finding(&self, source: &Source, rule: &str, is: usize) -> String {
+        finding(source, self.first_line, rule, &format!("`{}` has {is}", self.name))
+    }
 }
 
-/// Returns all functions of `code` that have a body. A closure counts toward the function around
-/// it.
-fn functions(code: &str) -> Vec<Function> {
-    let chars: Vec<char> = code.chars().collect();
+/// Returns all functions that have a body, also those in calls of macros. A closure counts toward
+/// the function around it.
+fn functions(tokens: TokenStream) -> Vec<Function> {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut functions = Vec::new();
-    for at in words(&chars).filter(|at| word_at(&chars, *at) == "fn") {
-        let name = name_after(&chars, at);
-        if let (false, Some(body)) = (name.is_empty(), body_start(&chars, at)) {
-            let first_line = line_of(&chars, at);
-            let last_line = line_of(&chars, closing_brace(&chars, body));
-            functions.push(Function { name, first_line, last_line });
+    let mut is_test = false;
+    for (at, token) in tokens.iter().enumerate() {
+        match (token, tokens.get(at + 1)) {
+            (TokenTree::Group(group), _) => {
+                is_test |= is_test_attribute(group);
+                functions.extend(self::functions(group.stream()));
+            }
+            (TokenTree::Ident(word), Some(TokenTree::Ident(name))) if word == "fn" => {
+                functions.extend(body(&tokens[at..]).map(|body| Function {
+                    name: name.to_string(),
+                    first_line: word.span().start().line,
+                    last_line: body.span_close().end().line,
+                    is_test,
+                }));
+                is_test = false;
+            }
+            _ => {}
         }
     }
     functions
 }
 
-/// Returns the name of the function whose `fn` is at `at`. A function pointer type, `fn(..)`, has
-/// none.
-fn name_after(chars: &[char], at: usize) -> String {
-    let blanks = chars[at + 2..].iter().take_while(|char| char.is_whitespace()).count();
-    word_at(chars, at + 2 + blanks)
+/// Returns `true` for the brackets of `#[test]` and `#[tokio::test]`, with or without an argument.
+fn is_test_attribute(group: &Group) -> bool {
+    let is_test = |path: &str| path == "test" || path.starts_with("tokio::test");
+    let path = || group.stream().to_string().replace(' ', "");
+    group.delimiter() == Delimiter::Bracket && is_test(&path())
 }
 
-fn line_of(chars: &[char], at: usize) -> usize {
-    1 + chars[..at].iter().filter(|char| **char == '\n').count()
-}
-
-fn body_start(chars: &[char], from: usize) -> Option<usize> {
-    let mut depth = 0;
-    let mut at = from;
-    while at < chars.len() {
-        match chars[at] {
-            '(' | '[' => depth += 1,
-            ')' | ']' => depth -= 1,
-            ';' if depth == 0 => return None,
-            '{' if depth == 0 && !is_const_argument(chars, at) => return Some(at),
-            '{' => at = closing_brace(chars, at),
-            _ => {}
+/// Returns the body of the function that begins with these tokens, or `None` if it is only declared.
+fn body(tokens: &[TokenTree]) -> Option<&Group> {
+    let is = |token: Option<&TokenTree>, chars: &str| matches!(token, Some(TokenTree::Punct(punct)) if chars.contains(punct.as_char()));
+    let mut places = 0..tokens.len();
+    let end = places.find_map(|at| match &tokens[at] {
+        TokenTree::Punct(punct) if punct.as_char() == ';' => Some(None),
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+            // As in `Ring<{ 2 * N }>`.
+            let is_argument = is(tokens[..at].last(), "<,") && is(tokens.get(at + 1), ">,");
+            (!is_argument).then_some(Some(group))
         }
-        at += 1;
-    }
-    None
-}
-
-/// Returns `true` if the brace at `at` opens a constant generic argument, as in `Ring<{ 2 * N }>`.
-fn is_const_argument(chars: &[char], at: usize) -> bool {
-    let closed = closing_brace(chars, at);
-    let before = chars[..at].iter().rev().find(|char| !char.is_whitespace());
-    let after = chars[closed..].iter().skip(1).find(|char| !char.is_whitespace());
-    matches!(before, Some('<' | ',')) && matches!(after, Some('>' | ','))
-}
-
-fn closing_brace(chars: &[char], open: usize) -> usize {
-    let mut depth = 0;
-    for (at, char) in chars.iter().enumerate().skip(open) {
-        match char {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            _ => continue,
-        }
-        if depth == 0 {
-            return at;
-        }
-    }
-    chars.len().saturating_sub(1)
+        _ => None,
+    });
+    end.flatten()
 }
 
 /// Returns the number of lines of the file without its test modules. A test module in its own file
 /// is not counted here anyway.
 fn production_lines(source: &Source) -> usize {
-    let chars: Vec<char> = source.masked.code.chars().collect();
-    let tests = words(&chars).filter(|at| word_at(&chars, *at) == "mod");
-    let tests = tests.filter(|at| is_test_only(&chars[..*at]));
-    let blocks = tests.filter_map(|at| {
-        let body = body_start(&chars, at)?;
-        let block = &chars[at..=closing_brace(&chars, body)];
-        Some(2 + block.iter().filter(|char| **char == '\n').count())
+    let tokens: Vec<TokenTree> = source.tokens().into_iter().collect();
+    let tests = tokens.windows(5).filter_map(|tokens| match tokens {
+        [pound, TokenTree::Group(attribute), TokenTree::Ident(word), _, TokenTree::Group(body)]
+            if word == "mod" && attribute.stream().to_string().replace(' ', "") == "cfg(test)" =>
+        {
+            Some(body.span_close().end().line + 1 - pound.span().start().line)
+        }
+        _ => None,
     });
-    source.text.lines().count() - blocks.sum::<usize>()
-}
-
-fn is_test_only(before: &[char]) -> bool {
-    let attribute = "#[cfg(test)]";
-    let tail: String = before.iter().rev().filter(|char| !char.is_whitespace()).take(12).collect();
-    tail.chars().rev().eq(attribute.chars())
+    source.text.lines().count() - tests.sum::<usize>()
 }
 
 fn lines_with(text: &str, word: &str) -> Vec<(usize, String)> {
@@ -229,17 +188,6 @@ fn lines_with_attribute(code: &str, name: &str) -> Vec<usize> {
     lines.map(|(index, _)| index + 1).collect()
 }
 
-fn words(chars: &[char]) -> impl Iterator<Item = usize> {
-    (0..chars.len()).filter(|at| {
-        let inside = *at > 0 && (is_word(chars[*at - 1]) || chars[*at - 1] == '#');
-        is_word(chars[*at]) && !inside
-    })
-}
-
-fn word_at(chars: &[char], at: usize) -> String {
-    chars[at..].iter().take_while(|char| is_word(**char)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,8 +197,10 @@ mod tests {
     }
 
     fn found(text: &str) -> Vec<(String, usize)> {
-        let functions = functions(&source(text).masked.code);
-        functions.iter().map(|function| (function.name.clone(), function.lines())).collect()
+        functions(source(text).tokens())
+            .iter()
+            .map(|function| (function.name.clone(), function.lines()))
+            .collect()
     }
 
     #[test]
@@ -290,7 +240,7 @@ mod tests {
 
     #[test]
     fn columns_are_counted_in_characters() {
-        let line = "§".repeat(100);
+        let line = format!("//{}", "§".repeat(98));
         assert!(wide_lines(&source(&line)).is_empty());
         let found = wide_lines(&source(&format!("\n{line}§")));
         let rule = "a line has at most 100 columns";

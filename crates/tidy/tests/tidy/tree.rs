@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use proc_macro2::TokenStream;
 
 use crate::mask::Masked;
 
@@ -25,7 +28,13 @@ pub(crate) struct Source {
 }
 
 impl Tree {
-    pub(crate) fn read() -> Self {
+    /// All rules share one copy, because reading takes seconds.
+    pub(crate) fn read() -> &'static Self {
+        static TREE: LazyLock<Tree> = LazyLock::new(Tree::new);
+        &TREE
+    }
+
+    fn new() -> Self {
         // Read at run time: checkouts with a common target folder share test binaries, so that the
         // path at build time can be that of another checkout.
         let this = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
@@ -63,8 +72,12 @@ impl Manifest {
 
 impl Source {
     pub(crate) fn new(path: String, text: String) -> Self {
-        let masked = Masked::new(&text);
+        let masked = Masked::new(&text, tokens(&text));
         Self { path, text, masked }
+    }
+
+    pub(crate) fn tokens(&self) -> TokenStream {
+        tokens(&self.text)
     }
 
     /// Returns `true` if the whole file is test code, judging by its path.
@@ -106,6 +119,10 @@ fn relative(root: &Path, file: &Path) -> String {
 
 fn read(file: &Path) -> String {
     fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn tokens(text: &str) -> TokenStream {
+    text.parse().expect("sources are Rust")
 }
 
 fn parse(text: &str) -> toml::Table {
