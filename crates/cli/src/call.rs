@@ -85,7 +85,7 @@ impl Args {
         let (handler, patience) = (Some(self.handler), Some(self.timeout));
         let options = RequestOptions { handler, patience, ..RequestOptions::default() };
         let asked = node.as_async().request(&self.group, request, options);
-        let answered = waiting::until(Box::pin(asked), || {
+        let answered = waiting::until(asked, || {
             *was_anybody_there |= !node.status().members.is_empty();
             interrupt.is_asked()
         });
@@ -98,8 +98,8 @@ impl Args {
             return Ok(true);
         }
         let looked = node.as_async().query(&self.group, LOOK_PATIENCE);
-        let rings = waiting::until(Box::pin(looked), || interrupt.is_asked())
-            .ok_or_else(CliError::interrupted)?;
+        let rings =
+            waiting::until(looked, || interrupt.is_asked()).ok_or_else(CliError::interrupted)?;
         Ok(rings.is_ok_and(|rings| rings.is_empty()))
     }
 

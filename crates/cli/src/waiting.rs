@@ -1,15 +1,30 @@
 //! Blocking waits that poll a condition meanwhile.
 
-use std::pin::Pin;
+use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Waits for `future`. Returns `None` once `gives_up`, which is polled every 20 ms, returns `true`.
 pub(crate) fn until<T>(
-    mut future: Pin<Box<dyn Future<Output = T> + '_>>,
+    future: impl Future<Output = T>,
     mut gives_up: impl FnMut() -> bool,
 ) -> Option<T> {
+    poll(future, || (!gives_up()).then_some(STEP))
+}
+
+/// Waits for `future` for at most `span`.
+pub(crate) fn within<T>(future: impl Future<Output = T>, span: Duration) -> Option<T> {
+    let end = Instant::now() + span;
+    poll(future, || end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()))
+}
+
+/// Polls `future` until `next` returns no time for which to wait.
+fn poll<T>(
+    future: impl Future<Output = T>,
+    mut next: impl FnMut() -> Option<Duration>,
+) -> Option<T> {
+    let mut future = pin!(future);
     let (parker, unparker) = parking::pair();
     let waker = Waker::from(unparker);
     let mut context = Context::from_waker(&waker);
@@ -17,10 +32,7 @@ pub(crate) fn until<T>(
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return Some(output);
         }
-        if gives_up() {
-            return None;
-        }
-        parker.park_timeout(STEP);
+        parker.park_timeout(next()?);
     }
 }
 
@@ -54,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_is_ready_is_had_although_nobody_wants_to_wait() {
-        assert_eq!(until(Box::pin(std::future::ready(7)), || true), Some(7));
+        assert_eq!(until(std::future::ready(7), || true), Some(7));
     }
 
     #[test]
@@ -76,7 +88,7 @@ mod tests {
     #[test]
     fn who_gives_up_gets_nothing() {
         let mut looks = 0;
-        let gave_up = until(Box::pin(std::future::pending::<()>()), || {
+        let gave_up = until(std::future::pending::<()>(), || {
             looks += 1;
             looks == 3
         });

@@ -57,26 +57,19 @@ impl Asking<'_> {
     fn get(&mut self, limit: Limit) -> Result<Option<Lock>, CliError> {
         let now = Instant::now();
         let give_up = if self.args.does_not_wait { Some(now + TRY) } else { limit.of_rest(now) };
-        let is_over = || give_up.is_some_and(|at| Instant::now() >= at);
-        while self.group.members().len() < self.args.wait_for {
-            self.goes_on()?;
-            if is_over() {
-                return Ok(self.not_had("too few members are online"));
-            }
-            self.interrupt.wait(STEP);
+        let group = self.group.as_async();
+        match self.wait(group.wait_for_members(self.args.wait_for), give_up)? {
+            Some(Ok(())) => {}
+            Some(Err(_)) => return Err(refused(&self.args.name, &LockError::Closed)),
+            None => return Ok(self.not_had("too few members are online")),
         }
         loop {
-            let (group, name) = (self.group.as_async(), self.args.name.as_str());
-            let asked: Pin<Box<dyn Future<Output = _> + '_>> = match self.args.does_not_wait {
+            let name = self.args.name.as_str();
+            let asked: Pin<Box<dyn Future<Output = _>>> = match self.args.does_not_wait {
                 true => Box::pin(group.lock_if_free(name)),
                 false => Box::pin(group.lock(name)),
             };
-            let mut stopped = None;
-            let answer = waiting::until(asked, || {
-                stopped = self.goes_on().err();
-                stopped.is_some() || is_over()
-            });
-            match answer {
+            match self.wait(asked, give_up)? {
                 Some(Ok(lock)) => return Ok(Some(lock)),
                 Some(Err(error @ LockError::Refused { .. })) => {
                     return Ok(self.not_had(&error.to_string()));
@@ -84,13 +77,27 @@ impl Asking<'_> {
                 // This node has rejoined as a new member, so its new request is last in the queue.
                 Some(Err(LockError::Lost)) => self.goes_on()?,
                 Some(Err(error)) => return Err(refused(name, &error)),
-                None => match stopped {
-                    Some(error) => return Err(error),
-                    None => {
-                        return Ok(self.not_had("another member holds it, or there is no majority"));
-                    }
-                },
+                None => {
+                    return Ok(self.not_had("another member holds it, or there is no majority"));
+                }
             }
+        }
+    }
+
+    /// Waits for `future`. Returns `None` at the time `give_up`.
+    fn wait<T>(
+        &mut self,
+        future: impl Future<Output = T>,
+        give_up: Option<Instant>,
+    ) -> Result<Option<T>, CliError> {
+        let mut stopped = Ok(());
+        let answer = waiting::until(future, || {
+            stopped = self.goes_on();
+            stopped.is_err() || give_up.is_some_and(|at| Instant::now() >= at)
+        });
+        match answer {
+            Some(answer) => Ok(Some(answer)),
+            None => stopped.map(|()| None),
         }
     }
 
@@ -118,6 +125,5 @@ fn refused(name: &str, error: &LockError) -> CliError {
     CliError::new(format!("lock {name}: {error}"), fix)
 }
 
-const STEP: Duration = Duration::from_millis(20);
 /// Maximum wait of `--try` for the ring to report whether the lock is held.
 const TRY: Duration = Duration::from_secs(10);

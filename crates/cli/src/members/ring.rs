@@ -45,7 +45,7 @@ impl Look<'_> {
         interrupt: &Interrupt,
     ) -> Result<Option<Vec<RingStatus>>, CliError> {
         let look = node.as_async().query(self.name, self.timeout);
-        let rings = waiting::until(Box::pin(look), || interrupt.is_asked()).transpose();
+        let rings = waiting::until(look, || interrupt.is_asked()).transpose();
         rings.map_err(|error| CliError::new(error.to_string(), error.fix()))
     }
 

@@ -172,7 +172,7 @@ pub(crate) fn look(
     interrupt: &Interrupt,
 ) -> Result<Vec<RingStatus>, CliError> {
     let query = node.as_async().query(group, patience);
-    let rings = waiting::until(Box::pin(query), || interrupt.is_asked());
+    let rings = waiting::until(query, || interrupt.is_asked());
     let rings = rings.ok_or_else(CliError::interrupted)?;
     rings.map_err(|error| CliError::new(error.to_string(), error.fix()))
 }

@@ -11,8 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use carom::blocking::{Group, Node};
-use carom::{Event, Lock, LockError, RingNews};
-use carom::{Handler, ReplyError, Request, RequestId};
+use carom::{Handler, Lock, LockError, ReplyError, Request, RequestId, Requests};
 use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, counted, output, plain, units};
 use nix::sys::signal::{Signal, killpg};
@@ -20,6 +19,7 @@ use nix::unistd::Pid;
 
 use crate::node::{self, NodeArgs};
 use crate::ring::{self, Part, RingArgs, RingWatch};
+use crate::waiting;
 pub(crate) use job::code;
 use job::{Done, FAILED, Program};
 use reply::Reply;
@@ -61,10 +61,13 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let group = ring::join(&node, &args.group, args.ring.profile(Part::Voter), interrupt)?;
     let (handler, name) = (args.handler.number(), &args.group);
     output::say(format_args!("standing by for handler {handler} of {name} at {}", node.endpoint()));
-    let mut server = Server::new(args, &node, &group, interrupt);
-    let ended = server.serve();
-    server.summary();
-    drop(server);
+    let requests = waiting::until(group.as_async().requests(), || interrupt.is_asked());
+    let ended = requests.ok_or_else(CliError::interrupted).and_then(|requests| {
+        let mut server = Server::new(args, &node, &group, requests, interrupt);
+        let ended = server.serve();
+        server.summary();
+        ended
+    });
     group.leave();
     node.close();
     ended.map(|()| Outcome::Fine)
@@ -77,6 +80,7 @@ struct Server<'a> {
     interrupt: &'a Interrupt,
     program: Program,
     ring: RingWatch,
+    requests: Requests,
     lock: Right<'a>,
     waiting: VecDeque<Request>,
     running: BTreeMap<RequestId, Running>,
@@ -112,7 +116,13 @@ struct Counts {
 }
 
 impl<'a> Server<'a> {
-    fn new(args: &'a Args, node: &'a Node, group: &'a Group, interrupt: &'a Interrupt) -> Self {
+    fn new(
+        args: &'a Args,
+        node: &'a Node,
+        group: &'a Group,
+        requests: Requests,
+        interrupt: &'a Interrupt,
+    ) -> Self {
         let (to, done) = channel();
         // One byte of a reply is the exit code.
         let limit = group.payload_limit().saturating_sub(1);
@@ -124,6 +134,7 @@ impl<'a> Server<'a> {
             interrupt,
             program: Program { group: name, command, limit },
             ring: RingWatch::new(node.id()),
+            requests,
             lock: Right::asked(group, args.handler),
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
@@ -143,7 +154,7 @@ impl<'a> Server<'a> {
             if asked > 1 || (asked == 1 && is_idle) {
                 return Ok(());
             }
-            self.take_events()?;
+            self.take_requests()?;
             self.see_to_lock()?;
             while let Ok(done) = self.done.try_recv() {
                 self.on_done(done);
@@ -156,21 +167,19 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Handles pending events. Waits up to 5 ms for the first one.
-    fn take_events(&mut self) -> Result<(), CliError> {
+    /// Handles pending events and requests. Waits up to 5 ms for the first request.
+    fn take_requests(&mut self) -> Result<(), CliError> {
         let mut patience = STEP;
-        loop {
-            match self.group.recv_timeout(patience) {
-                Ok(Some(Event::Ring(event))) => match event.news {
-                    RingNews::Request(request) => self.on_request(request),
-                    news => self.ring.tell(&news),
-                },
-                Ok(Some(_)) => {}
-                Ok(None) => return Err(node::closed(self.node, &self.args.group)),
-                Err(_) => return Ok(()),
+        let is_open = ring::drain(self.group, &mut self.ring);
+        while is_open {
+            match waiting::within(self.requests.recv(), patience) {
+                Some(Some(request)) => self.on_request(request),
+                Some(None) => break,
+                None => return Ok(()),
             }
             patience = Duration::ZERO;
         }
+        Err(node::closed(self.node, &self.args.group))
     }
 
     fn see_to_lock(&mut self) -> Result<(), CliError> {

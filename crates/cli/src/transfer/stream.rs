@@ -122,9 +122,9 @@ impl<'a> Stream<'a> {
     }
 
     fn publish(&self, message: Bytes) -> Result<(), SinkError> {
-        let published = Box::pin(async { self.group.as_async().publish(message).await.map(drop) });
+        let published = self.group.as_async().publish(message);
         match waiting::until(published, || self.gives_up()) {
-            Some(Ok(())) => Ok(()),
+            Some(Ok(_)) => Ok(()),
             Some(Err(PublishError::Closed)) => Err(SinkError("the group was closed".into())),
             Some(Err(error)) => Err(SinkError(error.to_string())),
             None if self.is_refused() => Err(SinkError("another member is sending to it".into())),
@@ -154,7 +154,7 @@ impl BlockSink for &Stream<'_> {
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        let confirmed = Box::pin(self.group.as_async().confirm(FLUSH_PATIENCE));
+        let confirmed = self.group.as_async().confirm(FLUSH_PATIENCE);
         let is_still = || self.is_all_sent() && self.handle.still_for() >= STILL;
         let is_enough = || self.gives_up() || self.handle.is_served() || is_still();
         match waiting::until(confirmed, is_enough) {
