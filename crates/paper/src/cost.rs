@@ -21,8 +21,8 @@ use carom_proto::{
 use nix::time::{ClockId, clock_gettime};
 use smallvec::SmallVec;
 
-use crate::ends::Ends;
 use crate::lateral::{Groups, Membership, group_id, node_id};
+use crate::work::{Ends, Run};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CostRun {
@@ -57,8 +57,11 @@ pub(crate) struct Nanoseconds {
     pub(crate) xor: f64,
 }
 
-impl CostRun {
-    pub(crate) fn run(&self, ends: Ends<'_>) -> Option<CostOutcome> {
+impl Run for CostRun {
+    type Outcome = CostOutcome;
+    const IS_ALONE: bool = true;
+
+    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
         let groups = self.membership.draw(self.nodes, &mut Rng::new(self.seed));
         let node = groups.hosts().next()?;
         let bench = |c: u8, payload_bytes: usize| {
@@ -85,6 +88,10 @@ impl CostRun {
         let xor = (all - accounting - bins).max(0.0);
         let ns = Nanoseconds { all, accounting, bins, xor };
         Some(outcome(&whole.engine, &before, shared_groups(&groups, node), ns))
+    }
+
+    fn cost(&self) -> f64 {
+        0.0
     }
 }
 

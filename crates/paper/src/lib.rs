@@ -25,7 +25,6 @@ mod cluster;
 mod cost;
 mod csv;
 mod delays;
-mod ends;
 mod experiments;
 mod figure;
 pub mod html;

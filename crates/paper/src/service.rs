@@ -16,9 +16,9 @@ use carom::{Event, Group, Loss, Node, Profile};
 use carom_proto::{Class, Rng};
 
 use crate::delays::Delays;
-use crate::ends::Ends;
 use crate::lateral::{Groups, Membership};
 use crate::network::Wiring;
+use crate::work::{Ends, Run};
 
 /// Run of the replicated service. Equal runs have equal outcomes.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,8 +113,10 @@ impl Book {
     }
 }
 
-impl ServiceRun {
-    pub(crate) fn run(&self, ends: Ends<'_>) -> Option<ServiceOutcome> {
+impl Run for ServiceRun {
+    type Outcome = ServiceOutcome;
+
+    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
         let mut rng = Rng::new(self.seed);
         let groups = self.membership.draw(self.wiring.hosts(), &mut rng);
         let mut world = self.world(&mut rng);
@@ -143,13 +145,15 @@ impl ServiceRun {
 
     /// Estimates the number of packets that arrive at nodes, weighted by their cost relative to a
     /// bare engine.
-    pub(crate) fn deliveries(&self) -> f64 {
+    fn cost(&self) -> f64 {
         let (warm_up, span) = self.spans;
         let seconds = (warm_up + span + self.tail).as_secs_f64();
         let others = self.membership.others(self.wiring.hosts());
         6.0 * f64::from(self.wiring.hosts()) * others * seconds / self.interval.as_secs_f64()
     }
+}
 
+impl ServiceRun {
     fn world(&self, rng: &mut Rng) -> World {
         let config = WorldConfig {
             loss: Loss::Uniform(self.loss),

@@ -149,10 +149,10 @@ impl Suite {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Shared {
     jobs: Vec<Job>,
-    /// Index of each job, by its `Debug` text.
+    /// Index of each job, by its key.
     places: BTreeMap<String, usize>,
 }
 
@@ -160,7 +160,7 @@ impl Shared {
     fn add(&mut self, jobs: Vec<Job>) -> Vec<usize> {
         let mut place_of = |job: Job| {
             let next = self.jobs.len();
-            let place = *self.places.entry(format!("{job:?}")).or_insert(next);
+            let place = *self.places.entry(job.key.clone()).or_insert(next);
             if place == next {
                 self.jobs.push(job);
             }
@@ -175,8 +175,8 @@ impl Shared {
 /// ended early is `None`.
 fn in_parallel(jobs: &[Job], threads: NonZeroUsize, watch: &impl Watch) -> Vec<Option<Outcome>> {
     let (mut together, alone): (Vec<usize>, Vec<usize>) =
-        (0..jobs.len()).partition(|place| !jobs[*place].is_alone());
-    together.sort_by(|a, b| jobs[*b].cost().total_cmp(&jobs[*a].cost()));
+        (0..jobs.len()).partition(|place| !jobs[*place].is_alone);
+    together.sort_by(|a, b| jobs[*b].cost.total_cmp(&jobs[*a].cost));
     let (next, done) = (AtomicUsize::new(0), Mutex::new(0));
     let results: Vec<Mutex<Option<Outcome>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
     let do_one = |place: usize| {
@@ -184,7 +184,7 @@ fn in_parallel(jobs: &[Job], threads: NonZeroUsize, watch: &impl Watch) -> Vec<O
         *results[place].lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
         *done += 1;
-        let last = jobs[place].to_string();
+        let last = jobs[place].name.clone();
         watch.on_progress(&Progress { done: *done, total: jobs.len(), last });
         Some(())
     };

@@ -12,7 +12,7 @@ use super::protocol::Protocol;
 use super::scene::{SLICE, Scene};
 use super::tally::{Seen, Tally};
 use crate::delays::Delays;
-use crate::ends::Ends;
+use crate::work::{Ends, Run};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BulkRun {
@@ -78,8 +78,10 @@ struct Ledger {
 const MOST_TIMES: u32 = 100;
 const MOST: Duration = Duration::from_millis(500);
 
-impl BulkRun {
-    pub(crate) fn run(&self, ends: Ends<'_>) -> Option<BulkOutcome> {
+impl Run for BulkRun {
+    type Outcome = BulkOutcome;
+
+    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
         let mut scene = Scene::new(self.setting.plane(), self.protocol, true);
         scene.begin(ends)?;
         let before = scene.world.footprint();
@@ -107,11 +109,13 @@ impl BulkRun {
         Some(self.outcome(&scene, ledger, footprint))
     }
 
-    pub(crate) fn deliveries(&self) -> f64 {
+    fn cost(&self) -> f64 {
         let times = if self.protocol == Protocol::Srm { 8.0 } else { 2.0 };
         times * self.setting.group.receivers() as f64 * f64::from(self.packets)
     }
+}
 
+impl BulkRun {
     fn outcome(&self, scene: &Scene, ledger: Ledger, footprint: Footprint) -> BulkOutcome {
         let packet_time = self.protocol.packet_time(&self.setting);
         let at_most = f64::from(self.packets) * packet_time.as_secs_f64();

@@ -22,6 +22,7 @@ mod tests {
     use carom_proto::loss::Loss;
 
     use super::*;
+    use crate::work::Run;
 
     fn setting(rate: f64) -> Setting {
         Setting {

@@ -15,7 +15,7 @@ use carom_sim::{Happening, HostIx, World, WorldConfig};
 use super::plane::{GROUP, Plane, node_of};
 use super::protocol::{Maker, Protocol};
 use super::rider::Rider;
-use crate::ends::Ends;
+use crate::work::Ends;
 
 pub(crate) struct Scene {
     pub(crate) world: World<Rider>,

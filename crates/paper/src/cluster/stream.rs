@@ -12,7 +12,7 @@ use carom_sim::{Background, Fault, HostIx};
 use super::plane::Setting;
 use super::protocol::Protocol;
 use super::scene::Scene;
-use crate::ends::Ends;
+use crate::work::{Ends, Run};
 
 /// Stream of messages at a fixed rate, or as fast as the sender can send.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,8 +92,10 @@ struct Streaming<'a> {
 const AFTERWARDS: Duration = Duration::from_secs(1);
 const BACKGROUND_BYTES: usize = 1024;
 
-impl StreamRun {
-    pub(crate) fn run(&self, ends: Ends<'_>) -> Option<StreamOutcome> {
+impl Run for StreamRun {
+    type Outcome = StreamOutcome;
+
+    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
         let mut scene = Scene::new(self.setting.plane(), self.protocol, false);
         scene.begin(ends)?;
         let receivers: Vec<HostIx> = scene.plane.receivers().map(HostIx).collect();
@@ -104,7 +106,7 @@ impl StreamRun {
         streaming.go_on(ends)
     }
 
-    pub(crate) fn deliveries(&self) -> f64 {
+    fn cost(&self) -> f64 {
         let rate = self.bits_per_second.unwrap_or(self.setting.bits_per_second) as f64;
         let packets = rate * self.length.as_secs_f64() / (8.0 * self.setting.payload_bytes as f64);
         2.0 * packets * self.setting.group.receivers() as f64

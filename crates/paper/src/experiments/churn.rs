@@ -158,13 +158,13 @@ impl Experiment for UnderChurn {
 
     fn jobs(&self, scale: RunScale) -> Vec<Job> {
         let places = self.places(scale.quick).into_iter();
-        places.map(|place| Job::Lateral(self.run(scale, place))).collect()
+        places.map(|place| Job::new(self.run(scale, place))).collect()
     }
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let points = self.places(scale.quick).into_iter().zip(outcomes);
         let points = points.map(|(place, outcome)| {
-            let outcome = outcome.lateral();
+            let outcome: &LateralOutcome = outcome.of();
             Point { place, outcome, all: outcome.all() }
         });
         let points: Vec<Point<'_>> = points.collect();

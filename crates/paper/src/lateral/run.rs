@@ -19,8 +19,8 @@ use super::member::Member;
 use super::membership::{Groups, Membership, group_id, node_id};
 use super::sending::Sending;
 use super::stays::BEGINNING;
-use crate::ends::Ends;
 use crate::network::Wiring;
+use crate::work::{Ends, Run};
 
 /// Run of the lateral engine. Equal runs have equal outcomes.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +77,27 @@ pub(crate) struct LateralOutcome {
     pub(crate) reported_lost: u64,
 }
 
+impl Run for LateralRun {
+    type Outcome = LateralOutcome;
+
+    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
+        let config = self.config();
+        let make = |id, seed| Lateral::new(id, config.clone(), seed);
+        let driven = self.drive(make, Profile::TimeCritical, Work::of, ends)?;
+        Some(outcome(driven))
+    }
+
+    /// Estimates the number of data packets and repairs that arrive at nodes, as the cost of the
+    /// run.
+    fn cost(&self) -> f64 {
+        let hosts = f64::from(self.membership.nodes(self.wiring.hosts()));
+        let counted = f64::from(self.length.losses) / self.loss.rate().max(1e-3);
+        let others = self.membership.others(self.wiring.hosts());
+        let tail = hosts * others * self.length.tail.as_secs_f64() / self.interval.as_secs_f64();
+        1.7 * (counted + hosts * f64::from(self.length.warm_up_packets) + tail)
+    }
+}
+
 impl LateralRun {
     /// Returns a run with the usual settings of the papers: without NAKs, stagger or partial views.
     pub(crate) fn of_papers(wiring: Wiring, membership: Membership, seed: u64) -> Self {
@@ -94,13 +115,6 @@ impl LateralRun {
             length: Length { warm_up_packets: 3000, losses: 20_000, tail: Duration::from_secs(1) },
             seed,
         }
-    }
-
-    pub(crate) fn run(&self, ends: Ends<'_>) -> Option<LateralOutcome> {
-        let config = self.config();
-        let make = |id, seed| Lateral::new(id, config.clone(), seed);
-        let driven = self.drive(make, Profile::TimeCritical, Work::of, ends)?;
-        Some(outcome(driven))
     }
 
     /// Runs engines that `make` creates from ids and seeds, in groups of a profile. `look` is
@@ -144,16 +158,6 @@ impl LateralRun {
             received_per_second * groups.hosts().count() as f64 * self.loss.rate().max(1e-3);
         let counts = BEGINNING + seconds(warm_up);
         (counts, counts + seconds(f64::from(self.length.losses) / losses_per_second))
-    }
-
-    /// Estimates the number of data packets and repairs that arrive at nodes, as the cost of the
-    /// run.
-    pub(crate) fn deliveries(&self) -> f64 {
-        let hosts = f64::from(self.membership.nodes(self.wiring.hosts()));
-        let counted = f64::from(self.length.losses) / self.loss.rate().max(1e-3);
-        let others = self.membership.others(self.wiring.hosts());
-        let tail = hosts * others * self.length.tail.as_secs_f64() / self.interval.as_secs_f64();
-        1.7 * (counted + hosts * f64::from(self.length.warm_up_packets) + tail)
     }
 
     fn config(&self) -> Config {

@@ -11,7 +11,7 @@ use super::ledger::Ledger;
 use super::member::Member;
 use super::membership::{Groups, group_id};
 use super::stays::{BEGINNING, Stays};
-use crate::ends::Ends;
+use crate::work::Ends;
 
 /// Sender of all messages. The nodes send at the same interval, each at its own random phase, to
 /// one of its groups at random.

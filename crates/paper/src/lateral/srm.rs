@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::member::Member;
 use super::run::{Driven, LateralRun};
 use crate::delays::Delays;
-use crate::ends::Ends;
+use crate::work::{Ends, Run};
 
 /// Run of SRM with one engine per node. The engine keeps groups separate, like one process per
 /// group would.
@@ -55,13 +55,19 @@ impl Preset {
     }
 }
 
-impl SrmRun {
-    pub(crate) fn run(&self, ends: Ends<'_>) -> Option<SrmOutcome> {
+impl Run for SrmRun {
+    type Outcome = SrmOutcome;
+
+    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
         let config = self.preset.config();
         let make = |id, seed| Srm::new(id, config.clone(), seed);
         let arrived = |world: &World<Member<Shell<Srm>>>| world.counters().delivered;
         let driven = self.run.drive(make, |_| Profile::Guest, arrived, ends)?;
         Some(outcome(driven))
+    }
+
+    fn cost(&self) -> f64 {
+        2.0 * self.run.cost()
     }
 }
 

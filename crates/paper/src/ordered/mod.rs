@@ -19,6 +19,7 @@ mod tests {
 
     use super::*;
     use crate::suite::{Options, Suite};
+    use crate::work::Run;
 
     fn setting(members: u32) -> Setting {
         Setting {

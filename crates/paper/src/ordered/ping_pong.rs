@@ -7,7 +7,7 @@ use bytes::Bytes;
 use carom_proto::ring::Qos;
 
 use super::ring::{Counts, Ring, Setting};
-use crate::ends::Ends;
+use crate::work::{Ends, Run};
 
 /// Message that is passed from member to member. The member that receives it sends the next one to
 /// another member, which is drawn at random.
@@ -33,8 +33,10 @@ pub(crate) const LEAST_BYTES: usize = size_of::<u32>();
 /// Time after which a message that did not arrive is an error.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-impl PingPongRun {
-    pub(crate) fn run(&self, ends: Ends<'_>) -> Option<PingPongOutcome> {
+impl Run for PingPongRun {
+    type Outcome = PingPongOutcome;
+
+    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
         let mut ring = self.setting.ring(ends)?;
         let mut holder = 0;
         for number in 0..self.warm_up {
@@ -51,10 +53,12 @@ impl PingPongRun {
         Some(PingPongOutcome { mean, longest, counts: ring.counts().since(before) })
     }
 
-    pub(crate) fn deliveries(&self) -> f64 {
+    fn cost(&self) -> f64 {
         4.0 * f64::from(self.setting.members * (self.warm_up + self.exchanges))
     }
+}
 
+impl PingPongRun {
     fn pass(&self, ring: &mut Ring, holder: u32, number: u32, ends: Ends<'_>) -> Option<u32> {
         let step = 1 + ring.rng.below(ring.members as usize - 1) as u32;
         let next = (holder + step) % ring.members;

@@ -9,7 +9,7 @@ use carom_proto::{
 };
 use carom_sim::{Command, Ethernet, Happening, HostIx, Topology, World, WorldConfig};
 
-use crate::ends::Ends;
+use crate::work::Ends;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use carom_proto::ring::Qos;
 
 use super::ring::{Counts, Ring, Setting};
-use crate::ends::Ends;
+use crate::work::{Ends, Run};
 
 /// Files sent by several members at once, repeatedly. The first transfer is not counted.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +33,10 @@ pub(crate) struct TransferOutcome {
 /// Time limit of a transfer, as a multiple of the files' time on the wire without framing.
 const MOST_TIMES: u32 = 20;
 
-impl TransferRun {
-    pub(crate) fn run(&self, ends: Ends<'_>) -> Option<TransferOutcome> {
+impl Run for TransferRun {
+    type Outcome = TransferOutcome;
+
+    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
         let mut ring = self.setting.ring(ends)?;
         self.send_files(&mut ring, ends)?;
         let before = ring.counts();
@@ -48,11 +50,13 @@ impl TransferRun {
         Some(TransferOutcome { destinations: self.destinations(), rates, counts })
     }
 
-    pub(crate) fn deliveries(&self) -> f64 {
+    fn cost(&self) -> f64 {
         let datagrams = self.file_bytes as f64 * f64::from(self.sources) / 1400.0;
         datagrams * f64::from(self.setting.members * (1 + self.repeats))
     }
+}
 
+impl TransferRun {
     fn destinations(&self) -> u32 {
         self.setting.members - if self.apart { self.sources } else { 0 }
     }

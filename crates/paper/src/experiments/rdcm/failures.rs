@@ -169,11 +169,11 @@ impl Experiment for RdcmFailures {
     }
 
     fn jobs(&self, scale: RunScale) -> Vec<Job> {
-        vec![Job::Stream(self.run(scale))]
+        vec![Job::new(self.run(scale))]
     }
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
-        let outcome = outcomes[0].stream();
+        let outcome = outcomes[0].of::<StreamOutcome>();
         let table = Rows(&outcome.bins).table(&[
             ("at_s", |bin| bin.at.into()),
             ("sent_mbit_per_s", |bin| (bin.sent / 1e6).into()),

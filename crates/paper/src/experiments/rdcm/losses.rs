@@ -60,7 +60,7 @@ impl RdcmLosses {
         let mut outcomes = outcomes.iter();
         let mut points = Vec::new();
         self.for_each(scale, |protocol, loss, found_after| {
-            let outcome = outcomes.next().expect("each job has an outcome").bulk();
+            let outcome = outcomes.next().expect("each job has an outcome").of();
             points.push(Point { protocol, loss, found_after, outcome });
         });
         points
@@ -185,7 +185,7 @@ impl Experiment for RdcmLosses {
             let loss = Loss::Markov { rate: loss, mean_burst: self.mean_burst };
             let setting = Setting { loss, detect_after, ..self.bed.setting(scale) };
             let packets = *self.packets.at(scale.quick);
-            jobs.push(Job::Bulk(BulkRun { setting, protocol, packets }));
+            jobs.push(Job::new(BulkRun { setting, protocol, packets }));
         });
         jobs
     }

@@ -173,13 +173,13 @@ impl Experiment for RdcmRate {
 
     fn jobs(&self, scale: RunScale) -> Vec<Job> {
         let runs = self.found_after.iter().map(|span| self.run(scale, span.0));
-        runs.map(Job::Stream).collect()
+        runs.map(Job::new).collect()
     }
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let lines = self.found_after.iter().zip(outcomes);
         let lines =
-            lines.map(|(span, outcome)| Line { found_after: span.0, outcome: outcome.stream() });
+            lines.map(|(span, outcome)| Line { found_after: span.0, outcome: outcome.of() });
         let lines: Vec<Line<'_>> = lines.collect();
         let bins =
             lines.iter().flat_map(|line| line.outcome.bins.iter().map(move |bin| (line, bin)));

@@ -156,14 +156,14 @@ impl Experiment for RdcmTable {
         let job = |protocol: &Protocol| {
             let setting = Setting { loss, detect_after, ..self.bed.setting(scale) };
             let packets = *self.packets.at(scale.quick);
-            Job::Bulk(BulkRun { setting, protocol: *protocol, packets })
+            Job::new(BulkRun { setting, protocol: *protocol, packets })
         };
         self.protocols.iter().map(job).collect()
     }
 
     fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let rows = self.protocols.iter().zip(outcomes);
-        let rows = rows.map(|(it, outcome)| Row { protocol: *it, outcome: outcome.bulk() });
+        let rows = rows.map(|(it, outcome)| Row { protocol: *it, outcome: outcome.of() });
         let rows: Vec<Row<'_>> = rows.collect();
         let table = Rows(&rows).table(&[
             ("protocol", |row| row.protocol.name().into()),

@@ -56,7 +56,7 @@ impl Experiment for RicochetCost {
     fn jobs(&self, scale: RunScale) -> Vec<Job> {
         let run = |d: &u32| {
             let (mean_size, rate) = (self.mean_size, self.rate_of_fire.0);
-            Job::Cost(CostRun {
+            Job::new(CostRun {
                 nodes: self.nodes,
                 membership: Membership::Random { groups_per_node: *d, mean_size, rate },
                 payload_bytes: self.payload_bytes,
@@ -71,7 +71,7 @@ impl Experiment for RicochetCost {
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let swept = self.groups_per_node.at(scale.quick).iter().zip(outcomes);
         let points = swept.map(|(d, outcome)| {
-            let cost = outcome.cost();
+            let cost: &CostOutcome = outcome.of();
             Point { d: *d, cost, waiting_ns: self.waiting_ns(cost.ns.all) }
         });
         let points: Vec<Point<'_>> = points.collect();

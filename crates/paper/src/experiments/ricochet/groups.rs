@@ -46,7 +46,7 @@ impl RicochetGroups {
     fn points<'a>(&self, scale: RunScale, outcomes: &[&'a Outcome]) -> Vec<Point<'a>> {
         let swept = self.groups_per_node.at(scale.quick).iter().zip(outcomes);
         let point = |(d, outcome): (&u32, &&'a Outcome)| {
-            let outcome = outcome.lateral();
+            let outcome: &LateralOutcome = outcome.of();
             Point { d: *d, outcome, all: outcome.all() }
         };
         swept.map(point).collect()
@@ -177,7 +177,7 @@ impl Experiment for RicochetGroups {
         let (mean_size, rate) = (self.mean_size, self.rate_of_fire.0);
         let run = |d: &u32| {
             let membership = Membership::Random { groups_per_node: *d, mean_size, rate };
-            Job::Lateral(self.bed.run(scale, membership))
+            Job::new(self.bed.run(scale, membership))
         };
         self.groups_per_node.at(scale.quick).iter().map(run).collect()
     }

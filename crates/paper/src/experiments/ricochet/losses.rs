@@ -7,7 +7,7 @@ use carom_proto::loss::Loss;
 
 use crate::experiments::bed::Bed;
 use crate::experiments::prelude::*;
-use crate::lateral::{GroupOutcome, LateralRun, Membership, Variant};
+use crate::lateral::{GroupOutcome, LateralOutcome, LateralRun, Membership, Variant};
 use crate::table::significant;
 
 #[derive(Debug, Deserialize)]
@@ -339,9 +339,9 @@ impl Experiment for RicochetLosses {
             if let Some(tail) = self.with_naks {
                 let mut with_naks = LateralRun { nak: true, ..run.clone() };
                 with_naks.length.tail = tail.0;
-                jobs.push(Job::Lateral(with_naks));
+                jobs.push(Job::new(with_naks));
             }
-            jobs.push(Job::Lateral(run));
+            jobs.push(Job::new(run));
         }
         jobs
     }
@@ -350,8 +350,8 @@ impl Experiment for RicochetLosses {
         let runs = outcomes.chunks(1 + usize::from(self.with_naks.is_some()));
         let points = self.places(scale.quick).into_iter().zip(runs).map(|(place, runs)| {
             let (fec, before) = runs.split_last().expect("there is a run without NAKs");
-            let with_naks = before.first().map(|outcome| outcome.lateral().all());
-            Point { place, fec: fec.lateral().all(), with_naks }
+            let with_naks = before.first().map(|outcome| outcome.of::<LateralOutcome>().all());
+            Point { place, fec: fec.of::<LateralOutcome>().all(), with_naks }
         });
         let points: Vec<Point<'_>> = points.collect();
         let table = table(&points);

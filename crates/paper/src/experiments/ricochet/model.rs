@@ -100,14 +100,14 @@ impl Experiment for RicochetModel {
             let groups_per_node = expected.groups_per_node;
             let membership = Membership::Random { groups_per_node, mean_size, rate };
             let variant = expected.variant;
-            Job::Lateral(LateralRun { variant, ..self.bed.run(scale, membership) })
+            Job::new(LateralRun { variant, ..self.bed.run(scale, membership) })
         };
         self.model.iter().map(run).collect()
     }
 
     fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let points = self.model.iter().zip(outcomes);
-        let points = points.map(|(expected, outcome)| Point::new(expected, outcome.lateral()));
+        let points = points.map(|(expected, outcome)| Point::new(expected, outcome.of()));
         let points: Vec<Point<'_>> = points.collect();
         let table = Rows(&points).table(&[
             ("groups_per_node", |it| it.expected.groups_per_node.into()),

@@ -2,7 +2,7 @@
 
 use crate::experiments::bed::Bed;
 use crate::experiments::prelude::*;
-use crate::lateral::{GroupOutcome, Membership};
+use crate::lateral::{GroupOutcome, LateralOutcome, Membership};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -114,9 +114,8 @@ impl Experiment for RicochetOverlap {
 
     fn jobs(&self, scale: RunScale) -> Vec<Job> {
         let (a, b) = (self.group_a.0, self.group_b.0);
-        let run = |both: &u32| {
-            Job::Lateral(self.bed.run(scale, Membership::TwoGroups { both: *both, a, b }))
-        };
+        let run =
+            |both: &u32| Job::new(self.bed.run(scale, Membership::TwoGroups { both: *both, a, b }));
         self.in_both.at(scale.quick).iter().map(run).collect()
     }
 
@@ -124,7 +123,7 @@ impl Experiment for RicochetOverlap {
         let swept = self.in_both.at(scale.quick).iter().zip(outcomes);
         let points = swept.map(|(both, outcome)| Point {
             both: f64::from(*both),
-            groups: &outcome.lateral().groups,
+            groups: &outcome.of::<LateralOutcome>().groups,
         });
         let points: Vec<Point<'_>> = points.collect();
         let rows: Vec<(usize, &Point<'_>)> =

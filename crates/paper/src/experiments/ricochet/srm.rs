@@ -50,7 +50,7 @@ impl Experiment for RicochetSrm {
             run.length.losses = *self.srm_losses.at(scale.quick);
             run.length.tail = self.srm_tail.at(scale.quick).0;
             run.length.warm_up_packets = 0;
-            [Job::Srm(SrmRun { run, preset: Preset::WideArea }), Job::Lateral(ricochet)]
+            [Job::new(SrmRun { run, preset: Preset::WideArea }), Job::new(ricochet)]
         });
         jobs.collect()
     }
@@ -58,7 +58,7 @@ impl Experiment for RicochetSrm {
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let pairs = self.groups_per_node.at(scale.quick).iter().zip(outcomes.chunks(2));
         let points =
-            pairs.map(|(d, pair)| Point { d: *d, srm: pair[0].srm(), ricochet: pair[1].lateral() });
+            pairs.map(|(d, pair)| Point { d: *d, srm: pair[0].of(), ricochet: pair[1].of() });
         let points: Vec<Point<'_>> = points.collect();
         let table = Rows(&points).table(&[
             ("groups_per_node", |it| it.d.into()),

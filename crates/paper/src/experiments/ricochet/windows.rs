@@ -5,7 +5,7 @@ use carom::unstable::lateral;
 use crate::experiments::prelude::*;
 use crate::lateral::Membership;
 use crate::network::Wiring;
-use crate::service::ServiceRun;
+use crate::service::{ServiceOutcome, ServiceRun};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -75,7 +75,7 @@ impl Experiment for RicochetWindows {
     fn jobs(&self, scale: RunScale) -> Vec<Job> {
         let (groups_per_node, mean_size) = (self.groups_per_node, self.mean_size);
         let rate = self.rate_of_fire.0;
-        vec![Job::Service(ServiceRun {
+        vec![Job::new(ServiceRun {
             wiring: self.network.clone(),
             membership: Membership::Random { groups_per_node, mean_size, rate },
             interval: self.interval.0,
@@ -88,7 +88,7 @@ impl Experiment for RicochetWindows {
     }
 
     fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
-        let outcome = outcomes[0].service();
+        let outcome: &ServiceOutcome = outcomes[0].of();
         let windows = &outcome.windows;
         let updates = windows.len() as u64 + outcome.incomplete;
         let rows = self.papers.iter().map(|it| Row {

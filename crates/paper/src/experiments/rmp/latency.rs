@@ -149,7 +149,7 @@ impl Experiment for RmpLatency {
     }
 
     fn jobs(&self, scale: RunScale) -> Vec<Job> {
-        self.runs(scale).into_iter().map(|(_, run)| Job::PingPong(run)).collect()
+        self.runs(scale).into_iter().map(|(_, run)| Job::new(run)).collect()
     }
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
@@ -157,7 +157,7 @@ impl Experiment for RmpLatency {
         let points = points.map(|((destinations, run), outcome)| Point {
             destinations,
             qos: run.qos,
-            outcome: outcome.ping_pong(),
+            outcome: outcome.of(),
         });
         let points: Vec<Point<'_>> = points.collect();
         let table = table(&points);

@@ -170,14 +170,13 @@ impl Experiment for RmpThroughput {
     }
 
     fn jobs(&self, scale: RunScale) -> Vec<Job> {
-        self.runs(scale).into_iter().map(Job::Transfer).collect()
+        self.runs(scale).into_iter().map(Job::new).collect()
     }
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let raw_rate = self.bed.raw_rate();
         let points = self.runs(scale).into_iter().zip(outcomes);
-        let points =
-            points.map(|(run, outcome)| Point { run, outcome: outcome.transfer(), raw_rate });
+        let points = points.map(|(run, outcome)| Point { run, outcome: outcome.of(), raw_rate });
         let points: Vec<Point<'_>> = points.collect();
         let table = table(&points);
         let Papers { destinations, aggregate_kb_per_s: papers } = self.papers;

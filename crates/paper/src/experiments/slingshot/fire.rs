@@ -43,7 +43,7 @@ impl SlingshotFire {
             let setting =
                 Setting { group_size: size, view_size: size, rate, loss: self.bed.loss.0 };
             let (c, is_whole) = (f64::from(*twice_c) / 2.0, twice_c % 2 == 0);
-            let outcome = outcome.lateral();
+            let outcome: &LateralOutcome = outcome.of();
             Point { r: *r, c, setting: is_whole.then_some(setting), outcome, all: outcome.all() }
         };
         self.rates.iter().zip(outcomes).map(point).collect()
@@ -165,7 +165,7 @@ impl Experiment for SlingshotFire {
             let (rate, odd) = (twice_c / 2, twice_c.div_ceil(2));
             let [rate, odd] = [rate, odd].map(|c| RateOfFire::new(*r, c));
             let size = self.bed.network.hosts();
-            Job::Lateral(self.bed.run(scale, Membership::OneGroup { size, rate, odd }))
+            Job::new(self.bed.run(scale, Membership::OneGroup { size, rate, odd }))
         };
         self.rates.iter().map(run).collect()
     }

@@ -72,7 +72,7 @@ impl Experiment for SlingshotSize {
             let (size, rate) = (setting.group_size, setting.rate);
             let mut run = self.bed.run(scale, Membership::OneGroup { size, rate, odd: rate });
             run.view = (setting.view_size < size).then_some(setting.view_size);
-            Job::Lateral(run)
+            Job::new(run)
         };
         self.settings(scale.quick).into_iter().map(run).collect()
     }
@@ -80,7 +80,7 @@ impl Experiment for SlingshotSize {
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let settings = self.settings(scale.quick);
         let points: Vec<(&Setting, &LateralOutcome)> =
-            settings.iter().zip(outcomes).map(|(setting, it)| (setting, it.lateral())).collect();
+            settings.iter().zip(outcomes).map(|(setting, it)| (setting, it.of())).collect();
         let table = Rows(&points).table(&[
             ("group_size", |(setting, _)| setting.group_size.into()),
             ("view_size", |(setting, _)| setting.view_size.into()),
@@ -125,7 +125,7 @@ impl Experiment for SlingshotSize {
         let modelled = settings.map(|(setting, outcome)| {
             let Setting { group_size, view_size, .. } = setting;
             let label = format!("views of {view_size} in a group of {group_size}");
-            Modelled::new(label, setting, outcome.lateral().all())
+            Modelled::new(label, setting, outcome.of::<LateralOutcome>().all())
         });
         modelled.collect()
     }

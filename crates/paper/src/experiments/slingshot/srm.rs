@@ -3,7 +3,7 @@
 use crate::delays::Delays;
 use crate::experiments::bed::Bed;
 use crate::experiments::prelude::*;
-use crate::lateral::{Membership, Preset, SrmRun};
+use crate::lateral::{LateralOutcome, Membership, Preset, SrmOutcome, SrmRun};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,9 +48,10 @@ impl SlingshotSrm {
 }
 
 fn curves<'a>(outcomes: &[&'a Outcome]) -> [Curve<'a>; 4] {
-    let (slingshot, srm, tuned) = (outcomes[0].lateral(), outcomes[1].srm(), outcomes[2].srm());
+    let slingshot: &LateralOutcome = outcomes[0].of();
+    let (srm, tuned) = (outcomes[1].of(), outcomes[2].of());
     let all = slingshot.all();
-    let of_srm = |label, delays, outcome: &'a crate::lateral::SrmOutcome| Curve {
+    let of_srm = |label, delays, outcome: &'a SrmOutcome| Curve {
         label,
         delays,
         lost: outcome.lost,
@@ -93,9 +94,9 @@ impl Experiment for SlingshotSrm {
 
     fn jobs(&self, scale: RunScale) -> Vec<Job> {
         vec![
-            Job::Lateral(self.bed.run(scale, self.membership())),
-            Job::Srm(self.srm(scale, Preset::WideArea)),
-            Job::Srm(self.srm(scale, Preset::Datacenter)),
+            Job::new(self.bed.run(scale, self.membership())),
+            Job::new(self.srm(scale, Preset::WideArea)),
+            Job::new(self.srm(scale, Preset::Datacenter)),
         ]
     }
 
