@@ -222,8 +222,7 @@ impl Pair {
                 }
                 let is_damaged = !damage.is_empty();
                 for (at, bits) in damage {
-                    // The common header stays as it is. With changes there, little could be
-                    // decoded.
+                    // The common header stays: with changes there, little could be decoded.
                     let at = HEADER_BYTES + usize::from(at);
                     if let Some(byte) = datagram.get_mut(at) {
                         *byte ^= bits;

@@ -65,8 +65,7 @@ impl Block {
         Time(self.raw().sent_at.get())
     }
 
-    /// Returns `true` if the deadline has passed. The result depends on how well the clocks of
-    /// sender and receiver agree.
+    /// Returns `true` if the deadline has passed, as far as the clocks of both ends agree.
     pub fn is_expired(&self, now: Time) -> bool {
         let deadline_us = u64::from(self.raw().deadline_us.get());
         deadline_us > 0 && now > self.sent_at() + Duration::from_micros(deadline_us)

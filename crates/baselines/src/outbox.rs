@@ -47,8 +47,7 @@ impl Outbox {
         Some(transmit)
     }
 
-    /// Returns the counters: datagrams dropped because the queue was full, and bytes queued in
-    /// total.
+    /// Returns the counters: datagrams dropped at a full queue, and all bytes queued.
     pub(crate) fn by_name(&self) -> [(&'static str, u64); 2] {
         [("outbox_dropped", self.dropped), ("bytes_sent", self.sent_bytes)]
     }

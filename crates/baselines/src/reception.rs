@@ -298,8 +298,7 @@ impl Reception {
         assert!(self.left_at.len() <= MAX_LEFT_GROUPS, "too many left groups are kept");
     }
 
-    /// Opens the stream unless it is open. Returns `false` if there is no room for it or nothing is
-    /// owed.
+    /// Returns `false` if there is no room for the stream or nothing is owed.
     fn open(&mut self, group: GroupId, sender: NodeId, heard_of: SeqNo) -> bool {
         let Terms { owed, max_streams, .. } = self.terms;
         let Some(group) = self.groups.get_mut(&group) else { return false };
@@ -399,8 +398,7 @@ impl Group {
         self.streams.iter().map(|(sender, stream)| (*sender, stream))
     }
 
-    /// Closes one stream without missing packets whose sender has left the view. Returns `false` if
-    /// there is none.
+    /// Closes a stream without missing packets whose sender has left the view, if there is one.
     fn close_idle(&mut self, max_remembered: usize) -> bool {
         let gone = |sender: &NodeId| !self.view.contains(*sender);
         let idle = self.streams.iter().find(|(sender, it)| gone(sender) && it.missing_count() == 0);

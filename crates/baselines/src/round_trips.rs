@@ -9,8 +9,7 @@ pub(crate) struct RoundTrips {
     doublings: u32,
 }
 
-/// Bounds of a timeout. The timeout follows the measured round trips, and doubles with each
-/// retransmission.
+/// Bounds of a timeout, which follows the round trips and doubles with each retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// Timeout before any round trip is measured. Between `least` and `most`.

@@ -33,8 +33,7 @@ pub struct Context {
     data_sent: u64,
     /// Number of datagrams of groups that this node has not joined, or with this node's own id.
     foreign: u64,
-    /// Number of datagrams that could not be decoded, or that acknowledge what this node never
-    /// sent.
+    /// Datagrams that cannot be decoded, or acknowledge what this node never sent.
     pub(crate) malformed: u64,
 }
 
@@ -77,8 +76,7 @@ pub trait Policy: Send {
     /// Returns the time and the reason of the next timer.
     fn wakeup(&self) -> Option<Wakeup>;
 
-    /// Returns the messages of all nodes that are kept for repairs, if the protocol keeps them for
-    /// a time.
+    /// Returns the messages that are kept for repairs for a time.
     fn retained(&self) -> Option<&Retained> {
         None
     }
@@ -137,8 +135,7 @@ impl Context {
 }
 
 impl<P: Policy> Shell<P> {
-    /// Creates the engine of the node `origin`. `payload_limit` is the size of the largest message,
-    /// in bytes.
+    /// Creates the engine of the node `origin`. `payload_limit` is in bytes.
     pub(crate) fn new(
         origin: impl Into<Origin>,
         terms: Terms,

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 
 use carom_proto::{SeqNo, Time};
 
-/// Position of a packet in a stream: its sequence number without wrap-around, so that positions can
-/// be ordered.
+/// Position in a stream: a sequence number without wrap-around, which can be ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Position(u64);
 

@@ -1,5 +1,4 @@
-//! The baselines in the simulator, with delays, losses, duplicates and reordering. Their invariants
-//! are checked after every step.
+//! The baselines in the simulator, over a bad network. Invariants are checked after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -105,8 +104,7 @@ fn every_message_is_delivered_or_reported_lost_once() {
     }
 }
 
-/// Creates an engine of the protocols of [`make`] that have domains, with the domains of a
-/// multicast tree.
+/// Creates an engine of the protocols of [`make`] that have domains, those of a multicast tree.
 fn make_in(protocol: usize, domains: DomainConfig, id: NodeId, seed: u64) -> Box<dyn Engine> {
     match protocol {
         5 => {

@@ -75,8 +75,7 @@ fn payload(sender: NodeId, number: u32) -> String {
     format!("message {number} of {sender}")
 }
 
-/// Receives the node's events until all messages of the others are settled. Returns the number of
-/// losses.
+/// Receives events until all messages of the others are settled. Returns the number of losses.
 fn settle(node: &Node, nodes: &[Node], group: &Group) -> u32 {
     let expected = (nodes.len() - 1) * MESSAGES as usize;
     let mut account = Account::new();

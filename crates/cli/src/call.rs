@@ -73,8 +73,7 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
 }
 
 impl Args {
-    /// Sends the request from a node that is in no group. Sets `was_anybody_there` if another node
-    /// was seen during the wait.
+    /// Sends the request from a node in no group. Sets `was_anybody_there` if it saw another node.
     fn ask(
         &self,
         node: &Node,

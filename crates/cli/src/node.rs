@@ -149,8 +149,7 @@ fn unanswered(seeds: &[&str]) -> String {
     }
 }
 
-/// Waits until the node is settled, for at most 2 s. Joining a group would wait as well, but could
-/// not be interrupted.
+/// Waits until the node is settled, for at most 2 s. A wait in `join` could not be interrupted.
 pub(crate) fn settle(node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
     let give_up = Instant::now() + SETTLE_PATIENCE;
     while Instant::now() < give_up && !node.settled(Duration::from_millis(50)) {
@@ -167,8 +166,7 @@ pub(crate) fn join(node: &Node, group: &str, rate: RateOfFire) -> Result<Group, 
     node.join(group, profile).map_err(|error| refused(group, &error))
 }
 
-/// Returns the error of a group that could not be joined. If the members have other settings, the
-/// fix names their flags.
+/// If the members of the group have other settings, the fix names their flags.
 pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
     let fix = match error {
         JoinGroupError::Refused(JoinError::Contradiction { theirs, .. }) => {
@@ -226,8 +224,7 @@ impl News {
         notices
     }
 
-    /// Prints the notices since the last call on standard error. Routine notices are printed on a
-    /// terminal only.
+    /// Prints the new notices on standard error, routine ones only on a terminal.
     pub(crate) fn tell(&self, node: &Node) {
         let is_seen = std::io::stderr().is_terminal();
         for notice in self.take(node).iter().filter(|it| is_told(it.is_routine, is_seen)) {
@@ -264,8 +261,7 @@ impl ServiceWatch {
         Self { is_away: Cell::default(), news: News::from_now(node) }
     }
 
-    /// Prints new notices on standard error. [`Self::look`] reports the state of the service in its
-    /// own words.
+    /// Prints new notices without the state of the service: see [`Self::look`].
     fn tell_news(&self, node: &Node) {
         let news = self.news.take(node);
         for notice in news.iter().filter(|it| !it.text.starts_with("the registry is")) {

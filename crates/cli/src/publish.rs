@@ -103,8 +103,7 @@ fn run_until(args: &Args, qos: Option<Qos>, interrupt: &Interrupt) -> Result<Out
 }
 
 impl Args {
-    /// Returns the delivery guarantee of each message, or `None` if the group is not an ordered
-    /// one.
+    /// Returns the guarantee of each message, or `None` if the group is not ordered.
     fn qos(&self) -> Result<Option<Qos>, CliError> {
         let is_promised = self.order.is_some() || self.resilience.is_some();
         if !is_promised && self.ordered.profile(Part::Client).is_none() {
@@ -272,8 +271,7 @@ impl<'a> Publisher<'a> {
         result
     }
 
-    /// Publishes one message as soon as flow control permits. Returns `false` if the user
-    /// interrupted first.
+    /// Waits for flow control. Returns `false` if the user interrupted first.
     fn publish(&mut self, message: Vec<u8>) -> Result<bool, CliError> {
         let bytes = message.len() as u64;
         let mut message = bytes::Bytes::from(message);
@@ -401,8 +399,7 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Returns the outcome. An interrupted run is a success only if messages were sent and all of
-    /// them are safe.
+    /// An interrupted run is a success only if messages were sent and all of them are safe.
     fn outcome(&self, confirmed: &Confirmation) -> Outcome {
         let is_sent = self.messages > 0;
         match confirmed.is_finding() && is_sent {

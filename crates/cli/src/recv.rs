@@ -105,8 +105,7 @@ fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     received.map(|()| Outcome::Fine)
 }
 
-/// Rejects a directory that cannot be written, before a transfer starts. A missing directory is
-/// created later.
+/// Rejects a directory that cannot be written. A missing one is created later.
 fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
     let there = directory.ancestors().find(|it| it.symlink_metadata().is_ok());
     let there = there.unwrap_or(Path::new("."));

@@ -365,8 +365,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Shows the progress of the stream. Data that the engine has accepted but not sent does not
-    /// count.
+    /// Shows the progress of the stream, without data that is accepted but not sent.
     fn advance(&mut self, stream: &Stream<'_>) {
         let status = self.node.status();
         stream.set_path_mtu(status.path_mtu);

@@ -91,8 +91,7 @@ struct Receiver {
     count: u64,
     /// Set only in an ordered group.
     ring: Option<RingWatch>,
-    /// Shared with the handler of the last words, which runs while this thread is blocked on the
-    /// output.
+    /// Shared with the handler of the last words, which runs while the output blocks.
     tally: Arc<Tally>,
 }
 
@@ -106,8 +105,7 @@ struct Tally {
     lost: AtomicU64,
     /// The part of `lost` that did not fit in this program's event queue.
     lost_here: AtomicU64,
-    /// Unwritten at the end: messages that did not fit in the queue and were not yet read as lost,
-    /// and events in the queue.
+    /// Unwritten at the end: messages that did not fit in the queue, and events in it.
     dropped: AtomicU64,
     unread: AtomicU64,
     /// Messages that contain a line feed. Reported once, in the summary.
@@ -154,8 +152,7 @@ impl Receiver {
         }
     }
 
-    /// Returns [`Next::More`] if `--count` was not reached, but the group is closed or the user
-    /// interrupted.
+    /// Returns [`Next::More`] if the group is closed or the user interrupted before `--count`.
     fn events(
         &mut self,
         node: &Node,
@@ -311,8 +308,7 @@ impl Tally {
         self.lost.load(Relaxed) + self.dropped.load(Relaxed)
     }
 
-    /// Updates the counts of queued and dropped messages, and of packets that were repaired without
-    /// being lost.
+    /// Updates the counts of queued and dropped messages, and of overtaken packets.
     fn look(&self, status: &Status, group: &str) {
         self.overtaken.store(status.stats.lateral.overtaken, Relaxed);
         let Some(group) = status.groups.iter().find(|it| it.name == group) else { return };

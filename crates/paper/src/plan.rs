@@ -78,10 +78,7 @@ impl fmt::Display for PlanError {
 impl std::error::Error for PlanError {}
 
 impl<S: DeserializeOwned> Plan<S> {
-    /// Reads a plan. `file` is used in error messages.
-    ///
-    /// # Errors
-    /// Returns the first error, with its line.
+    /// Reads a plan, or returns the first error with its line in `file`.
     pub(crate) fn read(file: &str, text: &str) -> Result<Self, PlanError> {
         toml::from_str(text).map_err(|error| refused(file, text, &error))
     }
@@ -95,9 +92,6 @@ impl<S> Plan<S> {
 }
 
 /// Returns the name of the experiment of a plan. The rest of the plan is not checked.
-///
-/// # Errors
-/// Returns an error if the text is not TOML or has no such name.
 pub(crate) fn experiment_of(file: &str, text: &str) -> Result<String, PlanError> {
     #[derive(Deserialize)]
     struct Named {

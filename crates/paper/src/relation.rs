@@ -67,8 +67,7 @@ impl Relation {
         if self.holds { self } else { self.noted(why_not) }
     }
 
-    /// Creates a relation. NaN satisfies no limit, because it means that there was nothing to
-    /// measure.
+    /// NaN satisfies no limit, because it means that there was nothing to measure.
     fn new(claim: String, measured: f64, sense: Sense, limit: f64, unit: &'static str) -> Self {
         let margin = match sense {
             Sense::AtLeast => measured - limit,

@@ -143,8 +143,7 @@ impl Run for ServiceRun {
         Some(outcome(&world, &replicas))
     }
 
-    /// Estimates the number of packets that arrive at nodes, weighted by their cost relative to a
-    /// bare engine.
+    /// The packets that arrive at nodes, weighted by their cost relative to a bare engine.
     fn cost(&self) -> f64 {
         let (warm_up, span) = self.spans;
         let seconds = (warm_up + span + self.tail).as_secs_f64();
@@ -198,8 +197,7 @@ impl ServiceRun {
                     let replica = Replica { group, place, host, channel, book };
                     joined.borrow_mut()[number as usize].push(Rc::new(replica));
                 }
-                // The node must live as long as the replicas of its groups, which are used
-                // elsewhere.
+                // The node must live as long as its replicas, which are used elsewhere.
                 std::future::pending::<()>().await;
                 drop(node);
             });

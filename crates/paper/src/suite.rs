@@ -170,9 +170,8 @@ impl Shared {
     }
 }
 
-/// Runs the jobs, the longest first, so that no thread ends up with a long one alone. Jobs that
-/// need the whole machine run afterwards, one at a time. The outcome of a job that the observer
-/// ended early is `None`.
+/// Runs the jobs, the longest first, so that no thread ends with a long one alone, and then those
+/// that need the whole machine. A job that the observer ended early has no outcome.
 fn in_parallel(jobs: &[Job], threads: NonZeroUsize, watch: &impl Watch) -> Vec<Option<Outcome>> {
     let (mut together, alone): (Vec<usize>, Vec<usize>) =
         (0..jobs.len()).partition(|place| !jobs[*place].is_alone);

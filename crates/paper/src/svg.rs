@@ -173,8 +173,7 @@ fn colour(figure: &Figure, number: usize) -> RGBColor {
     }
 }
 
-/// Returns the ends of an axis: its range if it has one, or else the range of the values with a
-/// margin.
+/// Returns the range of an axis, or else that of the values with a margin.
 fn ends(axis: &Axis, values: impl Iterator<Item = f64>) -> (f64, f64) {
     if let Some(range) = axis.range {
         return range;

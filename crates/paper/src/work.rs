@@ -14,8 +14,7 @@ pub(crate) trait Run: Debug + Display + Send + Sync + 'static {
     /// Returns `None` if the run was ended early.
     fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome>;
 
-    /// Estimates the duration relative to other jobs, as the number of data packets and repairs
-    /// handled.
+    /// Estimates the relative duration, as the number of data packets and repairs handled.
     fn cost(&self) -> f64;
 }
 

@@ -35,13 +35,11 @@ pub struct Detector {
 pub struct DetectorOptions {
     /// Rack to watch, with the name that its nodes were given. At most 255 bytes.
     pub rack: String,
-    /// Addresses of registry processes. At least one; one is enough, because each process names the
-    /// others.
+    /// Addresses of registry processes. One is enough, because each names the others.
     pub registries: Vec<SocketAddr>,
     /// Cluster name of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// Address of the UDP socket that sends and answers pings. Default: any address of the host and
-    /// any free port.
+    /// UDP address of the pings. Default: any address of the host and any free port.
     pub listen: SocketAddr,
     /// Address at which other detectors ping this one. Set it if the registry runs on the same
     /// machine. Default: `listen`; if that is any address of the host, the source address of the
@@ -67,8 +65,7 @@ pub struct DetectorStatus {
     pub processes: Vec<ProcessStatus>,
     /// Nodes and detectors that it pings.
     pub watched: Vec<String>,
-    /// Reason of the last refusal by a registry process. `None` if a process has accepted the
-    /// detector since.
+    /// Reason of the last refusal by a registry process, unless one has accepted it since.
     pub refused: Option<String>,
     /// All counters, by name.
     pub counters: BTreeMap<String, u64>,
@@ -146,8 +143,7 @@ impl Detector {
         self.driver.has_ended()
     }
 
-    /// Sends a goodbye, so that the rack is reassigned to another detector at once, and ends the
-    /// detector.
+    /// Says goodbye, so that another detector gets the rack at once, and ends.
     ///
     /// # Errors
     /// The detector's thread panicked.

@@ -1,5 +1,4 @@
-//! Driver of a program that connects to registry processes, in its own thread: a failure detector
-//! or an observer.
+//! Driver of a client of the registry in its own thread: a failure detector or an observer.
 //!
 //! The driver passes events to a sans-IO [`Client`] and carries out the commands that it returns.
 
@@ -22,8 +21,7 @@ use tokio::task::AbortHandle;
 use crate::error::RegistryError;
 use crate::links::{Arrival, Links};
 
-/// Thread that runs a client of the registry, the machine. Dropping the driver sends the goodbyes
-/// and ends the thread.
+/// Thread that runs a client of the registry. Dropping the driver sends the goodbyes and ends it.
 #[derive(Debug)]
 pub(crate) struct Driver<M> {
     machine: Arc<Mutex<M>>,

@@ -78,15 +78,13 @@ impl EmbeddedStore {
         });
         let is_ours = is_new && !matches!(begun, Err(StoreError::InUse { .. }));
         if begun.is_err() && is_ours {
-            // The file has no data yet. If it stayed there empty, the next start would report a
-            // lost store.
+            // Without data, an empty file would be reported as a lost store at the next start.
             let _ = std::fs::remove_file(&files.database);
         }
         begun
     }
 
-    /// Opens a store on the storage that `backend` returns. `backend` is called again after an
-    /// error.
+    /// `backend` returns the storage, and is called again after an error.
     #[cfg(test)]
     pub(crate) fn on<B: redb::StorageBackend>(
         backend: impl Fn() -> B + Send + 'static,
@@ -182,8 +180,7 @@ impl EmbeddedStore {
             Err(error) => error,
         };
         tracing::warn!(%error, "the store failed to make a commit");
-        // After an error the database reports only that an error occurred. The file shows whether
-        // the commits were made.
+        // The database reports only an error. The file shows whether the commits were made.
         let is_full = error.is_full();
         self.close();
         match self.reopen().and_then(|()| self.has_all(commits)) {

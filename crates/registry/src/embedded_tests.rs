@@ -53,8 +53,7 @@ fn expected(changes: &[Change]) -> PartitionState {
     state
 }
 
-/// Disk of limited capacity, which outlives the databases on it. A broken one panics in its sync,
-/// like a damaged database.
+/// Disk of limited capacity, which outlives its databases. A broken one panics in its sync.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk(Arc<Mutex<(Vec<u8>, u64)>>);
 
@@ -248,8 +247,7 @@ fn damaged_bytes_anywhere_are_an_error_or_change_nothing() {
     let sound = std::fs::read(&path).expect("it is there");
     let expected = read_all(folder.path()).expect("it is sound");
     let mut errors = 0;
-    // The damage is at the head of each page or at an odd offset in it, and more often in the
-    // file's header.
+    // The damage is at the head of a page or at an odd offset, and more often in the file's header.
     let places = (0..sound.len()).step_by(4096).map(|at| at + (at / 4096 % 3) * 1037);
     for at in (0..320).step_by(16).chain(places) {
         let mut damaged = sound.clone();

@@ -125,8 +125,7 @@ pub(crate) async fn accept(listener: TcpListener, accepted: mpsc::Sender<(TcpStr
                     return;
                 }
             }
-            // The process may have too many open files, or the peer may have closed already. Later
-            // connections may succeed.
+            // Too many files may be open, or the peer has closed. Later connections may succeed.
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -159,8 +158,7 @@ async fn write(
     arrivals: mpsc::Sender<Arrival>,
 ) {
     while let Some(bytes) = queue.recv().await {
-        // The time limit applies to each chunk, so that a slow peer is not mistaken for one that
-        // does not read.
+        // The time limit is per chunk: a slow peer is not one that does not read.
         for piece in bytes.chunks(BUFFER_BYTES) {
             let written = tokio::time::timeout(WRITE_WITHIN, stream.write_all(piece)).await;
             waiting.fetch_sub(piece.len(), Ordering::Relaxed);

@@ -31,8 +31,7 @@ pub struct Observer {
 /// Settings of an observer.
 #[derive(Clone, Debug)]
 pub struct ObserverOptions {
-    /// Addresses of registry processes. At least one; one is enough, because each process names the
-    /// others.
+    /// Addresses of registry processes. One is enough, because each names the others.
     pub registries: Vec<SocketAddr>,
     /// Cluster name of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
@@ -46,8 +45,7 @@ pub struct Observation {
     /// `true` if all of the data is current. Otherwise the registry, or a part of it, is
     /// unreachable, and the last known data is shown.
     pub is_current: bool,
-    /// Reason of the last refusal by a registry process. `None` if a process has accepted the
-    /// observer since.
+    /// Reason of the last refusal by a registry process, unless one has accepted it since.
     pub refused: Option<String>,
     /// Nodes that are in at least one observed group, ordered by id.
     pub nodes: Vec<ObservedNode>,
@@ -120,8 +118,7 @@ impl Observer {
                 let node = member.node;
                 let fresh = ObservedNode { node, incarnation, endpoint, groups: Vec::new() };
                 let known = nodes.entry(node).or_insert(fresh);
-                // A node that came back may still be listed in a group under its earlier
-                // incarnation.
+                // A returned node may still be listed in a group under its earlier incarnation.
                 if known.incarnation < incarnation {
                     (known.incarnation, known.endpoint) = (incarnation, endpoint);
                 }

@@ -16,8 +16,7 @@ pub struct Options {
     /// one. Running nodes then join again without intervention. A store that can be read is kept.
     /// Default: false; a lost or damaged store is an error.
     pub new_store: bool,
-    /// TCP address for nodes. Port 0 selects any free port. Default: any address of the host, port
-    /// 7402.
+    /// TCP address for nodes. Default: any address of the host, port 7402. Port 0: any free port.
     pub listen: SocketAddr,
     /// Address that is announced to nodes, if it differs from `listen`. Default: `listen`; if that
     /// is any address of the host, the host's first address that is not loopback.
@@ -34,8 +33,7 @@ pub struct Options {
 /// Store for the state of a registry process.
 #[derive(Clone, Debug)]
 pub enum StoreOptions {
-    /// Embedded store in a directory of its own, which is created if it is missing. The process
-    /// owns all partitions.
+    /// Embedded store in its own directory, created if missing. It owns all partitions.
     Embedded(PathBuf),
     /// Store in etcd, shared by any number of processes. Requires the feature `etcd`.
     Etcd(EtcdOptions),

@@ -1,5 +1,4 @@
-//! Event loop of a registry process: it passes events to the server and carries out the server's
-//! commands.
+//! Event loop of a registry process: passes events to the server, and carries out its commands.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -49,8 +48,7 @@ enum Input<R> {
 
 /// Maximum number of inputs of one kind handled before the server's commands are polled.
 const BATCH: usize = 64;
-/// Time limit for completing open requests, and then for writing queued data, when the process
-/// stops.
+/// Time limit for open requests, and then for queued data, when the process stops.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 /// Time limit for the store to release its partitions. It is longer than the store tries.
 const CLOSE_WITHIN: Duration = Duration::from_secs(4);

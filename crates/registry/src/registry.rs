@@ -50,8 +50,7 @@ const HTTP_REQUESTS: usize = 16;
 impl Registry {
     /// Starts a registry process.
     ///
-    /// With the embedded store it owns all partitions. With etcd it gets its share of them once it
-    /// is registered there.
+    /// It owns all partitions, or with etcd its share of them once it is registered there.
     ///
     /// # Errors
     /// The store cannot be opened or belongs to another cluster, or an address cannot be bound. No
@@ -225,8 +224,7 @@ fn first_address() -> Ipv4Addr {
     addresses.next().unwrap_or(Ipv4Addr::LOCALHOST)
 }
 
-/// Returns 64 random bits from the operating system, obtained from the keys of the standard
-/// library's hasher.
+/// Returns 64 random bits of the system, from the keys of the standard library's hasher.
 pub(crate) fn system_random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

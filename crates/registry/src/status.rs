@@ -46,8 +46,7 @@ pub struct Status {
 pub struct MulticastStatus {
     /// Number of hosts in the network.
     pub hosts: u32,
-    /// Number of links in the network, without those to default places for nodes that are not in
-    /// it.
+    /// Number of links in the network, without those to default places of other nodes.
     pub links: usize,
     /// Links considered dead, as the names of their two ends.
     pub dead_links: Vec<String>,
@@ -77,8 +76,7 @@ pub struct KnownDetector {
     pub rack: String,
     /// UDP endpoint at which it is pinged.
     pub endpoint: String,
-    /// `true` if it is connected to this process. Without a connection it watches no nodes for this
-    /// process.
+    /// `true` if it is connected. Without a connection it watches no nodes for this process.
     pub linked: bool,
     /// Time since it was last heard, in milliseconds.
     pub silent_ms: u64,
@@ -100,8 +98,7 @@ pub struct StoreStatus {
     /// TCP addresses of all live registry processes, as registered in the store. Empty for an
     /// embedded store, which has one process.
     pub processes: Vec<String>,
-    /// Counters of the store, by name. In [`Status::counters`] they are merged with those of the
-    /// registry.
+    /// Counters of the store, which [`Status::counters`] merges with the registry's.
     #[serde(skip)]
     pub(crate) counters: Vec<(&'static str, u64)>,
 }
@@ -138,8 +135,7 @@ pub struct NodeStatus {
     pub linked: bool,
     /// Time since it was last heard, in milliseconds.
     pub silent_ms: u64,
-    /// Failure detector that pings it; `None` if its failure is detected only by its lease or by
-    /// the previous node in the ring.
+    /// Failure detector that pings it; without one, its lease or the ring detects its failure.
     pub watched_by: Option<String>,
     /// Node that it pings in the ring; `None` without a ring.
     pub next: Option<String>,
@@ -186,8 +182,7 @@ pub(crate) struct StatusContext<'a> {
 }
 
 impl StoreStatus {
-    /// Returns the status of an embedded store, which is registered for the lifetime of its
-    /// process.
+    /// Returns the status of an embedded store, which is always registered.
     pub(crate) fn embedded() -> Self {
         let (processes, counters) = (Vec::new(), Vec::new());
         Self { kind: "embedded".into(), registered: true, trouble: None, processes, counters }

@@ -17,8 +17,7 @@ use crate::status::StoreStatus;
 pub(crate) trait Store {
     type Report: fmt::Debug + Send;
 
-    /// Starts a commit to a partition whose state is `before`. The result follows as
-    /// [`StoreEvent::Committed`].
+    /// Starts a commit to a partition in the state `before`. [`StoreEvent::Committed`] follows.
     fn commit(&mut self, commit: Commit, before: &PartitionState);
 
     fn handle_report(&mut self, now: Instant, report: Self::Report);
@@ -37,9 +36,8 @@ pub(crate) trait Store {
     /// Releases all owned partitions. Nothing is committed afterwards.
     async fn close(&mut self);
 
-    /// Returns `true` if this process knows the current state of the cluster. A process that does
-    /// not closes its connections, because nodes are better served by another process, or by the
-    /// members that they know.
+    /// Returns `true` if this process knows the current state of the cluster. Otherwise it closes
+    /// its connections: nodes are better served by another process, or by the members they know.
     fn is_serving(&self) -> bool;
 
     /// Returns the reason why this process cannot own partitions at the moment, if there is one.

@@ -68,8 +68,7 @@ impl Store for Writer {
 
     fn commit(&mut self, commit: Commit, _before: &PartitionState) {
         if let Some(commits) = &self.commits {
-            // The thread ends only after this sender is dropped. If the send fails, the thread has
-            // failed.
+            // The thread ends after this sender is dropped. If the send fails, it has failed.
             if commits.send(commit).is_err() && self.failure.is_none() {
                 let error = "the writing thread has ended".into();
                 self.failure = Some(StoreError::Failed { error, is_full: false });
@@ -129,8 +128,7 @@ impl Drop for Writer {
     }
 }
 
-/// Makes all waiting commits in one transaction, because a write to the disk costs the same for one
-/// partition as for all.
+/// Makes waiting commits in one transaction: a write costs the same for one as for all.
 fn serve(mut store: EmbeddedStore, commits: &Receiver<Commit>, reports: &mpsc::Sender<Report>) {
     while let Ok(first) = commits.recv() {
         let mut together = vec![first];

@@ -9,9 +9,6 @@ use crate::error::{CliError, Outcome};
 use crate::output;
 
 /// Parses the command line. Returns `None` after printing the requested help or version.
-///
-/// # Errors
-/// Fails if the command line is invalid.
 pub fn parse<T: Parser>() -> Result<Option<T>, CliError> {
     match T::try_parse() {
         Ok(parsed) => Ok(Some(parsed)),
@@ -36,9 +33,6 @@ pub fn exit_code(ended: Result<Outcome, CliError>) -> ExitCode {
 }
 
 /// Prints the completion script of a command for `shell`.
-///
-/// # Errors
-/// Fails if standard output cannot be written.
 pub fn print_completions<T: CommandFactory>(shell: Shell) -> Result<Outcome, CliError> {
     let mut command = T::command();
     let name = command.get_name().to_owned();

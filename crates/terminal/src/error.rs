@@ -145,8 +145,7 @@ impl From<Outcome> for ExitCode {
 }
 
 impl Outcome {
-    /// Outcome of a command interrupted before its work was done: the exit code of a shell for
-    /// SIGINT.
+    /// Interruption of a command before its work was done: a shell's exit code for SIGINT.
     pub const INTERRUPTED: Self = Self::Code(SIGNALLED);
 
     /// Returns [`Self::Finding`] if `finding` is `true`, otherwise [`Self::Fine`].
@@ -155,8 +154,7 @@ impl Outcome {
     }
 }
 
-/// Returns the text of a system error without its number, in lower case to match the rest of the
-/// line.
+/// Returns the text of a system error without its number, in lower case like the rest of the line.
 pub fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -164,8 +162,7 @@ pub fn plain(error: &std::io::Error) -> String {
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
-/// Returns the fix for an invalid value: the list of `values` that clap gives, or the range or
-/// format that `cause` implies.
+/// Returns the fix for an invalid value: clap's `values`, or the range or format in `cause`.
 fn possible(values: &str, cause: &str) -> Option<String> {
     if !values.is_empty() {
         return Some(format!("give one of: {values}"));

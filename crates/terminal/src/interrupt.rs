@@ -16,26 +16,17 @@ pub struct Interrupt {
 
 /// Starts to count interrupt requests: Ctrl-C, SIGTERM, and SIGHUP. A command that has not ended
 /// 0.8 s after the first one is terminated by force.
-///
-/// # Errors
-/// Fails if the signal handler cannot be installed.
 pub fn listen() -> Result<&'static Interrupt, CliError> {
     listen_with(PATIENCE)
 }
 
 /// Like [`listen`], for a command that may need up to `patience` to end.
-///
-/// # Errors
-/// Fails if the signal handler cannot be installed.
 pub fn listen_with(patience: Duration) -> Result<&'static Interrupt, CliError> {
     listen_by(move || on_signal(patience))
 }
 
 /// Like [`listen`], for a command that defines the effect of every interrupt request itself. It is
 /// never terminated by force.
-///
-/// # Errors
-/// Fails if the signal handler cannot be installed.
 pub fn listen_to_all() -> Result<&'static Interrupt, CliError> {
     listen_by(|| {
         INTERRUPT.ask();
@@ -51,8 +42,7 @@ fn listen_by(on_signal: impl FnMut() + Send + 'static) -> Result<&'static Interr
 
 /// Converts an interruption into exit code 130, and prints its cause.
 ///
-/// For subcommands with a task to complete: their caller must not take an interrupted run for
-/// success.
+/// For subcommands with a task: their caller must not take an interrupted run for success.
 pub fn into_outcome(ended: Result<Outcome, CliError>) -> Result<Outcome, CliError> {
     match ended {
         Err(error) if error.is_interruption() => {
@@ -79,8 +69,7 @@ impl Interrupt {
         self.wait_for_more(0, timeout) > 0
     }
 
-    /// Waits until there were more than `seen` interrupt requests, for at most `timeout`. Returns
-    /// their number.
+    /// Waits until there were more than `seen` requests, or `timeout`. Returns their number.
     pub fn wait_for_more(&self, seen: u32, timeout: Duration) -> u32 {
         let waited = self.wake.wait_timeout_while(self.locked(), timeout, |asked| *asked <= seen);
         *waited.unwrap_or_else(PoisonError::into_inner).0

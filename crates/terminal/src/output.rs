@@ -10,19 +10,13 @@ use serde::Serialize;
 use crate::error::CliError;
 
 /// Prints `value` as one line of JSON.
-///
-/// # Errors
-/// Fails if standard output cannot be written.
 pub fn json(value: &impl Serialize) -> Result<(), CliError> {
     let text = serde_json::to_string(value)
         .map_err(|error| CliError::new(format!("cannot write JSON: {error}"), REPORT))?;
     lines(&text)
 }
 
-/// Prints `text` and a line feed.
-///
-/// # Errors
-/// Fails if standard output cannot be written. A closed pipe is not an error.
+/// Prints `text` and a line feed. A closed pipe is not an error.
 pub fn lines(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
@@ -31,8 +25,7 @@ pub fn lines(text: &str) -> Result<(), CliError> {
     }
 }
 
-/// Prints a line on standard error. Failures are ignored: a closed pipe or a full disk must not
-/// stop the command.
+/// Prints a line on standard error, if possible: a closed pipe must not stop the command.
 pub fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -48,8 +41,7 @@ pub fn say_unless_blocked(line: String) {
     let _ = is_done.recv_timeout(Duration::from_millis(200));
 }
 
-/// Writes to standard error without ending the line. Failures are ignored: an unwritable terminal
-/// must not stop the command.
+/// Writes to standard error without ending the line, if possible.
 pub fn draw(text: impl Display) {
     let mut out = std::io::stderr().lock();
     let _ = write!(out, "{text}").and_then(|()| out.flush());

@@ -25,9 +25,6 @@ impl fmt::Display for UnitError {
 impl std::error::Error for UnitError {}
 
 /// Parses a share from 0 to 1: `1%` or `0.01`.
-///
-/// # Errors
-/// Returns an error if the text is not a share.
 pub fn share(text: &str) -> Result<f64, UnitError> {
     let fix = "write a share such as 1% or 0.01";
     let (number, unit) = number_and_unit(text, fix)?;
@@ -47,9 +44,6 @@ pub fn share(text: &str) -> Result<f64, UnitError> {
 }
 
 /// Parses a rate per second, above 0 and at most 100 million: `200/s`, `20k/s`, `5/ms` or `200`.
-///
-/// # Errors
-/// Returns an error if the text is not a rate.
 pub fn rate(text: &str) -> Result<f64, UnitError> {
     let fix = "write a rate above 0, such as 200/s or 20k/s";
     let (count, period) = text.split_once('/').unwrap_or((text, "s"));
@@ -77,25 +71,16 @@ pub fn rate(text: &str) -> Result<f64, UnitError> {
 }
 
 /// Parses a duration with its unit, at most a year: `10ms`, `1.5s`, `2min`.
-///
-/// # Errors
-/// Returns an error if the text is not a duration or has no unit.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
     duration_in(text, None)
 }
 
 /// Parses a duration of at most a year. Without a unit it is in seconds: `8`, `8s`, `500ms`.
-///
-/// # Errors
-/// Returns an error if the text is not a duration.
 pub fn seconds(text: &str) -> Result<Duration, UnitError> {
     duration_in(text, Some(1.0))
 }
 
-/// Parses a size of at most 1 TiB: `1024`, `1KiB`, `64MiB`, `1kB`.
-///
-/// # Errors
-/// Returns an error if the text is not a whole number of bytes.
+/// Parses a size, a whole number of bytes of at most 1 TiB: `1024`, `1KiB`, `64MiB`, `1kB`.
 pub fn bytes(text: &str) -> Result<usize, UnitError> {
     let fix = "write a size such as 1024, 1KiB or 64MiB";
     let (number, unit) = number_and_unit(text, fix)?;
@@ -127,10 +112,8 @@ pub enum Bandwidth {
     BytesPerSecond(u64),
 }
 
-/// Parses a bandwidth: `auto`, or per second `500Mbit`, `1Gbit`, `60MB` or `60MiB`.
-///
-/// # Errors
-/// Returns an error if the text is not a bandwidth from 80 kbit to 8000 Gbit per second.
+/// Parses a bandwidth: `auto`, or per second `500Mbit`, `1Gbit`, `60MB` or `60MiB`, from 80 kbit to
+/// 8000 Gbit.
 pub fn bandwidth(text: &str) -> Result<Bandwidth, UnitError> {
     let fix = "write a bandwidth per second, such as 500Mbit, 1Gbit or 60MB, or auto";
     if text == "auto" {
@@ -156,10 +139,7 @@ pub fn bandwidth(text: &str) -> Result<Bandwidth, UnitError> {
     Ok(Bandwidth::BytesPerSecond(bytes as u64))
 }
 
-/// Parses the name of a group.
-///
-/// # Errors
-/// Returns an error if the name is blank, too long or contains control characters.
+/// Parses the name of a group. It must not be blank, too long or contain control characters.
 pub fn name(text: &str) -> Result<String, UnitError> {
     if text.trim().is_empty() {
         return Err(wrong("the group name is blank".to_owned(), "write a name such as numbers"));
@@ -172,10 +152,7 @@ pub fn name(text: &str) -> Result<String, UnitError> {
     Ok(text.to_owned())
 }
 
-/// Parses a rate-of-fire: `8,5` or `(8, 5)` is r = 8, c = 5.
-///
-/// # Errors
-/// Returns an error if the text is not a rate-of-fire, or if r is not from 1 to 32.
+/// Parses a rate-of-fire: `8,5` or `(8, 5)` is r = 8, from 1 to 32, and c = 5.
 pub fn rate_of_fire(text: &str) -> Result<RateOfFire, UnitError> {
     let fix = "write r,c such as 8,5, with r from 1 to 32";
     let numbers = text.trim_matches(['(', ')']).split_once(',');

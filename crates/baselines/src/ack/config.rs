@@ -11,8 +11,7 @@ use crate::round_trips::Timeouts;
 /// Settings of an [`AckTimeout`](super::AckTimeout) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Size of the largest IP packet on the path, in bytes, at least 200. Default 1500. It limits
-    /// the payload.
+    /// Largest IP packet on the path, in bytes, at least 200. It limits the payload. Default 1500.
     pub path_mtu: u16,
     /// Time for which a sender waits for acknowledgments. It doubles with each retransmission of a
     /// message. Default 100 ms at first, 1 ms to 2 s once round trips are measured.
@@ -21,19 +20,16 @@ pub struct Config {
     /// Then the member is [lagging](carom_proto::Event::Slow), and the sender does not wait for it
     /// until it acknowledges again. Default 10.
     pub max_retransmissions: u32,
-    /// Maximum number of messages of a group from the oldest that a member has not acknowledged to
-    /// the last. Further messages are refused with [`HeldBack`](carom_proto::SendError::HeldBack).
-    /// Default 1024.
+    /// Maximum number of messages of a group from the oldest unacknowledged one to the last. Beyond
+    /// it, messages are [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
     pub window: usize,
     /// Time after which a missing packet is lost. Default 30 s.
     pub give_up_after: Duration,
     /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets in one stream. Beyond it, the oldest are lost. Default
-    /// 4096.
+    /// Maximum number of missing packets in a stream: the oldest are lost. Default 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in one group. Further senders are refused and counted. Default
-    /// 1024.
+    /// Maximum number of senders in a group: more are refused and counted. Default 1024.
     pub max_streams: usize,
 }
 
@@ -57,10 +53,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that the settings are valid.
-    ///
-    /// # Errors
-    /// The first invalid setting.
+    /// Checks the settings, and returns the first invalid one as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_path_mtu(self.path_mtu)?;
         require(self.timeouts.are_valid(), "timeouts must satisfy 0 < least <= initial <= most")?;

@@ -107,8 +107,7 @@ carom_proto::counters! {
 }
 
 impl AckTimeout {
-    /// Creates the engine of the node `origin`. The engine is not randomized, so `_seed` has no
-    /// effect.
+    /// Creates the engine of the node `origin`. It is not randomized: `_seed` has no effect.
     ///
     /// # Panics
     /// If the configuration is not [valid](Config::validate).

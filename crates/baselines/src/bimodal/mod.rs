@@ -14,8 +14,7 @@
 //! | 4 round retransmission limit | [`Config::retransmissions_per_round`] |
 //! | 4 most-recent-first transmission | `Bimodal::on_digest` |
 //!
-//! A message that was recovered by gossip is delivered as [`How::Retransmitted`], from the
-//! gossiping member.
+//! A message recovered by gossip is delivered as [`How::Retransmitted`], from the gossiping member.
 //!
 //! Deviations from the paper:
 //! - Messages are delivered at once, not in sender order. The other engines do the same, and
@@ -88,10 +87,8 @@ carom_proto::counters! {
 }
 
 impl Bimodal {
-    /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
-    ///
-    /// # Panics
-    /// If the configuration is not [valid](Config::validate).
+    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if the
+    /// configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("Bimodal Multicast", config.validate());
         let terms = Terms {

@@ -14,11 +14,9 @@ use crate::reception::Terms;
 pub struct DomainConfig {
     /// Heads and members of the domains. Default [`Hierarchy::flat`].
     pub hierarchy: Hierarchy,
-    /// Size of the largest IP packet on the path, in bytes, at least 200. Default 1500. It limits
-    /// the payload.
+    /// Largest IP packet on the path, in bytes, at least 200. It limits the payload. Default 1500.
     pub path_mtu: u16,
-    /// Delay from the detection of a gap to the first request. 0: at once. A larger value tolerates
-    /// reordering. Default 0.
+    /// Delay from the detection of a gap to the first request: tolerates reordering. Default 0.
     pub detect_after: Duration,
     /// Time for which a head gathers requests for a packet before it repairs it for all requestors.
     /// A larger value reduces the number of repairs, and delays them. Default 1 ms.
@@ -37,16 +35,13 @@ pub struct DomainConfig {
     pub retain_bytes: usize,
     /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets in one stream. Beyond it, the oldest are lost. Default
-    /// 4096.
+    /// Maximum number of missing packets in a stream: the oldest are lost. Default 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in one group. Further senders are refused and counted. Default
-    /// 1024.
+    /// Maximum number of senders in a group: more are refused and counted. Default 1024.
     pub max_streams: usize,
 }
 
-/// Condition for sending a repair by one multicast in the domain rather than by unicast to each
-/// requestor.
+/// Condition for sending a repair by one multicast in the domain, not by unicast to each requestor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairBy {
     /// If the multicast crosses fewer links than the unicasts together. The RDCM paper assumes this
@@ -57,8 +52,7 @@ pub enum RepairBy {
 }
 
 impl Default for DomainConfig {
-    /// Returns the settings of one domain in a local network with round trips of at most some
-    /// milliseconds.
+    /// Returns one domain in a local network with round trips of at most some milliseconds.
     fn default() -> Self {
         Self {
             hierarchy: Hierarchy::flat(),
@@ -78,10 +72,7 @@ impl Default for DomainConfig {
 }
 
 impl DomainConfig {
-    /// Checks that the settings are valid.
-    ///
-    /// # Errors
-    /// The first invalid setting.
+    /// Checks the settings, and returns the first invalid one as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_path_mtu(self.path_mtu)?;
         require(!self.hold_down.is_zero(), "hold_down must be above 0")?;

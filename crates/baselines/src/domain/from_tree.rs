@@ -13,9 +13,8 @@ use super::hierarchy::{Domain, Hierarchy, HierarchyError, Place, Scope};
 pub struct Plan {
     /// Minimum number of receivers in a subtree that form a domain. The effective minimum is 2.
     pub least: usize,
-    /// Number of tiers of heads, including that of the sender, which is the head of the remaining
-    /// receivers. LBRM has 2. `None`: as many as needed until fewer than [`Plan::least`] receivers
-    /// remain.
+    /// Number of tiers of heads, including the sender, which is the head of the remaining
+    /// receivers. LBRM has 2. `None`: until fewer than [`Plan::least`] receivers remain.
     pub tiers: Option<u32>,
     /// Group of the first domain's multicast. The other domains use the subsequent numbers.
     pub first_scope: GroupId,
@@ -137,8 +136,7 @@ mod tests {
     fn racks_are_domains_and_their_heads_are_below_the_sender() {
         let topology = Topology::racks(&[4, 4, 4]).expect("it is one");
         let hierarchy = Hierarchy::from_tree(&tree(&topology), PLAN, node).expect("they are nodes");
-        // The sender's rack contains its three other hosts, where the heads of the other racks meet
-        // too.
+        // The sender's rack has its three other hosts, where the heads of the other racks meet.
         let heads = hierarchy.heads();
         assert_eq!(heads, [(NodeId(1), 1), (NodeId(2), 4), (NodeId(5), 3), (NodeId(9), 3)]);
         assert_eq!(hierarchy.links(NodeId(5), NodeId(6)), 2, "by the switch of their rack");

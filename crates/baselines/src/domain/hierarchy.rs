@@ -40,8 +40,7 @@ struct Bounds {
 /// A domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
-    /// Node that repairs packets for the members. It may be a member of another domain, and the
-    /// head of several.
+    /// Node that repairs packets for the members. It may be a member and a head of other domains.
     pub head: NodeId,
     /// Multicast that only this domain receives. `None`: there is none, and a packet for several
     /// members is sent to each of them.
@@ -103,8 +102,7 @@ impl Living<'_> {
 }
 
 impl Hierarchy {
-    /// Creates a single domain: every member requests packets from their source, and receives what
-    /// it sends to the group.
+    /// Creates one domain: members request packets from their source and receive what it sends.
     pub fn flat() -> Self {
         Self(Shape::Flat)
     }
@@ -122,8 +120,7 @@ impl Hierarchy {
         Ok(Self(Shape::ById(domains)))
     }
 
-    /// Creates a hierarchy of these domains. A node that is neither a member nor a head requests
-    /// packets from their source.
+    /// Creates these domains. Nodes outside of them request packets from the source.
     ///
     /// # Errors
     /// [`HierarchyError::TwoHeads`] or [`HierarchyError::Circle`] if the domains contradict each
@@ -165,8 +162,7 @@ impl Hierarchy {
     }
 
     /// Returns the node from which this node requests packets of `source`: the one `climbs` steps
-    /// up from the nearest node above that is in the view, or the last one if there are fewer.
-    /// `None` if there is none.
+    /// up from the nearest node above that is in the view, or else the last one, if any.
     pub(crate) fn parent(&self, living: Living<'_>, source: NodeId, climbs: u32) -> Option<NodeId> {
         let mut last = None;
         for (step, node) in self.chain(living, source).enumerate() {

@@ -72,8 +72,7 @@ impl Attempts {
         match self.requests.get(place + 1) {
             None => (request.again == 0).then_some(took),
             Some(next) => {
-                // The difference is 0 if the first request to the next node was earlier. The wait
-                // is unknown then.
+                // It is 0 if the first request to the next node was earlier: the wait is unknown.
                 let waited = next.first.since(request.first);
                 (!waited.is_zero()).then(|| took.min(waited * 2))
             }
@@ -103,8 +102,7 @@ impl Naks {
         self.timers.set(key, at);
     }
 
-    /// Schedules the requests for a source's newly missing packets at `at`, and cancels those for
-    /// lost packets.
+    /// Schedules requests for a source's missing packets at `at`, and cancels those for lost ones.
     pub(crate) fn add_gap(
         &mut self,
         reception: &Reception,
@@ -133,12 +131,10 @@ impl Naks {
         }
     }
 
-    /// Postpones this member's request because another member has requested the packet from `of`.
-    /// The request is sent no earlier than the time at which the repair is expected here, plus
-    /// `spread`.
+    /// Postpones this member's request because another one has requested the packet from `of`: to
+    /// the time at which the repair is expected here, plus `spread`.
     ///
-    /// Returns `true` if this postponed the request. A request that has moved from `of` to another
-    /// node is not postponed.
+    /// Returns `true` if it is postponed. A request to another node than `of` is not.
     pub(crate) fn postpone(
         &mut self,
         now: Time,
@@ -208,9 +204,8 @@ impl Naks {
         self.pop_due(cx.now, |id| cx.reception.is_missing(id), parent)
     }
 
-    /// Returns the packets that are missing and due for a request. `parent` returns the target of a
-    /// request from the group, the source and the number of earlier requests. Packets without a
-    /// target are retried later.
+    /// Returns the packets that are due for a request. `parent` returns the target from the group,
+    /// the source and the number of earlier requests. Packets without a target are retried later.
     fn pop_due(
         &mut self,
         now: Time,

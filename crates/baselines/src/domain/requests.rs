@@ -29,8 +29,7 @@ struct Entry {
     waiting: BTreeSet<NodeId>,
     /// Nodes that got a repair, each with the time until which their further requests are ignored.
     served: BTreeMap<NodeId, Time>,
-    /// Multicasts that carried a repair, each with the time until which requests of their receivers
-    /// are ignored.
+    /// Multicasts that carried a repair, and the end of their receivers' hold-down.
     multicast: BTreeMap<GroupId, Time>,
     requests: u64,
     copies: u64,

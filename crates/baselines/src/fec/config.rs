@@ -12,13 +12,11 @@ use crate::guest::max_datagram_bytes;
 /// Settings of a [`SenderFec`](super::SenderFec) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Size of the largest IP packet on the path, in bytes, at least 200. Default 1500. It limits
-    /// the payload.
+    /// Largest IP packet on the path, in bytes, at least 200. It limits the payload. Default 1500.
     pub path_mtu: u16,
     /// Number of data packets in a set, 1 to 64. Default 8.
     pub r: u8,
-    /// Number of parity packets sent for each set, 0 to 64. 0 is multicast without repair.
-    /// Default 5.
+    /// Number of parity packets per set, 0 to 64. 0 is multicast without repair. Default 5.
     pub c: u8,
     /// Time after the first packet of a set at which the parity of a partly filled set is sent, in
     /// the same proportion and rounded up. `None`: never, which leaves the last packets before a
@@ -34,14 +32,11 @@ pub struct Config {
     pub retain_bytes: usize,
     /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets in one stream. Beyond it, the oldest are lost. Default
-    /// 4096.
+    /// Maximum number of missing packets in a stream: the oldest are lost. Default 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in one group. Further senders are refused and counted. Default
-    /// 1024.
+    /// Maximum number of senders in a group: more are refused and counted. Default 1024.
     pub max_streams: usize,
-    /// Maximum number of incomplete sets of one stream whose parity is kept. Beyond it, the oldest
-    /// is dropped. Default 64.
+    /// Maximum number of incomplete sets in a stream: the oldest is dropped. Default 64.
     pub max_sets: usize,
 }
 
@@ -64,10 +59,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that the settings are valid.
-    ///
-    /// # Errors
-    /// The first invalid setting.
+    /// Checks the settings, and returns the first invalid one as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let Self { path_mtu, r, c, .. } = *self;
         check_path_mtu(path_mtu)?;
@@ -85,8 +77,7 @@ impl Config {
         )
     }
 
-    /// Returns the size of the largest message, in bytes: its parity, which has an even length,
-    /// fits the path MTU.
+    /// Returns the largest message in bytes: its parity, of an even length, fits the path MTU.
     pub fn payload_limit(&self) -> usize {
         let shard = max_datagram_bytes(self.path_mtu) - PARITY_BYTES;
         shard / 2 * 2 - LENGTH_BYTES - BLOCK_HEADER_BYTES

@@ -77,8 +77,7 @@ carom_proto::counters! {
         parity_received,
         /// Parity packets of sets without missing packets.
         parity_redundant,
-        /// Decoded symbols that are invalid, which means that the parity contradicts the known
-        /// symbols.
+        /// Decoded symbols that are invalid: the parity contradicts the known symbols.
         parity_contradictory,
         sets_dropped,
     }
@@ -88,10 +87,8 @@ carom_proto::counters! {
 const HEARTBEAT_GROWTH: u32 = 64;
 
 impl SenderFec {
-    /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
-    ///
-    /// # Panics
-    /// If the configuration is not [valid](Config::validate).
+    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if the
+    /// configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("sender-based FEC", config.validate());
         let terms = Terms {

@@ -1,7 +1,6 @@
 //! Parity of sets of symbols: Reed-Solomon over shards of equal length.
 //!
-//! A shard is the length of a symbol in 2 bytes, the symbol, and zeros up to the longest symbol of
-//! the set and to an even length.
+//! A shard is the length of a symbol in 2 bytes, the symbol, and zeros up to a common even length.
 
 use bytes::Bytes;
 use carom_proto::SeqNo;

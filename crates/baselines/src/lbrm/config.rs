@@ -9,8 +9,7 @@ use crate::round_trips::Timeouts;
 /// Settings of an [`Lbrm`](super::Lbrm) engine. Names in parentheses are those of the paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Loggers, and retention of packets. The paper has two tiers: a primary logging server, and a
-    /// secondary one at each site.
+    /// Loggers, and retention. The paper has a primary logger, and a secondary one at each site.
     pub domains: DomainConfig,
     /// Condition for sending a repair by multicast at the site. Default [`RepairBy::FewerLinks`].
     pub repair_by: RepairBy,
@@ -42,8 +41,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns settings for a data center with round trips below half a millisecond, like the one
-    /// that the RDCM paper simulates.
+    /// Returns settings for a data center with round trips below 0.5 ms, as in the RDCM paper.
     pub fn datacenter() -> Self {
         let domains = DomainConfig {
             gather_for: Duration::from_micros(100),
@@ -62,10 +60,7 @@ impl Config {
         }
     }
 
-    /// Checks that the settings are valid.
-    ///
-    /// # Errors
-    /// The first invalid setting.
+    /// Checks the settings, and returns the first invalid one as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
         require(

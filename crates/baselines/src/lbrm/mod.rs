@@ -77,10 +77,8 @@ carom_proto::counters! {
 }
 
 impl Lbrm {
-    /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
-    ///
-    /// # Panics
-    /// If the configuration is not [valid](Config::validate).
+    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if the
+    /// configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("LBRM", config.validate());
         let (terms, hash_seed) = (config.domains.terms(), Rng::new(seed).next_u64());

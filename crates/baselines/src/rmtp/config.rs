@@ -11,15 +11,13 @@ pub struct Config {
     /// Designated receivers, and retention of packets. [`DomainConfig::gather_for`] is the time for
     /// which a head gathers requests for a packet before it retransmits it (`T_retx`).
     pub domains: DomainConfig,
-    /// Condition for sending a repair by multicast in the domain (`MCAST_THRESH`). Default
-    /// [`RepairBy::FewerLinks`].
+    /// Condition for a repair by multicast (`MCAST_THRESH`). Default [`RepairBy::FewerLinks`].
     pub repair_by: RepairBy,
     /// Interval of a receiver's acknowledgments while packets arrive or are missing (`T_ack`). Set
     /// it to at least one round trip. Default 20 ms.
     pub ack_interval: Duration,
     /// Interval of a sender's beacons, which announce the end of its stream and request
-    /// acknowledgments (`T_sap`). A shorter interval detects the loss of a last message sooner.
-    /// Default 1 s.
+    /// acknowledgments (`T_sap`). Shorter intervals detect a lost last message sooner. Default 1 s.
     pub beacon_interval: Duration,
     /// Maximum number of messages of a group from the oldest that a child of the sender has not
     /// acknowledged to the last (`W_s`). Further messages are refused with
@@ -46,8 +44,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns settings for a data center with round trips below half a millisecond, like the one
-    /// that the RDCM paper simulates.
+    /// Returns settings for a data center with round trips below 0.5 ms, as in the RDCM paper.
     pub fn datacenter() -> Self {
         let domains = DomainConfig {
             gather_for: Duration::from_micros(100),
@@ -58,10 +55,7 @@ impl Config {
         Self { domains, ack_interval: interval, beacon_interval: interval, ..Self::default() }
     }
 
-    /// Checks that the settings are valid.
-    ///
-    /// # Errors
-    /// The first invalid setting.
+    /// Checks the settings, and returns the first invalid one as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
         let intervals = [self.ack_interval, self.beacon_interval, self.slow_after];

@@ -12,9 +12,8 @@ use crate::guest::max_datagram_bytes;
 /// are those of [`Config::ns2_fixed`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Size of the largest IP packet on the path, in bytes, at least 200. Default 1500. It limits
-    /// the payload, and the number of reports in a session message: the remaining ones are sent in
-    /// the next message.
+    /// Largest IP packet on the path, in bytes, at least 200. It limits the payload, and the
+    /// reports in a session message: the others follow in the next one. Default 1500.
     pub path_mtu: u16,
     /// Parameters of request and repair timers.
     pub timing: Timing,
@@ -38,18 +37,15 @@ pub struct Config {
     pub max_session_interval: Duration,
     /// Time after which a missing packet is lost. SRM itself never gives up. Default 120 s.
     pub give_up_after: Duration,
-    /// Time for which packets are kept to answer requests. SRM itself keeps all packets. Default 60
-    /// s.
+    /// Time for which packets are kept for requests. SRM itself keeps all. Default 60 s.
     pub retain_for: Duration,
     /// Maximum number of bytes of these packets. Default 16 MiB.
     pub retain_bytes: usize,
     /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets in one stream. Beyond it, the oldest are lost. Default
-    /// 4096.
+    /// Maximum number of missing packets in a stream: the oldest are lost. Default 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in one group. Further senders are refused and counted. Default
-    /// 1024.
+    /// Maximum number of senders in a group: more are refused and counted. Default 1024.
     pub max_streams: usize,
 }
 
@@ -75,9 +71,8 @@ pub enum Timing {
         /// Spread of requests beyond the minimum, in distances, as in [`Timing::Fixed`].
         c2: f64,
     },
-    /// Adapted to the duplicates and delays that each member observes (section VII, ns-2's
-    /// `Agent/SRM/Adaptive`). The initial values are C1 = C2 = 2 and D1 = D2 = log10 of the group's
-    /// size.
+    /// Adapted to the observed duplicates and delays (section VII, ns-2's `Agent/SRM/Adaptive`).
+    /// Initially C1 = C2 = 2 and D1 = D2 = log10 of the group's size.
     Adaptive,
 }
 
@@ -121,8 +116,7 @@ impl Config {
         }
     }
 
-    /// Returns the settings with which the Slingshot and Ricochet papers measured SRM in a rack:
-    /// parameters for the Internet.
+    /// Returns the settings of the Slingshot and Ricochet papers for SRM in a rack.
     ///
     /// C1 = C2 = 2, D1 = D2 = 1, and the distance is always 1 s, so that a loss is requested about
     /// 3 s and repaired about 4 s after its detection (Ricochet 4.2.1: "roughly 4 seconds").
@@ -158,10 +152,7 @@ impl Config {
         }
     }
 
-    /// Checks that the settings are valid.
-    ///
-    /// # Errors
-    /// The first invalid setting.
+    /// Checks the settings, and returns the first invalid one as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_path_mtu(self.path_mtu)?;
         let parameters = match self.timing {

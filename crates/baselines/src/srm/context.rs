@@ -27,8 +27,7 @@ pub(super) struct GroupContext<'a> {
     pub(super) peers: &'a Peers,
 }
 
-/// Identifies a packet within a group by its original sender and sequence number (an "ADU" in the
-/// paper).
+/// A packet within a group (an "ADU" in the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Adu {
     pub(super) source: NodeId,
@@ -49,16 +48,14 @@ carom_proto::counters! {
         requests_suppressed,
         /// Requests heard just after this member had backed off its own (ignore-backoff).
         requests_ignored,
-        /// Requests for packets that were repaired by this node, or heard repaired, less than
-        /// three distances ago.
+        /// Requests for packets repaired, by any member, less than three distances ago.
         requests_held_down,
         requests_unanswerable,
         repairs_sent,
         repairs_suppressed,
         /// Repairs of packets that were not missing here.
         repairs_duplicate,
-        /// Repairs not scheduled because too many are pending, or because the message's deadline
-        /// has passed.
+        /// Repairs not scheduled because too many are pending, or after the deadline.
         repairs_refused,
         sessions_sent,
         session_bytes,

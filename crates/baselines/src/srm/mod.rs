@@ -17,9 +17,8 @@
 //! Every request and every repair is multicast to the whole group. Groups share only the memory for
 //! retained packets, so that a node in many groups behaves like one process per group.
 //!
-//! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted).
-//! `missing_for` is the time from detection to recovery, and `age` less `missing_for` is the time
-//! until detection.
+//! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted): after
+//! `missing_for` from its detection, which was at `age` less `missing_for`.
 //!
 //! Deviations from the paper:
 //! - A missing packet is given up and reported as lost after [`Config::give_up_after`], and packets
@@ -80,10 +79,8 @@ struct Member {
 }
 
 impl Srm {
-    /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
-    ///
-    /// # Panics
-    /// If the configuration is not [valid](Config::validate).
+    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if the
+    /// configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("SRM", config.validate());
         let terms = Terms {

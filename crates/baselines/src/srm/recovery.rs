@@ -11,8 +11,7 @@ use super::packet::Packet;
 use super::timing::Timing;
 use crate::stream::Gap;
 
-/// Pending requests and repairs of this member in one group. A packet is in at most one of the two
-/// maps. Each entry has a timer.
+/// Pending requests and repairs in one group. A packet is in at most one map, with a timer.
 #[derive(Debug)]
 pub(super) struct Recovery {
     timing: Timing,
@@ -57,8 +56,7 @@ impl Recovery {
         self.requests.contains_key(&adu)
     }
 
-    /// Sets a request timer for each missing packet of `gap`. Cancels the requests for packets that
-    /// are lost because of it.
+    /// Sets timers for the missing packets of `gap`, and cancels those of the lost ones.
     pub(super) fn set_requests(&mut self, cx: &mut GroupContext<'_>, source: NodeId, gap: &Gap) {
         if !gap.lost.is_empty() {
             self.drop_requests_of_lost(cx, source);

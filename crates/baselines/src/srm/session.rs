@@ -1,5 +1,4 @@
-//! Session messages: their interval, and the distances that they measure (sections III-A and III-B
-//! of the paper).
+//! Session messages: their interval, and the distances that they measure (sections III-A, III-B).
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -25,9 +24,8 @@ struct Peer {
 const MIN_DISTANCE: Duration = Duration::from_micros(10);
 
 impl Peers {
-    /// Processes a session message that `peer` sent at `sent_at`, by its own clock. `echo` is its
-    /// report on this node's last session message: the sending time, and the microseconds for which
-    /// it was held.
+    /// Processes a session message that `peer` sent at `sent_at` of its clock. `echo` is the
+    /// sending time of this node's last one, and the microseconds for which the peer held it.
     ///
     /// Returns `true` if the distance was measured, or `None` if there is no room for the peer.
     pub(crate) fn on_session(
@@ -62,8 +60,7 @@ impl Peers {
         self.peers.keys().copied()
     }
 
-    /// Returns the sending time of `peer`'s last session message and the microseconds since its
-    /// arrival.
+    /// Returns the sending time of `peer`'s last session message, and the microseconds since.
     pub(crate) fn echo(&self, now: Time, peer: NodeId) -> Option<(u64, u32)> {
         let (sent_at, received_at) = self.peers.get(&peer)?.last?;
         let held_us = now.since(received_at).as_micros();

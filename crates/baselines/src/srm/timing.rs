@@ -64,8 +64,7 @@ impl Timing {
         Self { adaptive, by_group_size, request, repair: interval(adaptive, d1, d2) }
     }
 
-    /// Returns the factor by which each backoff multiplies the wait of a request: 2, and 3 if
-    /// adaptive.
+    /// Returns the factor of each backoff of a request: 2, and 3 if adaptive.
     pub(crate) fn backoff_factor(&self) -> f64 {
         if self.adaptive { 3.0 } else { 2.0 }
     }
@@ -111,8 +110,7 @@ impl Interval {
         self.duplicates = self.duplicates.saturating_add(1);
     }
 
-    /// Compares this member's distance with that of another member that sent the same request
-    /// (repair).
+    /// Compares distances with another member that sent the same request (repair).
     pub(crate) fn note_other(&mut self, other: Duration, own: Duration) {
         self.is_closest = other.as_secs_f64() > CLOSER_BY * own.as_secs_f64();
     }
@@ -147,8 +145,7 @@ impl Interval {
         }
     }
 
-    /// Clamps the parameters. The minimum takes precedence if the bounds cross, as in a group of
-    /// two.
+    /// Clamps the parameters. If the bounds cross, as in a group of two, the minimum counts.
     fn keep_within(&mut self, max_start: f64, max_width: f64) {
         self.start = self.start.min(max_start).max(MIN_START);
         self.width = self.width.min(max_width).max(MIN_WIDTH);

@@ -71,10 +71,7 @@ impl Config {
         }
     }
 
-    /// Checks that the settings are valid.
-    ///
-    /// # Errors
-    /// The first invalid setting.
+    /// Checks the settings, and returns the first invalid one as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
         require(

@@ -68,8 +68,7 @@ pub struct Tmtp {
     rng: Rng,
     store: RepairStore,
     naks: Naks,
-    /// Children that acknowledge to this node in each group, by source. Includes this node's own
-    /// stream.
+    /// Children that acknowledge to this node in each group, by source, which it can be itself.
     followers: BTreeMap<GroupId, BTreeMap<NodeId, Followers>>,
     timers: Timers<TimerKey>,
     counters: Counters,
@@ -100,10 +99,8 @@ carom_proto::counters! {
 }
 
 impl Tmtp {
-    /// Creates the engine of the node `origin`. `seed` is the source of all its randomness.
-    ///
-    /// # Panics
-    /// If the configuration is not [valid](Config::validate).
+    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if the
+    /// configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("TMTP", config.validate());
         let (terms, mut rng) = (config.domains.terms(), Rng::new(seed));

@@ -134,8 +134,7 @@ fn timeout_below_the_round_trip_grows_until_one_is_measured() {
         world.send(0, &payload(0, round)).expect("there is room");
         world.run_for(SECOND);
     }
-    // Otherwise, each message would be retransmitted at least twice, because no round trip is
-    // measured.
+    // Otherwise, each message would be sent at least three times: no round trip is measured.
     let again = world.total("retransmissions_sent");
     assert!((1..100).contains(&again), "sent again {again} times");
 }

@@ -25,8 +25,7 @@ fn gossip_repairs_losses_in_a_few_rounds() {
     assert!(repaired.len() > 400, "{} repaired", repaired.len());
     let age = |it: &&carom_proto::Message| it.age.expect("one clock").as_secs_f64();
     let mean = repaired.iter().map(age).sum::<f64>() / repaired.len() as f64;
-    // On average, one digest arrives per round of 100 ms, from a member that may lack the packet
-    // too.
+    // On average, one digest per round of 100 ms arrives, from a member that may lack it too.
     assert!((0.05..=0.3).contains(&mean), "{mean} s");
     world.check();
 }

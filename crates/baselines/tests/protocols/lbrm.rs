@@ -21,8 +21,7 @@ fn config(hierarchy: Hierarchy) -> Config {
 fn heartbeats_after_a_message_come_at_growing_intervals() {
     let mut world = world(2, config(Hierarchy::flat()));
     world.sends(0, 0..1);
-    // The first heartbeat follows after 250 ms, the next ones after 500 ms, 1, 2, 4, 8, 16 and 32 s
-    // each.
+    // The first heartbeat follows after 250 ms, the next ones after 500 ms, 1, 2, 4, to 32 s.
     let counts = [249, 2, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 32_000, 32_000];
     let mut sent = Vec::new();
     for milliseconds in counts {

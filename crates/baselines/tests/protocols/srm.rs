@@ -74,8 +74,7 @@ fn distances_are_measured_and_recovery_takes_a_few_of_them() {
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 3);
     let [message] = &world.hosts[1].messages[..] else { panic!("it came otherwise") };
-    // Two to four distances for the request, at most 1.8 for the repair, two one-way delays of up
-    // to 15 ms.
+    // Up to four distances for the request and 1.8 for the repair, two delays of up to 15 ms.
     let waited = message.missing_for;
     assert!((20 * MILLISECOND..=100 * MILLISECOND).contains(&waited), "{waited:?}");
     assert_eq!(world.total("retransmitted"), 1);

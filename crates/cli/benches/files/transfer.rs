@@ -18,8 +18,7 @@ pub(crate) struct Transfer<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) file: &'a Path,
     pub(crate) loss: f64,
-    /// Copies of each packet that the sender and the receivers relay, for a transfer without
-    /// multicast.
+    /// Copies of each packet to relay, for a transfer without multicast.
     pub(crate) copies: Option<&'a str>,
     pub(crate) disturbance: Option<Disturbance>,
 }
@@ -129,8 +128,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// Returns the flags for the path. Without multicast, nodes find each other by the address of
-    /// the first receiver.
+    /// Without multicast, nodes find each other by the address of the first receiver.
     fn way(&self) -> Vec<&str> {
         if self.copies.is_none() {
             return Vec::new();

@@ -33,8 +33,7 @@ pub(crate) struct Report {
 pub(crate) struct Recovered {
     pub(crate) fec: u64,
     pub(crate) nak: u64,
-    /// Messages recovered from repairs that arrived before the messages themselves. They were not
-    /// lost.
+    /// Recovered from repairs that arrived before the messages, which were not lost.
     pub(crate) overtaken: u64,
 }
 

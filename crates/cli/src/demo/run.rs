@@ -114,8 +114,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Publishes the messages that are due at each node that is in a group, by its rate since the
-    /// start.
+    /// Publishes what is due at each node in a group, by its rate since the start.
     fn publish_what_is_due(&mut self) {
         let passed = self.started.elapsed().min(self.args.seconds);
         let due = (passed.as_secs_f64() * self.args.rate) as u64;

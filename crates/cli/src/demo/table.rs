@@ -36,8 +36,7 @@ impl LiveTable {
         now >= self.next_draw
     }
 
-    /// Draws the row of the current second. Returns `true` if that second is over and the next row
-    /// begins.
+    /// Returns `true` if the second of the current row is over, and the next row begins.
     pub(crate) fn draw(&mut self, now: Instant, totals: Totals, p99_ms: Option<f64>) -> bool {
         let over = now >= self.started + SECOND * self.row;
         if over || self.is_terminal {

@@ -174,8 +174,7 @@ fn free_port() -> Result<u16, CliError> {
         .map_err(|error| CliError::io("cannot find a free UDP port", &error))
 }
 
-/// Returns multicast addresses that depend on the port, so that two demos do not wake each other's
-/// sockets.
+/// They depend on the port, so that two demos do not wake each other's sockets.
 fn pool(multicast_port: u16) -> MulticastPool {
     let [high, low] = multicast_port.to_be_bytes();
     MulticastPool {

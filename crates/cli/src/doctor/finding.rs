@@ -49,8 +49,7 @@ impl Finding {
         Self { level: Level::Bad, ..Self::warn(check, cause, fix) }
     }
 
-    /// Assigns the finding to an interface. A problem of an interface that Carom would not choose
-    /// is only a warning.
+    /// A problem of an interface that Carom would not choose is only a warning.
     pub(crate) fn on(self, interface: &str, is_chosen: bool) -> Self {
         let level = if is_chosen { self.level } else { self.level.min(Level::Warn) };
         Self { interface: Some(interface.to_owned()), level, ..self }

@@ -16,8 +16,7 @@ use super::local::interfaces;
 use super::packet::{Kind, Packet};
 use super::probe::is_timeout;
 
-/// Answers queries until the user interrupts. Prints the source of each query, and the path by
-/// which it arrived.
+/// Answers queries until the user interrupts. Prints their sources and paths.
 pub(crate) fn listen(
     port: u16,
     wanted: Option<&str>,
@@ -57,8 +56,7 @@ pub(crate) fn listen(
     Ok(())
 }
 
-/// Sends queries to the listener at `host`, and returns findings on what arrives. Takes about 5 s
-/// at most.
+/// Returns findings on what arrives from the listener at `host`. Takes about 5 s at most.
 pub(crate) fn examine(
     host: &str,
     default_port: u16,
@@ -76,8 +74,7 @@ pub(crate) fn examine(
     };
     let socket = open(0)
         .and_then(|socket| {
-            // If the group cannot be joined, the answer by multicast does not arrive, which is a
-            // finding.
+            // Without the group, the answer by multicast does not arrive, which is a finding.
             let _ = socket.join_multicast_v4(&GROUP, &interface);
             SockRef::from(&socket).set_multicast_if_v4(&interface)?;
             Ok(socket)
@@ -247,8 +244,7 @@ fn arrived(kind: Kind) -> Option<&'static str> {
 fn open(port: u16) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
     UdpSocketState::new(UdpSockRef::from(&socket))?;
-    // The line above also lets the kernel coalesce received datagrams, which this program does not
-    // split.
+    // It also lets the kernel coalesce received datagrams, which this program does not split.
     nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::UdpGroSegment, &false)?;
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(STEP))?;
@@ -292,8 +288,7 @@ fn resolve(host: &str, default_port: u16) -> Result<SocketAddrV4, CliError> {
     })
 }
 
-/// Returns the local address on the route to `to`. The kernel reports it for a connected socket,
-/// without sending.
+/// Returns the local address that the kernel routes to `to` from. Nothing is sent.
 fn route_to(to: SocketAddr) -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect(to).ok()?;

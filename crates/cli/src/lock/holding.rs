@@ -100,8 +100,7 @@ impl<'a> Holding<'a> {
         output::say_unless_blocked(text);
     }
 
-    /// Passes interrupt requests on to the command. On a terminal, the command has received the
-    /// first one itself.
+    /// On a terminal, the command has received the first interrupt request itself.
     fn pass_on(&mut self, child: &Child, asked: u32) {
         self.asked = asked;
         match asked {
@@ -117,8 +116,7 @@ fn on_terminal() -> bool {
     input.is_terminal() || output.is_terminal() || error.is_terminal()
 }
 
-/// Sends a signal to the command and, if the command has its own process group, to all processes
-/// that it has started.
+/// Signals the command and, if it has its own process group, all processes that it has started.
 fn send(child: &Child, signal: Signal) {
     if let Ok(id) = i32::try_from(child.id()) {
         // The process was not waited for yet, so the id is still its own, even if it has ended.

@@ -39,8 +39,7 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         None => Ok(Outcome::Code(args.conflict_code)),
         Some(lock) => Holding::new(args, lock, asking.ring, interrupt).run(&group),
     });
-    // After an orderly leave, no failure needs to be detected: the next member gets the lock at
-    // once.
+    // After an orderly leave, no failure is to be detected: the next member gets it at once.
     group.leave();
     node.close();
     ended

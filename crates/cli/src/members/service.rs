@@ -171,8 +171,7 @@ impl Question<'_> {
         Report { group: self.group, away: !seen.is_current, members, changes }
     }
 
-    /// Returns the group's name if it was given, otherwise its id. The service does not store
-    /// names.
+    /// Returns the group's name if it was given, or its id: the service stores no names.
     fn name(&self, group: GroupId) -> String {
         let given = self.group.filter(|name| GroupId::of_name(name) == group);
         given.map_or_else(|| group.to_string(), str::to_owned)

@@ -1,5 +1,4 @@
-//! Messages from standard input, read ahead on a separate thread, so that Ctrl-C takes effect while
-//! there is no input.
+//! Messages from standard input, read ahead on a thread: Ctrl-C takes effect without input.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -62,8 +61,7 @@ impl Source {
     }
 }
 
-/// Sends the messages of one read of the input as one batch, so that many short lines cost one
-/// wake-up.
+/// Sends what one read returns as one batch, so that many short lines cost one wake-up.
 fn read_all(
     mut from: BufReader<impl std::io::Read>,
     framing: Framing,

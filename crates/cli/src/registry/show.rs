@@ -182,8 +182,7 @@ fn nodes(nodes: &[NodeStatus]) -> String {
     table.trim_fmt()
 }
 
-/// Returns a table of the failure detectors. Its racks are those of the nodes that a detector
-/// watches.
+/// Returns a table of the failure detectors, with the racks of the nodes that they watch.
 fn detectors(status: &Report) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

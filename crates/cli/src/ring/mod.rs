@@ -95,8 +95,7 @@ impl RingArgs {
     }
 }
 
-/// Starts to count interrupt requests. The grace period is 4 s, because an orderly leave from a
-/// ring takes time.
+/// Starts to count interrupt requests. The grace period is 4 s: leaving a ring takes time.
 pub(crate) fn listen() -> Result<&'static Interrupt, CliError> {
     interrupt::listen_with(LEAVE_WITHIN)
 }
@@ -112,8 +111,7 @@ pub(crate) fn join(
     joined.map_err(|why| CliError::new(why, "start more members of the group"))
 }
 
-/// Like [`join`], but waits no longer than `limit`. Returns the reason if no ring has admitted this
-/// node.
+/// Like [`join`], but within `limit`. Returns the reason if no ring has admitted this node.
 pub(crate) fn join_within(
     node: &Node,
     group: &str,

@@ -145,8 +145,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Serves until the user interrupts. The first interrupt request lets running commands finish,
-    /// a second one ends them.
+    /// The first interrupt request lets running commands finish, a second one ends them.
     fn serve(&mut self) -> Result<(), CliError> {
         loop {
             let asked = self.interrupt.count();
@@ -199,8 +198,7 @@ impl<'a> Server<'a> {
                         output::say(format_args!("serving handler {handler} of {name}"));
                         self.lock = Right::Held(lock);
                     }
-                    // This node has rejoined as a new member, so its new request is last in the
-                    // queue.
+                    // It has rejoined as a new member, so its new request is last in the queue.
                     Poll::Ready(Err(LockError::Lost)) => {
                         self.lock = Right::asked(self.group, self.args.handler);
                     }
@@ -263,9 +261,8 @@ impl<'a> Server<'a> {
         self.reply(done.request, Reply { code, ..done.reply });
     }
 
-    /// Sends SIGTERM to commands that exceed `--timeout`, and SIGKILL to those that do not end
-    /// within the grace period. Killed commands get a reply at once, because other processes may
-    /// keep their output open.
+    /// Sends SIGTERM to commands that exceed `--timeout`, and SIGKILL after the grace period.
+    /// Killed ones get a reply at once, because other processes may keep their output open.
     fn end_late_commands(&mut self) {
         let (now, mut given_up) = (Instant::now(), Vec::new());
         for (request, running) in &mut self.running {

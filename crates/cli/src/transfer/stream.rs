@@ -171,8 +171,7 @@ const MOST_BYTES: usize = 61_000;
 /// Maximum wait for confirmation. Receivers with missing data then fetch it.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time without a new piece at any receiver with gaps, after the end of the stream. From then on,
-/// fetching is faster.
+/// Time without a new piece at a receiver with gaps after the end. Fetching is faster then.
 const STILL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -151,8 +151,7 @@ fn a_reader_that_goes_away_ends_a_subscriber() {
     sub.said.wait_for("received 1 message of");
     sub.end_with(0);
     drop(stdin);
-    // The messages are not known to be safe with the member that has left, unless it had confirmed
-    // before.
+    // The messages are not known to be safe with the member that left without confirming.
     let code = publisher.end().code();
     let said = publisher.said.seen.join("\n");
     assert_eq!(code, Some(i32::from(said.contains("not safe: all members left"))), "{said}");

@@ -105,8 +105,7 @@ pub(crate) fn unseen(records: &Records, alive: &[Process]) -> Vec<Violation> {
     found
 }
 
-/// Returns live members that did not receive message `number` + 1 or a later one from each live
-/// sender.
+/// Returns live members that have nothing after message `number` of some live sender.
 pub(crate) fn unreached(records: &Records, alive: &[Process], tails: &Tails) -> Vec<Violation> {
     let mut found = Vec::new();
     for receiver in alive {

@@ -137,8 +137,7 @@ impl Ongoing {
     }
 }
 
-/// Chooses a site whose process ends. The single sender is the first one to end, and later is
-/// chosen half of the time.
+/// Chooses a site whose process ends: the single sender at first, and later half of the time.
 fn to_end(draw: &mut Draw, sites: &[Site<'_>], free: Vec<usize>) -> Vec<usize> {
     let is_first = sites.iter().all(Site::is_first_start);
     let sender = free.iter().copied().find(|at| sites[*at].is_sender);

@@ -25,8 +25,7 @@ pub(crate) struct Member {
     /// Number of the process on this host, from 1. Each restart increments it.
     pub(crate) start: u32,
     pub(crate) address: Ipv4Addr,
-    /// Messages per second. In a group with a single sender, a member publishes only when ordered
-    /// to.
+    /// Messages per second. A member of a bulk group publishes only when ordered to.
     pub(crate) rate: u32,
     pub(crate) record: String,
 }
@@ -112,8 +111,7 @@ impl Member {
                     number += 1;
                     record.line(format_args!("P {number}"));
                     if self.kind != Kind::Lateral {
-                        // If the channel is full, no message is acknowledged, which the record
-                        // shows.
+                        // If the channel is full, none is acknowledged, which the record shows.
                         let _ = to_await.try_send((number, published));
                     }
                 }
@@ -144,8 +142,7 @@ fn await_delivery(awaited: Receiver<(u64, Published)>, orders: &Orders, record: 
     }
 }
 
-/// Confirms about once per second: a sender must not fall silent for members that are disconnected
-/// in the meantime.
+/// Once per second: a sender must not fall silent for members that are disconnected meanwhile.
 fn confirm(group: &Group, kind: Kind, orders: &Orders, record: &Record) {
     if kind != Kind::Lateral {
         return;

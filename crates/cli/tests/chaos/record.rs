@@ -105,8 +105,7 @@ impl Record {
                     _ => self.view.remove(&host),
                 };
             }
-            // For human readers: joined, order of the harness, failed publish, ring without a
-            // quorum.
+            // For readers: joined, order of the harness, failed publish, ring without a quorum.
             "J" | "#" | "X" | "N" => {}
             _ => return None,
         }
@@ -139,8 +138,7 @@ impl Streams {
         self.0.get(&message.sender())?.get(&message.number).copied()
     }
 
-    /// Returns the sequence number of the nearest message before `message` that any member
-    /// received.
+    /// Returns the number of the nearest message before `message` that any member received.
     pub(crate) fn before(&self, message: Payload) -> Option<u32> {
         let stream = self.0.get(&message.sender())?;
         stream.range(..message.number).next_back().map(|(_, seqno)| *seqno)

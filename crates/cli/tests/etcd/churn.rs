@@ -1,5 +1,4 @@
-//! Nodes that start, stop, join, and leave while a member of etcd and a registry process are
-//! killed.
+//! Nodes that come and go while a member of etcd and a registry process are killed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

@@ -165,8 +165,7 @@ impl Etcd {
 }
 
 impl Certificates {
-    /// Creates certificates with `openssl`. Returns `None`, after a report that names `test`, if it
-    /// is not installed.
+    /// Creates certificates, or returns `None` after a report if `openssl` is not installed.
     pub(crate) fn make(test: &str) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let path = |name: &str| folder.path().join(name).display().to_string();

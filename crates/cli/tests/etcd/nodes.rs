@@ -79,8 +79,7 @@ pub(crate) fn await_views(hosts: &[Host]) {
     }
 }
 
-/// Waits until the process knows exactly the acknowledged members of every group, including the
-/// groups in `names`.
+/// Waits until the process knows exactly the acknowledged members of every group, also of `names`.
 pub(crate) fn await_service(
     registry: &Registry,
     hosts: &[Host],

@@ -1,5 +1,4 @@
-//! Tests of `carom send` and `carom recv` from the user's view: real processes on loopback. Each
-//! test has a network of its own.
+//! `carom send` and `carom recv` as real processes on loopback, each test in its own network.
 
 mod delivery;
 mod failures;

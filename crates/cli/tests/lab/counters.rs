@@ -6,8 +6,7 @@ use std::collections::HashMap;
 pub(crate) struct Counters(HashMap<String, u64>);
 
 impl Counters {
-    /// Parses `/proc/net/snmp` and `/proc/net/netstat`: pairs of lines with names and values, each
-    /// starting with the protocol.
+    /// Parses pairs of lines, names and values, which start with the protocol.
     pub(crate) fn parse(text: &str) -> Self {
         let mut counters = HashMap::new();
         let lines: Vec<&str> = text.lines().collect();

@@ -13,8 +13,7 @@ impl Lan {
         Self { port }
     }
 
-    /// Returns a command with these arguments, of which the first is the subcommand, and without
-    /// standard input.
+    /// The first argument is the subcommand. There is no standard input.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         // The port of a killed node must not belong to a node of another test soon after, because
         // rings with the same name would merge.

@@ -109,8 +109,7 @@ impl Lab {
         }
     }
 
-    /// Waits until the links are up. A new interface drops outgoing packets until the kernel has
-    /// detected its carrier.
+    /// A new interface drops outgoing packets until the kernel has detected its carrier.
     fn await_links(&self) {
         let give_up = Instant::now() + PATIENCE;
         for host in &self.hosts {
@@ -141,9 +140,8 @@ impl Host {
         batch(switch, &format!("link set dev {port} type bridge_slave mcast_flood off"));
     }
 
-    /// Makes the port of the switch drop packets larger than `mtu` silently, like a misconfigured
-    /// switch. Packets that leave in one unit for later segmentation would pass: see
-    /// [`Host::cut_at_once`].
+    /// Makes the switch drop packets to the host above `mtu` silently, as if misconfigured. Packets
+    /// that are segmented later would pass: see [`Host::cut_at_once`].
     pub(crate) fn narrow(&self, mtu: u32) {
         batch(&self.switch, &format!("link set dev {} mtu {mtu}", self.port));
     }
@@ -176,8 +174,7 @@ impl Host {
         batch(&self.namespace, &lines);
     }
 
-    /// Makes the host's own firewall reject outgoing multicast. Returns the reason if that is not
-    /// possible here.
+    /// Makes the host's firewall reject outgoing multicast, or returns the reason if it cannot.
     pub(crate) fn forbid_multicast(&self) -> Result<(), String> {
         let rules = "add table ip carom; \
             add chain ip carom out { type filter hook output priority 0; policy accept; }; \

@@ -3,8 +3,7 @@
 use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Returns a port of loopback that is free now, and that the system does not assign to other
-/// programs by default.
+/// Returns a free port of loopback that the system does not assign to others by default.
 pub(crate) fn free_port() -> u16 {
     // The ports that systems assign automatically, for outgoing connections as well, start above
     // this range. The same holds for the ports that tests name.

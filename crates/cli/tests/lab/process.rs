@@ -40,8 +40,7 @@ pub(crate) fn start(args: &[&str]) -> Running {
     Running::start(carom(args))
 }
 
-/// Returns a command that runs `told` with a standard error that cannot be written, and without
-/// standard input.
+/// Returns a command that runs `told` without standard input or a writable standard error.
 pub(crate) fn unheard(told: &Command) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$0\" \"$@\" 2> /dev/full"]).arg(told.get_program());
@@ -91,8 +90,7 @@ impl Running {
         self.child.stdin.take().expect("it is piped and taken once")
     }
 
-    /// Writes `lines` to standard input and closes it, on a separate thread that ends with the
-    /// child at the latest.
+    /// Writes `lines` on a thread, and closes standard input. The thread ends with the child.
     pub(crate) fn feed(&mut self, lines: impl Iterator<Item = String> + Send + 'static) {
         let stdin = self.stdin();
         thread::spawn(move || {

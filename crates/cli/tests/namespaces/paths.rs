@@ -22,8 +22,7 @@ fn hosts_meet_by_multicast_and_lose_nothing_at_5_percent() {
     let bytes = bytes(&publish(sender, 5000, &[]));
     let after = sender.counters();
     subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 5000));
-    // Every byte was multicast, and none was sent as a copy: repairs have fewer bytes than the
-    // data.
+    // Every byte was multicast, and none sent as a copy: repairs are smaller than the data.
     assert!(after.since(&before, "IpExtOutMcastOctets") >= bytes);
     assert!(after.unicast_out(&before) < bytes);
 }

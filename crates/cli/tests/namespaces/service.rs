@@ -68,8 +68,7 @@ fn partial_views_repair_losses_and_are_refreshed() {
         sub.interrupt();
         sub.end();
     }
-    // Everything that no repair recovered was requested from the publisher, whether it was in the
-    // view or not.
+    // All that no repair recovered was requested from the publisher, in the view or not.
     assert!(lost == 0 && repaired > 300, "{repaired} repaired, {lost} lost");
     witness.stop();
     assert_partial(&witness.wrote.seen, 5);

@@ -49,8 +49,7 @@ fn late_subscriber_gets_everything_from_its_join_on() {
     let Some(lab) = Lab::new("a subscriber joins half-way", 3, MTU) else { return };
     let [early, late, sender] = lab.hosts() else { panic!("there are three") };
     let mut first = subscribe(std::slice::from_ref(early), &["--loss", "5%"]).remove(0);
-    // Lines of this length fill the pipe soon, so that the written lines are not far ahead of the
-    // sent ones.
+    // Long lines fill the pipe soon, so that the written ones are not far behind the sent ones.
     let (lines, is_enough) = lines_until_enough();
     let args = ["pub", "numbers", "--rate", "4000/s", "--json"];
     let mut publisher = sender.pipe(lines, &args);

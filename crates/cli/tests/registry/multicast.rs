@@ -105,8 +105,7 @@ const TWO_WAYS: &str = "switches = ['north', 'south']\n\
 fn a_link_that_one_transfer_finds_dead_is_avoided_by_another() {
     let field = Field::new(TWO_WAYS, "23160");
     let data = field.write("data", 8_000_000);
-    // The receiver in the other rack listens on another multicast port, so it gets everything by
-    // repair.
+    // The other rack listens on another multicast port, so it gets everything by repair.
     let near = field.recv("g", "near", "23162", "23160");
     let far = field.recv("g", "far", "23163", "23169");
     let rate = ["--path", "multicast", "--rate", "16Mbit"];

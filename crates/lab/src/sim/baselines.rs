@@ -76,8 +76,7 @@ fn draw_fec(rng: &mut Rng) -> Setup {
         max_sets: one_of(rng, &[64, 2]),
         ..fec::Config::default()
     };
-    // In addition to retained data: a partly filled set in each group, and the parity of sets per
-    // stream.
+    // In addition to retained data: a partly filled set, and the parity of sets per stream.
     let shards = usize::from(config.r) + usize::from(config.c);
     let sets = 4 * (1 + MOST_STREAMS * config.max_sets) * shards * MOST_BYTES;
     let limit_bytes = config.retain_bytes + sets;
@@ -155,8 +154,7 @@ fn draw_tmtp(rng: &mut Rng) -> Setup {
 
 /// Maximum cost of keeping a message of the scenarios, with its overhead.
 const MOST_BYTES: usize = 1400;
-/// Maximum number of senders in a group of a scenario: hosts, and hosts that returned with a new
-/// identity.
+/// Maximum number of senders in a scenario: hosts, and hosts with a new identity.
 const MOST_STREAMS: usize = 60;
 
 #[cfg(test)]

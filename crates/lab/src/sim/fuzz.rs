@@ -81,8 +81,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
         ));
     }
     let interrupt = interrupt::listen()?;
-    // A panic of an engine is a finding and is reported with its seed. The panic's own output would
-    // bury that.
+    // A panic of an engine is a finding, reported with its seed. Its own output would bury that.
     std::panic::set_hook(Box::new(|_| {}));
     if let Some(path) = &args.trace {
         trace(&*suite, args.from, path)?;

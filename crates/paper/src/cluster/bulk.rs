@@ -28,16 +28,14 @@ pub(crate) struct BulkOutcome {
     /// Goodput relative to the link's capacity for such packets, 0 to 1: mean of all receivers. An
     /// incomplete receiver counts as 0.
     pub(crate) mean_share: f64,
-    /// Goodput of the last receiver to complete, relative to the same capacity. It is 0 if a
-    /// receiver is incomplete.
+    /// The same for the last receiver to complete. It is 0 if a receiver is incomplete.
     pub(crate) least_share: f64,
     /// Mean goodput of the receivers, in bits of payload per second.
     pub(crate) goodput: f64,
     pub(crate) tree_links: u32,
     /// Bytes carried by all links until the last receiver has everything.
     pub(crate) footprint: Footprint,
-    /// Delays from the multicast of a packet to its first repair, of packets whose multicast did
-    /// not arrive.
+    /// Delays from the multicast to the first repair, if the multicast did not arrive.
     pub(crate) delays: Delays,
     pub(crate) counts: Counts,
 }

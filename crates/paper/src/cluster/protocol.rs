@@ -86,9 +86,8 @@ impl Protocol {
         Duration::from_nanos(nanos)
     }
 
-    /// Returns `true` if multicasts of all members are confined to the links of the group's tree
-    /// (RDCM, section 6). LBRM's loggers use routes of their own, and RDCM's repairs are not
-    /// multicast.
+    /// Returns `true` if all members' multicasts keep to the group's tree (RDCM, section 6). LBRM's
+    /// loggers have routes of their own, and RDCM's repairs are not multicast.
     pub(super) fn keeps_to_the_tree(self) -> bool {
         match self {
             Self::Srm | Self::Tmtp | Self::Rmtp => true,
@@ -211,8 +210,7 @@ impl Ridden {
         }
     }
 
-    /// Returns the numbers of packets that arrived by the tree and as repairs, if the protocol
-    /// counts them.
+    /// Returns the packets that arrived by the tree and as repairs, if they are counted.
     pub(crate) fn arrived(&self) -> Option<(u64, u64)> {
         match self {
             Self::Rdcm(engine) => engine.arrived(GROUP),

@@ -1,5 +1,4 @@
-//! Node with one engine, driven by the simulated world. It can count the datagrams that it sends
-//! and receives.
+//! Node with one engine in the simulated world. It can count the datagrams that it handles.
 
 use std::convert::Infallible;
 

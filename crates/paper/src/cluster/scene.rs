@@ -108,8 +108,7 @@ impl Scene {
         self.idle_at
     }
 
-    /// Advances the world to `end`, and then switches the multicasts to the tree that the protocol
-    /// currently requests.
+    /// Advances to `end`, and then switches the multicasts to the tree that the protocol wants.
     pub(crate) fn run_until(&mut self, end: Time, note: &mut impl FnMut(&Happening<Event>)) {
         self.world.run_until(end, &mut |happening| note(&happening));
         let sender = self.world.machine(HostIx(self.plane.sender()));

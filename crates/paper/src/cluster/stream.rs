@@ -19,8 +19,7 @@ use crate::work::{Ends, Run};
 pub(crate) struct StreamRun {
     pub(crate) setting: Setting,
     pub(crate) protocol: Protocol,
-    /// Rate at which the application sends, in bits of payload per second. `None` for more than the
-    /// network can carry.
+    /// Sending rate in bits of payload per second. `None`: more than the network can carry.
     pub(crate) bits_per_second: Option<u64>,
     pub(crate) length: Duration,
     pub(crate) bin: Duration,
@@ -141,8 +140,7 @@ impl Streaming<'_> {
             outcome.bins.push(self.bin(at, before, now));
             before = now;
         }
-        // The sender still transmits what it has queued after the end, and packets can be in
-        // flight.
+        // The sender still transmits what it has queued, and packets can be in flight.
         let due = self.scene.world.counters().sent.datagrams(Class::Data).min(self.sent);
         self.run_until(self.scene.world.now() + AFTERWARDS);
         outcome.lacking = self.got.values().map(|got| due.saturating_sub(*got)).sum();

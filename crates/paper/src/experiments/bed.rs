@@ -63,8 +63,7 @@ impl Bed {
     }
 }
 
-/// Checks a list of swept values: it must not be empty, and all values must be from `least` to
-/// `most`.
+/// Checks swept values: there must be at least one, and all must be from `least` to `most`.
 pub(crate) fn check_list<T: PartialOrd + Copy + fmt::Debug>(
     name: &str,
     values: &[T],

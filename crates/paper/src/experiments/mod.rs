@@ -46,10 +46,7 @@ impl Spec {
         format!("plans/{}.toml", self.name)
     }
 
-    /// Reads a plan of this experiment. `file` is used in error messages.
-    ///
-    /// # Errors
-    /// Returns the first error.
+    /// Reads a plan of this experiment, or returns the first error in `file`.
     pub(crate) fn read(&self, file: &str, text: &str) -> Result<Loaded, PlanError> {
         let Loaded { heading, experiment } = (self.read)(file, text)?;
         let refused = |cause: String, fix: String| {

@@ -128,8 +128,7 @@ impl Plan {
         self.changes.iter().filter(|change| change.what == What::Comes).count() as u32
     }
 
-    /// Starts the nodes that are present from the beginning, if there is churn, and returns the
-    /// changes to apply.
+    /// Starts the nodes that are present from the beginning, and returns the changes to apply.
     pub(super) fn begin<'a, E: Engine>(
         self,
         churn: Option<&Churn>,

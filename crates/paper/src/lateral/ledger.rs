@@ -1,5 +1,4 @@
-//! Accounting of a run: the packets that should have arrived, those whose multicast did not arrive,
-//! and their recovery.
+//! Accounting of a run: the packets owed, those whose multicast did not arrive, and their recovery.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,5 +1,4 @@
-//! Runs of the lateral engine: nodes that send at one rate in groups, and the outcome of each lost
-//! packet.
+//! Runs of the lateral engine: nodes that send at one rate, and the outcome of each lost packet.
 
 mod churn;
 mod ledger;

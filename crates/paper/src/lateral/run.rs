@@ -44,13 +44,11 @@ pub(crate) struct LateralRun {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Length {
-    /// Mean number of packets that a node receives before the measurement. Bins that start alike
-    /// have diverged by then.
+    /// Mean number of packets received before the measurement: equal bins diverge by then.
     pub(crate) warm_up_packets: u32,
     pub(crate) losses: u32,
-    /// Time for which sending continues after the measured interval, so that the last losses can be
-    /// repaired. With churn, a node that departs within this time after a send does not count for
-    /// that packet.
+    /// Time for which sending continues afterwards, so that the last losses can be repaired. With
+    /// churn, a node that departs within this time after a send is not owed the packet.
     pub(crate) tail: Duration,
 }
 
@@ -87,8 +85,7 @@ impl Run for LateralRun {
         Some(outcome(driven))
     }
 
-    /// Estimates the number of data packets and repairs that arrive at nodes, as the cost of the
-    /// run.
+    /// The data packets and repairs that arrive at nodes.
     fn cost(&self) -> f64 {
         let hosts = f64::from(self.membership.nodes(self.wiring.hosts()));
         let counted = f64::from(self.length.losses) / self.loss.rate().max(1e-3);
@@ -117,9 +114,8 @@ impl LateralRun {
         }
     }
 
-    /// Runs engines that `make` creates from ids and seeds, in groups of a profile. `look` is
-    /// called at the start and at the end of the measurement. Returns `None` if the run is ended
-    /// early.
+    /// Runs engines that `make` creates from ids and seeds. `look` is called at the start and at
+    /// the end of the measurement. Returns `None` if the run is ended early.
     pub(super) fn drive<E: Engine, W>(
         &self,
         mut make: impl FnMut(NodeId, u64) -> E,
@@ -326,8 +322,7 @@ impl Work {
         }
     }
 
-    /// Returns the numbers of XORs and of packets added to bins since `before`, at the nodes that
-    /// are present at both times.
+    /// Returns the XORs and packets added to bins since `before`, at nodes present both times.
     fn xors_since(&self, before: &Self) -> (u64, u64) {
         let both = self.binned.iter().zip(&before.binned);
         let stayed = both.filter_map(|(now, then)| Some(((*now)?, (*then)?)));

@@ -13,8 +13,7 @@ use super::run::{Driven, LateralRun};
 use crate::delays::Delays;
 use crate::work::{Ends, Run};
 
-/// Run of SRM with one engine per node. The engine keeps groups separate, like one process per
-/// group would.
+/// Run of SRM with one engine per node, which acts like one process per group would.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SrmRun {
     /// Setting. Fields that are specific to the lateral engine have no effect.

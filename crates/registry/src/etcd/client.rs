@@ -67,8 +67,7 @@ impl Members {
         self.inner.selected.subscribe()
     }
 
-    /// Sends a request to the selected member once. If it does not answer, the next member is
-    /// selected.
+    /// Sends a request once. If the member does not answer, the next one is selected.
     pub(super) async fn request<T, F>(
         &self,
         within: Duration,

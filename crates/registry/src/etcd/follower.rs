@@ -1,5 +1,4 @@
-//! Follower of etcd: it reads all data at one revision, then watches the changes after it, in
-//! order.
+//! Follower of etcd: reads all data at one revision, then watches the changes after it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -119,8 +118,7 @@ impl Follower {
         Ok(snapshot)
     }
 
-    /// Reads all pairs of a range at `revision`, or at the newest revision. Also returns the
-    /// revision read.
+    /// Reads a range at `revision`, or at the newest one. Also returns the revision read.
     async fn range(
         &self,
         (from, to): (String, String),
@@ -190,8 +188,7 @@ impl Follower {
         if is_behind {
             return Some(Ended::Lost("an etcd member lags behind".into()));
         }
-        // The changes were compacted, or the authentication token has expired. Reading obtains a
-        // new token.
+        // The changes were compacted, or the token has expired. Reading obtains a new one.
         if response.canceled() || response.compact_revision() != 0 {
             return Some(Ended::Lost(format!(
                 "etcd canceled the watch: {}",

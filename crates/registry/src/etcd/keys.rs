@@ -60,8 +60,7 @@ impl Keys {
         format!("{}/{:016x}", self.group(partition, group), node.0)
     }
 
-    /// Returns the range of commits, owners and processes: its first key, and the first key after
-    /// it.
+    /// Returns the first key of commits, owners and processes, and the first after them.
     pub(super) fn watched(&self) -> (String, String) {
         (format!("{}commit/", self.root), format!("{}process{AFTER_SLASH}", self.root))
     }

@@ -92,8 +92,7 @@ const START_WITHIN: Duration = Duration::from_secs(5);
 const REGISTER_AGAIN_AFTER: Duration = Duration::from_millis(300);
 
 impl EtcdStore {
-    /// Creates the store of a process at `address` that is not registered yet. Its tasks report to
-    /// `reports`.
+    /// Creates the store of an unregistered process at `address`. Its tasks use `reports`.
     ///
     /// # Errors
     /// Etcd does not answer within 5 s, or its keys belong to another cluster.

@@ -1,5 +1,4 @@
-//! Decisions about partitions: which of them this process owns, claims and hands over, given the
-//! state of the cluster in etcd.
+//! Decisions about partitions: which ones this process owns, claims and hands over.
 //!
 //! # Ownership
 //!
@@ -31,8 +30,7 @@ pub(super) struct Ownership {
     /// Revision up to which the watched keys are known; 0 before the first snapshot.
     revision: i64,
     is_dirty: bool,
-    /// `true` if a partition was lost. Its state must be read again, because commits that were in
-    /// flight may have taken effect.
+    /// `true` if a partition was lost: commits that were in flight may have taken effect.
     is_incomplete: bool,
     reported_owners: Option<Owners>,
     events: VecDeque<StoreEvent>,
@@ -226,8 +224,7 @@ impl Ownership {
         None
     }
 
-    /// Marks the server's state of the partition as incomplete, and returns the request to read it
-    /// again.
+    /// Marks the server's state of the partition as incomplete. Returns the request for it.
     pub(super) fn reload(&mut self, partition: u16) -> Request {
         if let Some(entry) = self.partitions.get_mut(usize::from(partition)) {
             (entry.is_loaded, entry.term) = (false, None);
@@ -236,8 +233,7 @@ impl Ownership {
         Request::Reload
     }
 
-    /// Claims, owns, loses and hands over partitions as required. Returns the requests to etcd for
-    /// this.
+    /// Claims, owns, loses and hands over partitions. Returns the requests to etcd for this.
     pub(super) fn update(&mut self, now: Instant) -> Vec<Request> {
         let mut requests = Vec::new();
         if !std::mem::take(&mut self.is_dirty) && self.due().is_none_or(|due| due > now) {

@@ -130,8 +130,7 @@ fn partition_is_handed_over_after_its_pending_commit() {
     assert_eq!(reported, [StoreEvent::Committed(CommitId(7), Ok(())), StoreEvent::Lost(busy)]);
 }
 
-/// Returns the state of the cluster in which this process owns all partitions, as by
-/// [`owner_of_all`].
+/// Returns the cluster in which this process owns all partitions, as by [`owner_of_all`].
 fn snapshot_of_ours(revision: i64) -> Snapshot {
     let partition = |partition| {
         let owner = Some(owner(OURS, 100 + i64::from(partition)));

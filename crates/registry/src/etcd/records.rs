@@ -9,12 +9,10 @@ use carom_proto::{GroupId, GroupSettings};
 
 use super::keys::Keys;
 
-/// Last commit of a partition. It is the version of the partition and the log of its changes at the
-/// same time.
+/// Last commit of a partition: its version, and the log of its changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommitRecord {
-    /// Revision at which the owner began. It makes the record different from those of all other
-    /// owners.
+    /// Revision at which the owner began, which no other owner's record has.
     pub(super) term: i64,
     /// Version before the first change.
     pub(super) after: u64,

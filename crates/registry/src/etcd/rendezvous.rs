@@ -16,8 +16,7 @@ pub(crate) struct Registered {
     pub(super) since: i64,
 }
 
-/// Returns the lease of the process that is entitled to `partition`; all processes get the same
-/// result.
+/// Returns the lease of the process that is entitled to `partition`, the same everywhere.
 ///
 /// The weight depends on the address, so that a restarted process gets its old share. Of two
 /// processes with the same address, the later one wins.

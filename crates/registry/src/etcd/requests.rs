@@ -21,8 +21,7 @@ use crate::store_identity::StoreIdentity;
 pub(crate) struct Lease {
     pub(super) id: i64,
     pub(super) time: Duration,
-    /// Time until which etcd keeps the lease at least: one lease time after the last renewal was
-    /// sent.
+    /// Time until which etcd keeps the lease at least: a lease time after the last renewal.
     pub(super) until: Instant,
 }
 
@@ -146,8 +145,7 @@ impl Members {
         }
     }
 
-    /// Creates the owner key of a partition without an owner. Returns the revision of the creation,
-    /// or `None` if the key exists.
+    /// Returns the revision at which the owner key was created, or `None` if there was one.
     pub(super) async fn claim(
         &self,
         keys: &Keys,
@@ -165,8 +163,7 @@ impl Members {
         self.change_owner(txn).await
     }
 
-    /// Deletes the owner key of this term. Returns the revision of the deletion, or `None` if the
-    /// key was gone.
+    /// Returns the revision at which the owner key was deleted, or `None` if it was gone.
     pub(super) async fn release(
         &self,
         keys: &Keys,
@@ -197,8 +194,7 @@ impl Members {
                 self.request(ANSWER_WITHIN, |mut client| async move { client.txn(txn).await });
             match answer.await {
                 Ok(answer) => return commit.outcome(&answer),
-                // An earlier attempt may still be in flight. Only a later response shows its
-                // outcome.
+                // An earlier attempt may be in flight. Only a later response shows its outcome.
                 Err(Trouble::Full) if !is_unsure => return Err(CommitFailure::Full),
                 Err(Trouble::Refused(error)) if !is_unsure => {
                     tracing::error!(%error, "etcd rejected a commit");
@@ -237,8 +233,7 @@ impl Transaction {
 
     /// Returns the revision of the commit.
     ///
-    /// If a comparison failed, the stored commit is either this one, from an earlier attempt, or
-    /// that of another owner.
+    /// After a failed comparison, the stored commit is this one, from before, or another owner's.
     fn outcome(&self, answer: &TxnResponse) -> Result<i64, CommitFailure> {
         if answer.succeeded() {
             let revision = answer.header().map(|header| header.revision());

@@ -2,8 +2,7 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 
-/// Rust source in two versions, each with only one kind of text. Everything else is blank. Lines
-/// and columns do not move.
+/// Rust source with only one kind of text each. Lines and columns do not move.
 #[derive(Debug)]
 pub(crate) struct Masked {
     pub(crate) code: String,

@@ -10,8 +10,7 @@ use syn::{
 
 use crate::tree::Source;
 
-/// Number of re-exports that a name may pass through. It ends the search for a name that imports
-/// itself.
+/// Number of re-exports of a name. It ends the search for one that imports itself.
 const MAX_REEXPORTS: usize = 8;
 
 pub(crate) struct Crate {
@@ -79,8 +78,7 @@ impl Crate {
         self.modules.values().map(|module| module.file.as_str()).collect()
     }
 
-    /// Returns the pairs of a file and another one whose items it uses. A re-exported item belongs
-    /// to the file that defines it.
+    /// Returns pairs of files of which one uses items of the other, where these are defined.
     pub(crate) fn arrows(&self) -> BTreeSet<(&str, &str)> {
         let mut arrows = BTreeSet::new();
         for (at, module) in &self.modules {
@@ -93,8 +91,7 @@ impl Crate {
         arrows
     }
 
-    /// Returns the files that contain inherent `impl` blocks of each type. A type is identified by
-    /// its file and name.
+    /// Returns the files with inherent `impl` blocks of each type, by its file and name.
     pub(crate) fn impls(&self) -> BTreeMap<(&str, &str), BTreeSet<&str>> {
         let mut impls: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
         for (at, module) in &self.modules {

@@ -1,5 +1,4 @@
-//! Rules about property tests: `.ci/long` runs all of them, with the number of cases from
-//! `PROPTEST_CASES`.
+//! Rules about property tests: `.ci/long` runs all of them, as often as `PROPTEST_CASES` says.
 
 use crate::rules::finding;
 use crate::tree::Source;

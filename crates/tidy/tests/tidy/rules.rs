@@ -98,8 +98,7 @@ impl Function {
     }
 }
 
-/// Returns all functions that have a body, also those in calls of macros. A closure counts toward
-/// the function around it.
+/// Returns functions with a body, also in macro calls. A closure belongs to the one around it.
 fn functions(tokens: TokenStream) -> Vec<Function> {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut functions = Vec::new();
@@ -148,8 +147,7 @@ fn body(tokens: &[TokenTree]) -> Option<&Group> {
     end.flatten()
 }
 
-/// Returns the number of lines of the file without its test modules. A test module in its own file
-/// is not counted here anyway.
+/// Returns the number of lines without test modules. Those in files of their own do not count.
 fn production_lines(source: &Source) -> usize {
     let tokens: Vec<TokenTree> = source.tokens().into_iter().collect();
     let tests = tokens.windows(5).filter_map(|tokens| match tokens {
@@ -253,8 +251,7 @@ mod tests {
         let code = "x();\n".repeat(500);
         assert!(long_files(&source(&format!("{code}{tests}"))).is_empty());
         assert_eq!(long_files(&source(&format!("{code}{tests}x();\n"))).len(), 1);
-        // Neither a test module in its own file nor a single test function ends the production
-        // code.
+        // Neither a test module in its own file nor a test function ends the production code.
         let declared = "#[cfg(test)]\nmod tests;\n";
         assert_eq!(long_files(&source(&format!("{declared}{code}"))).len(), 1);
         assert_eq!(production_lines(&source("#[cfg(test)]\nfn f() {\n}\nmod m {\n}\n")), 5);

@@ -88,14 +88,12 @@ impl Source {
     }
 }
 
-/// Returns `true` if `path` is the manifest of a workspace member: a folder directly below
-/// `crates`.
+/// Returns `true` if `path` is the manifest of a workspace member, directly below `crates`.
 fn is_member(path: &str) -> bool {
     path.starts_with("crates/") && path.split('/').count() == 3
 }
 
-/// Collects all files below `folder`, except build output. Cargo marks its target directory with a
-/// cache tag, whatever its name.
+/// Collects the files below `folder` except build output, which Cargo marks with a cache tag.
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
     let entries = fs::read_dir(folder).expect("the source tree can be read");
     for entry in entries {

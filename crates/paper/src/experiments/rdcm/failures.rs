@@ -1,5 +1,4 @@
-//! `rdcm-15`: effect of the failures of a link of RDCM's tree and of a receiver on the other
-//! receivers.
+//! `rdcm-15`: effect of a failed link of RDCM's tree and of a failed receiver on the others.
 
 use std::time::Duration;
 
@@ -33,8 +32,7 @@ pub(crate) struct RdcmFailures {
 struct Holds {
     /// Rate of the living receivers in the slowest interval, relative to the application's rate.
     received_at_least_percent: f64,
-    /// Rate of repairs at the receiver below the failed link until the tree is replaced, relative
-    /// to the application's rate.
+    /// Repairs below the failed link until the tree is replaced, in percent of the rate sent.
     by_repair_at_least_percent: f64,
     /// Rate by the tree at this receiver afterwards, relative to the application's rate.
     by_tree_at_least_percent: f64,

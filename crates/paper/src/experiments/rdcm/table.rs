@@ -1,5 +1,4 @@
-//! `rdcm-table1`: counts of unnecessary repairs, requests, duplicates, work per node, traffic and
-//! delay of five protocols.
+//! `rdcm-table1`: repairs, requests, duplicates, work, traffic and delay of five protocols.
 
 use carom_proto::loss::Loss;
 
@@ -50,8 +49,7 @@ fn again(row: &Row<'_>) -> f64 {
     100.0 * counts.repairs_again as f64 / counts.lost as f64
 }
 
-/// Returns the maximum number of requests for one packet at one node, relative to the number of
-/// receivers, in percent.
+/// Returns the most requests for one packet at one node, in percent of the receivers.
 fn requests(row: &Row<'_>) -> f64 {
     100.0 * row.outcome.counts.most_requests as f64 / f64::from(row.outcome.receivers)
 }

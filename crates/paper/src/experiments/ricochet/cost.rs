@@ -16,8 +16,7 @@ pub(crate) struct RicochetCost {
     rounds: Scaled<u32>,
     /// Number of datagrams that a node receives per second. The waiting time is computed for it.
     datagrams_per_second: f64,
-    /// Upper limit of the time per packet with the most groups, as a multiple of that with the
-    /// fewest.
+    /// Upper limit of the time per packet with the most groups, relative to the fewest.
     at_most_times: f64,
     /// Reason why the time exceeds the limit, reported if it does.
     why_not: String,

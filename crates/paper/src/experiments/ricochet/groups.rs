@@ -1,5 +1,4 @@
-//! `ricochet-9`, `-10`, `-11` and `-14`: four evaluations of one sweep over the number of groups
-//! per node.
+//! `ricochet-9`, `-10`, `-11` and `-14`: evaluations of one sweep over the groups per node.
 
 use crate::experiments::bed::Bed;
 use crate::experiments::prelude::*;

@@ -1,5 +1,4 @@
-//! `ricochet-latency`, `-burst`, `-stagger` and `-loss`: effect of models and rates of loss, and of
-//! staggering on bursts.
+//! `ricochet-latency`, `-burst`, `-stagger` and `-loss`: effects of losses and of staggering.
 
 use std::fmt;
 
@@ -161,8 +160,7 @@ impl RicochetLosses {
         }
     }
 
-    /// Returns the label of the line of a point. Points with the same label differ only in the
-    /// swept quantity.
+    /// Points with the same label differ only in the swept quantity.
     fn line_of(&self, place: Place) -> String {
         let of_losses = match self.sweeps {
             Sweeps::BurstLength => format!("{} % loss", significant(100.0 * place.rate)),

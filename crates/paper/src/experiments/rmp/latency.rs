@@ -23,15 +23,12 @@ pub(crate) struct RmpLatency {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
-    /// Upper limit of the difference between the longest and the shortest mean latency over the
-    /// numbers of destinations, relative to the shortest, at levels that do not depend on this
-    /// number.
+    /// Upper limit of the variation of the mean latency over the numbers of destinations, relative
+    /// to the shortest, at levels that do not depend on this number.
     flat_within_percent: f64,
-    /// Upper limit of the latency in total order, as a multiple of that of unordered and of
-    /// source-ordered messages.
+    /// Upper limit of the latency in total order, relative to unordered and source-ordered.
     total_at_most_times: f64,
-    /// Lower limit of the latency added by each further member that must hold a message, with the
-    /// most destinations.
+    /// Lower limit of the latency added by each member that must hold a message.
     each_holder_costs_at_least: Span,
 }
 

@@ -1,5 +1,4 @@
-//! `rmp-5.1` and `rmp-5.2`: totally ordered throughput of a shared Ethernet, with different numbers
-//! of sources and destinations.
+//! `rmp-5.1` and `rmp-5.2`: totally ordered throughput of an Ethernet.
 
 use carom_proto::rmp::packet::DATA_BYTES;
 
@@ -26,16 +25,14 @@ pub(crate) struct RmpThroughput {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Holds {
-    /// Lower limit of the aggregate throughput with the most destinations, for any number of
-    /// sources.
+    /// Lower limit of the aggregate throughput with the most destinations.
     #[serde(default)]
     aggregate_at_least_times_the_link: Option<f64>,
     /// Lower limits of the throughput at each destination, from one source to any number of
     /// destinations. Each limit is a relation of its own.
     #[serde(default)]
     one_source_at_least_percent: Vec<f64>,
-    /// Upper limit of the difference between the fastest and the slowest run with one source,
-    /// relative to the fastest.
+    /// Upper limit of the variation between runs with one source, relative to the fastest.
     #[serde(default)]
     one_source_spread_at_most_percent: Option<f64>,
 }

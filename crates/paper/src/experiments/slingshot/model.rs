@@ -1,5 +1,4 @@
-//! `slingshot-model`: the bounds of Slingshot's section 3.4, and a check that the points of other
-//! experiments lie between them.
+//! `slingshot-model`: the bounds of Slingshot's section 3.4, and a check of simulated points.
 
 use carom_proto::RateOfFire;
 use carom_proto::lateral::model::{Bounds, Setting};
@@ -45,8 +44,7 @@ impl SlingshotModel {
         }
     }
 
-    /// Returns all settings: each c for each rate of loss, followed by those of the expected
-    /// bounds.
+    /// Returns each c for each rate of loss, followed by the expected bounds.
     fn settings(&self) -> Vec<Setting> {
         let swept = self.losses.iter();
         let swept = swept.flat_map(|loss| self.c.iter().map(|c| self.setting(*c, *loss)));
