@@ -31,7 +31,7 @@ pub(crate) fn always(records: &Records) -> Vec<Violation> {
             streams.seqno(**message).is_some_and(|seqno| lost.must_hold(message.sender(), seqno))
         });
         found.extend(both.map(|message| format!("{process}: {message} delivered and lost")));
-        let damaged = record.entries.iter().filter(|entry| matches!(entry, Entry::Damaged));
+        let damaged = record.entries.iter().filter(|entry| matches!(entry, Entry::Damaged { .. }));
         found.extend(damaged.map(|_| format!("{process} received a damaged message")));
         if record.entries.iter().any(|entry| matches!(entry, Entry::Closed)) {
             found.push(format!("the group was closed at {process}"));
@@ -142,7 +142,7 @@ pub(crate) fn order(records: &Records, alive: &[Process]) -> Vec<Violation> {
             let elsewhere = *places.entry(*message).or_insert(place);
             if other != *message || elsewhere != place {
                 found.push(format!(
-                    "{process}: {message} at {place}; {other} there, or {elsewhere}"
+                    "{process}: {message} at {place:?}; {other} there, or {elsewhere:?}"
                 ));
             }
         }
@@ -159,7 +159,7 @@ pub(crate) fn order(records: &Records, alive: &[Process]) -> Vec<Violation> {
             let holes = order.range(*first..=*last).filter(|(place, _)| !given.contains(place));
             found.extend(
                 holes.map(|(place, message)| {
-                    format!("{process} did not receive {message} at {place}")
+                    format!("{process} did not receive {message} at {place:?}")
                 }),
             );
         }
@@ -185,7 +185,7 @@ fn stays(record: &Record) -> Vec<Vec<Place>> {
     let mut stays = vec![Vec::new()];
     for entry in &record.entries {
         match entry {
-            Entry::Removed => stays.push(Vec::new()),
+            Entry::Removed { .. } => stays.push(Vec::new()),
             Entry::Delivered(Delivery { place: Some(place), .. }) => {
                 stays.last_mut().expect("it begins with one").push(*place);
             }
@@ -211,7 +211,7 @@ impl Losses {
     fn of(records: &Records, streams: &Streams, record: &Record) -> Self {
         let mut losses = Vec::new();
         for (at, entry) in record.entries.iter().enumerate() {
-            let Entry::Lost { sender: host, first, last } = *entry else { continue };
+            let Entry::Lost { sender: host, first, last, .. } = *entry else { continue };
             let before = start_of(host, record.entries[..at].iter().rev());
             let after = start_of(host, record.entries[at..].iter());
             let starts = before.unwrap_or(0)..=after.unwrap_or(u32::MAX);

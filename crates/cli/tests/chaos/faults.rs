@@ -2,25 +2,26 @@
 
 use std::time::{Duration, Instant};
 
+use carom_proto::Rng;
+use clap::ValueEnum;
 use nix::sys::signal::Signal;
 
 use crate::kind::Kind;
 use crate::site::Site;
 
-/// Random number generator (splitmix64).
-pub(crate) struct Draw(u64);
+pub(crate) struct Draw(Rng);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fault {
-    /// `kill -9`, then a new process under the same node id.
-    Kill,
     /// The process leaves and ends, then a new one starts under the same node id.
     Leave,
+    /// `kill -9`, then a new process under the same node id.
+    Kill,
     Stop,
     Partition,
     OneWay,
-    Unplugged,
-    InterfaceDown,
+    Unplug,
+    IfDown,
     Loss,
     /// All datagrams are lost for a moment, several times.
     Bursts,
@@ -34,27 +35,11 @@ pub(crate) struct Ongoing {
 }
 
 impl Fault {
-    const ALL: [(Self, &str); 9] = [
-        (Self::Leave, "leave"),
-        (Self::Kill, "kill"),
-        (Self::Stop, "stop"),
-        (Self::Partition, "partition"),
-        (Self::OneWay, "one-way"),
-        (Self::Unplugged, "unplug"),
-        (Self::InterfaceDown, "if-down"),
-        (Self::Loss, "loss"),
-        (Self::Bursts, "bursts"),
-    ];
-
     /// Returns the default faults for groups of this kind. Members leave only in a group with a
     /// single sender; another member then takes over.
     pub(crate) fn of(kind: Kind) -> Vec<Self> {
-        let all = Self::ALL.into_iter().map(|(fault, _)| fault);
+        let all = Self::value_variants().iter().copied();
         all.filter(|it| *it != Self::Leave || kind.has_one_sender()).collect()
-    }
-
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(_, own)| *own == name).map(|(fault, _)| fault)
     }
 
     pub(crate) fn begin(self, draw: &mut Draw, sites: &mut [Site<'_>]) -> Option<Ongoing> {
@@ -80,8 +65,8 @@ impl Fault {
                     it.deaf_to.insert(deaf_to);
                 });
             }
-            Self::Unplugged => sites[at].host.unplug(),
-            Self::InterfaceDown => sites[at].host.interface_down(),
+            Self::Unplug => sites[at].host.unplug(),
+            Self::IfDown => sites[at].host.interface_down(),
             Self::Loss => {
                 let percent = 5 + draw.below(26) as u32;
                 sites[at].filter(|it| it.loss_percent = percent);
@@ -121,8 +106,8 @@ impl Ongoing {
                 }
             }
             Fault::OneWay => sites[at].filter(|it| it.deaf_to.clear()),
-            Fault::Unplugged => sites[at].host.plug(),
-            Fault::InterfaceDown => sites[at].host.interface_up(),
+            Fault::Unplug => sites[at].host.plug(),
+            Fault::IfDown => sites[at].host.interface_up(),
             Fault::Loss | Fault::Bursts => sites[at].filter(|it| it.loss_percent = 0),
         }
         for at in self.sites {
@@ -169,14 +154,11 @@ fn partition(sites: &mut [Site<'_>], chosen: &[usize]) {
 
 impl Draw {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Rng::new(seed))
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % bound
+        self.0.below(bound as usize) as u64
     }
 
     pub(crate) fn one_of<T: Copy>(&mut self, among: &[T]) -> T {

@@ -1,10 +1,12 @@
 //! Kinds of groups.
 
 use carom::Profile;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use crate::run::MEMBERS;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
 pub(crate) enum Kind {
     Lateral,
     Ordered,
@@ -12,18 +14,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Lateral, Self::Ordered, Self::Bulk];
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lateral => "lateral",
             Self::Ordered => "ordered",
             Self::Bulk => "bulk",
         }
-    }
-
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
     pub(crate) fn profile(self) -> Profile {

@@ -25,8 +25,7 @@ mod site;
 use std::env;
 use std::process::ExitCode;
 
-use faults::Fault;
-use kind::Kind;
+use clap::Parser as _;
 use member::Member;
 use run::Run;
 
@@ -36,49 +35,10 @@ fn main() -> ExitCode {
         member.run();
         return ExitCode::SUCCESS;
     }
-    let (run, kinds) = match args.split_first() {
-        Some((word, options)) if word == "run" => match parse(options) {
-            Ok(parsed) => parsed,
-            Err(error) => {
-                eprintln!("error: {error}\n{USAGE}");
-                return ExitCode::from(2);
-            }
-        },
-        // `cargo test` passes on the arguments for the tests of all crates.
-        _ => (Run::default(), Kind::ALL.to_vec()),
-    };
+    // `cargo test` passes on the arguments for the tests of all crates.
+    let is_asked = args.first().is_some_and(|word| word == "run");
+    let run = Run::parse_from(if is_asked { args } else { vec!["run".to_owned()] });
     // All kinds run, so that one report shows all failures.
-    let held = kinds.into_iter().filter(|kind| !run.play(*kind)).count() == 0;
+    let held = run.kinds.iter().filter(|kind| !run.play(**kind)).count() == 0;
     ExitCode::from(u8::from(!held))
 }
-
-fn parse(options: &[String]) -> Result<(Run, Vec<Kind>), String> {
-    let mut run = Run::default();
-    let mut kinds = Kind::ALL.to_vec();
-    for pair in options.chunks(2) {
-        let [name, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
-        let number = || value.parse::<u64>().map_err(|_| format!("{name}: not a number: {value}"));
-        match name.as_str() {
-            "--seconds" => run.seconds = number()?,
-            "--seed" => run.seed = number()?,
-            "--rate" => run.rate = number()?.clamp(1, 1_000) as u32,
-            "--kind" => {
-                let kind = Kind::parse(value).ok_or_else(|| format!("unknown kind '{value}'"))?;
-                kinds = vec![kind];
-            }
-            "--faults" => {
-                let faults = value.split(',').map(|name| {
-                    Fault::parse(name).ok_or_else(|| format!("unknown fault '{name}'"))
-                });
-                run.faults = Some(faults.collect::<Result<_, _>>()?);
-            }
-            "--records" => run.records = Some(value.into()),
-            _ => return Err(format!("unknown option '{name}'")),
-        }
-    }
-    Ok((run, kinds))
-}
-
-const USAGE: &str = "usage: run [--seconds N] [--seed N] [--rate MESSAGES_PER_SECOND]
-       [--kind lateral|ordered|bulk] [--records FOLDER]
-       [--faults kill,stop,partition,one-way,unplug,if-down,loss,bursts,leave]";

@@ -1,6 +1,5 @@
 //! Member process, which publishes at a steady rate and records every event.
 
-use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, Write as _};
 use std::net::Ipv4Addr;
@@ -12,13 +11,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carom::blocking::{Group, Node, Published};
-use carom::{Event, NodeId, Qos, RingNews};
+use carom::{Event, NodeId, Qos, RingNews, ViewChangeKind};
+use serde::{Deserialize, Serialize};
 
 use crate::kind::Kind;
 use crate::payload::Payload;
-use crate::record::Place;
+use crate::record::{Delivery, Entry, Line, Place};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Member {
     pub(crate) kind: Kind,
     pub(crate) host: u32,
@@ -40,26 +40,13 @@ struct Orders {
 
 impl Member {
     /// Returns the command line that [`Member::parse`] reads.
-    pub(crate) fn args(&self) -> Vec<String> {
-        let Self { kind, host, start, address, rate, record } = self;
-        let numbers = [host.to_string(), start.to_string(), address.to_string(), rate.to_string()];
-        let mut args = vec![WORD.to_owned(), kind.name().to_owned()];
-        args.extend(numbers);
-        args.push(record.clone());
-        args
+    pub(crate) fn args(&self) -> [String; 2] {
+        [WORD.to_owned(), serde_json::to_string(self).expect("it is plain data")]
     }
 
     pub(crate) fn parse(args: &[String]) -> Option<Self> {
-        let [word, kind, host, start, address, rate, record] = args else { return None };
-        (word == WORD).then_some(())?;
-        Some(Self {
-            kind: Kind::parse(kind)?,
-            host: host.parse().ok()?,
-            start: start.parse().ok()?,
-            address: address.parse().ok()?,
-            rate: rate.parse().ok()?,
-            record: record.clone(),
-        })
+        let [word, member] = args else { return None };
+        (word == WORD).then(|| serde_json::from_str(member).expect("it is what `args` returned"))
     }
 
     pub(crate) fn run(&self) {
@@ -72,7 +59,7 @@ impl Member {
             .map(Node::from)
             .expect("the host has an interface");
         let group = node.join("chaos", self.kind.profile()).expect("the settings are valid");
-        record.line(format_args!("J {}", node.id().0));
+        record.line(Line::Note(format!("joined as {}", node.id())));
         let is_quiet = self.kind.has_one_sender();
         let orders = Orders { quiet: AtomicBool::new(is_quiet), over: AtomicBool::new(false) };
         let (to_await, awaited) = sync_channel(AWAITED);
@@ -109,13 +96,13 @@ impl Member {
             match published {
                 Ok(published) => {
                     number += 1;
-                    record.line(format_args!("P {number}"));
+                    record.line(Line::Published(number));
                     if self.kind != Kind::Lateral {
                         // If the channel is full, none is acknowledged, which the record shows.
                         let _ = to_await.try_send((number, published));
                     }
                 }
-                Err(error) => record.line(format_args!("X {error}")),
+                Err(error) => record.line(Line::Note(format!("not published: {error}"))),
             }
         }
     }
@@ -133,8 +120,10 @@ fn await_delivery(awaited: Receiver<(u64, Published)>, orders: &Orders, record: 
         open.retain_mut(|(number, delivered)| {
             match delivered.as_mut().poll(&mut context) {
                 Poll::Pending => return true,
-                Poll::Ready(Ok(())) => record.line(format_args!("A {number}")),
-                Poll::Ready(Err(error)) => record.line(format_args!("G {number} {error}")),
+                Poll::Ready(Ok(())) => record.line(Line::Acknowledged(*number)),
+                Poll::Ready(Err(error)) => {
+                    record.line(Line::GivenUp(*number, error.to_string()));
+                }
             }
             false
         });
@@ -148,10 +137,8 @@ fn confirm(group: &Group, kind: Kind, orders: &Orders, record: &Record) {
         return;
     }
     while !orders.over.load(Ordering::Relaxed) {
-        match group.confirm(Duration::from_secs(2)) {
-            Ok(safe) => record.line(format_args!("S {}", safe.incomplete.len())),
-            Err(_) => record.line(format_args!("S -")),
-        }
+        let safe = group.confirm(Duration::from_secs(2)).ok();
+        record.line(Line::Confirmed(safe.map(|safe| safe.incomplete.len())));
         thread::sleep(Duration::from_secs(1));
     }
 }
@@ -160,50 +147,51 @@ fn receive(group: &Group, orders: &Orders, record: &Record) {
     while !orders.over.load(Ordering::Relaxed) {
         match group.recv_timeout(Duration::from_millis(100)) {
             Ok(Some(event)) => record_event(event, record),
-            Ok(None) => return record.line(format_args!("C")),
+            Ok(None) => return record.line(Line::Entry(Entry::Closed)),
             Err(_) => {}
         }
     }
 }
 
 fn record_event(event: Event, record: &Record) {
-    match event {
-        Event::Message(message) => {
-            let sender = message.sender.0;
-            let Some(Payload { host, start, number }) = Payload::parse(&message.payload) else {
-                return record.line(format_args!("! {sender} damaged"));
-            };
-            let place = message.place.map(Place::of);
-            let seqno = message.seqno.0;
-            match place {
-                Some(place) => {
-                    record.line(format_args!("M {host} {start} {number} {seqno} {place}"))
-                }
-                None => record.line(format_args!("M {host} {start} {number} {seqno}")),
-            }
-        }
-        Event::Lost(lost) => {
-            let (first, last) = (lost.first.0, lost.last.0);
-            record.line(format_args!("L {} {first} {last} {:?}", lost.sender.0, lost.cause));
-        }
+    let line = match event {
+        Event::Message(message) => Line::Entry(match Payload::parse(&message.payload) {
+            Some(payload) => Entry::Delivered(Delivery {
+                message: payload,
+                seqno: message.seqno.0,
+                place: message.place.map(Place::of),
+            }),
+            None => Entry::Damaged { sender: message.sender.0 },
+        }),
+        Event::Lost(lost) => Line::Entry(Entry::Lost {
+            sender: host(lost.sender),
+            first: lost.first.0,
+            last: lost.last.0,
+            cause: format!("{:?}", lost.cause),
+        }),
         Event::Ring(event) => match event.news {
-            RingNews::Removed { why, rejoins, .. } => {
-                record.line(format_args!("R {why:?} {rejoins}"));
+            RingNews::Removed { why, .. } => {
+                Line::Entry(Entry::Removed { why: format!("{why:?}") })
             }
-            RingNews::Minority { .. } => record.line(format_args!("N")),
-            _ => {}
+            RingNews::Minority { .. } => Line::Note("no quorum".to_owned()),
+            _ => return,
         },
         Event::View(change) => {
-            record.line(format_args!("V {} {:?} {}", change.node.0, change.kind, change.version));
+            Line::View { host: host(change.node), is_there: change.kind == ViewChangeKind::Joined }
         }
-        _ => {}
-    }
+        _ => return,
+    };
+    record.line(line);
+}
+
+fn host(node: NodeId) -> u32 {
+    u32::try_from(node.0).expect("ids are numbers of hosts")
 }
 
 impl Orders {
     fn read(&self, record: &Record) {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
-            record.line(format_args!("# {line}"));
+            record.line(Line::Note(format!("order: {line}")));
             self.quiet.store(line == "quiet", Ordering::Relaxed);
         }
         self.over.store(true, Ordering::Relaxed);
@@ -211,8 +199,8 @@ impl Orders {
 }
 
 impl Record {
-    fn line(&self, line: impl Display) {
-        let line = format!("{line}\n");
+    fn line(&self, line: Line) {
+        let line = serde_json::to_string(&line).expect("it is plain data") + "\n";
         let mut file = self.0.lock().expect("no thread panics while it writes");
         file.write_all(line.as_bytes()).expect("there is room for the record");
     }

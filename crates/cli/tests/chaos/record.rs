@@ -6,10 +6,12 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use crate::payload::Payload;
 
 /// Place in the total order. Places compare in that order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub(crate) struct Place {
     version: u32,
     /// Hash of the process that formed the ring.
@@ -23,14 +25,14 @@ pub(crate) struct Process {
     pub(crate) start: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Delivery {
     pub(crate) message: Payload,
     pub(crate) seqno: u32,
     pub(crate) place: Option<Place>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) enum Entry {
     Delivered(Delivery),
     /// Sequence numbers of a sender's stream that were reported lost, first and last.
@@ -38,10 +40,32 @@ pub(crate) enum Entry {
         sender: u32,
         first: u32,
         last: u32,
+        cause: String,
     },
-    Removed,
-    Damaged,
+    Removed {
+        why: String,
+    },
+    Damaged {
+        sender: u64,
+    },
     Closed,
+}
+
+/// Line of a record, in JSON.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) enum Line {
+    Entry(Entry),
+    Published(u64),
+    Acknowledged(u64),
+    GivenUp(u64, String),
+    /// Number of members that did not confirm, if there were any.
+    Confirmed(Option<usize>),
+    View {
+        host: u32,
+        is_there: bool,
+    },
+    /// For readers: joined, order of the harness, failed publish, ring without a quorum.
+    Note(String),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -66,50 +90,23 @@ impl Record {
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut record = Self::default();
         for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
-            record.add(line).unwrap_or_else(|| panic!("{}: {line:?}", path.display()));
+            let line = serde_json::from_str(line);
+            record.add(line.unwrap_or_else(|error| panic!("{}: {error}", path.display())));
         }
         record
     }
 
-    fn add(&mut self, line: &str) -> Option<()> {
-        let mut words = line.split(' ');
-        match words.next()? {
-            "P" => self.published = words.next()?.parse().ok()?,
-            "A" => self.acknowledged.push(words.next()?.parse().ok()?),
-            "G" => drop(self.given_up.insert(words.next()?.parse().ok()?)),
-            "S" => self.confirmed += u64::from(words.next()? == "0"),
-            "!" => self.entries.push(Entry::Damaged),
-            "C" => self.entries.push(Entry::Closed),
-            "R" => self.entries.push(Entry::Removed),
-            "L" => {
-                let mut number = || words.next()?.parse().ok();
-                let (sender, first, last) = (number()?, number()?, number()?);
-                self.entries.push(Entry::Lost { sender, first, last });
-            }
-            "M" => {
-                let mut number = || words.next()?.parse().ok();
-                let (host, start) = (number()?, number()?);
-                let number = words.next()?.parse().ok()?;
-                let seqno = words.next()?.parse().ok()?;
-                let place = match words.next() {
-                    Some(place) => Some(Place::parse(place)?),
-                    None => None,
-                };
-                let message = Payload { host, start, number };
-                self.entries.push(Entry::Delivered(Delivery { message, seqno, place }));
-            }
-            "V" => {
-                let host = words.next()?.parse().ok()?;
-                match words.next()? {
-                    "Joined" => self.view.insert(host),
-                    _ => self.view.remove(&host),
-                };
-            }
-            // For readers: joined, order of the harness, failed publish, ring without a quorum.
-            "J" | "#" | "X" | "N" => {}
-            _ => return None,
+    fn add(&mut self, line: Line) {
+        match line {
+            Line::Entry(entry) => self.entries.push(entry),
+            Line::Published(number) => self.published = number,
+            Line::Acknowledged(number) => self.acknowledged.push(number),
+            Line::GivenUp(number, _) => drop(self.given_up.insert(number)),
+            Line::Confirmed(incomplete) => self.confirmed += u64::from(incomplete == Some(0)),
+            Line::View { host, is_there: true } => drop(self.view.insert(host)),
+            Line::View { host, is_there: false } => drop(self.view.remove(&host)),
+            Line::Note(_) => {}
         }
-        Some(())
     }
 
     pub(crate) fn deliveries(&self) -> impl Iterator<Item = &Delivery> {
@@ -156,18 +153,6 @@ impl Place {
         let mut hasher = DefaultHasher::new();
         place.ring.creator.hash(&mut hasher);
         Self { version: place.ring.version, creator: hasher.finish(), at: place.at.0 }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split(':');
-        let mut next = || parts.next()?.parse::<u64>().ok();
-        Some(Self { version: u32::try_from(next()?).ok()?, creator: next()?, at: next()? })
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.version, self.creator, self.at)
     }
 }
 

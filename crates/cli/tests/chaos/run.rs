@@ -12,35 +12,32 @@ use crate::lab::Lab;
 use crate::record::{Process, Record, Records};
 use crate::site::Site;
 
+/// Faults for a while, then healing, then the checks of the records
+#[derive(clap::Parser)]
 pub(crate) struct Run {
-    pub(crate) seconds: u64,
-    pub(crate) seed: u64,
-    pub(crate) members: usize,
-    pub(crate) rate: u32,
-    /// Possible faults, or `None` for all of them.
-    pub(crate) faults: Option<Vec<Fault>>,
-    /// Directory for the records. If `None`, a temporary directory is kept only after a failure.
-    pub(crate) records: Option<PathBuf>,
-}
-
-impl Default for Run {
-    fn default() -> Self {
-        Self {
-            seconds: 10,
-            seed: 1,
-            members: usize::from(MEMBERS),
-            rate: 30,
-            faults: None,
-            records: None,
-        }
-    }
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Messages per second and sender
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rate: u32,
+    #[arg(long = "kind", default_values_t = [Kind::Lateral, Kind::Ordered, Kind::Bulk])]
+    #[arg(value_enum)]
+    pub(crate) kinds: Vec<Kind>,
+    /// Possible faults [default: all]
+    #[arg(long, value_delimiter = ',')]
+    faults: Vec<Fault>,
+    /// Directory for the records; without it, a temporary one is kept only after a failure
+    #[arg(long)]
+    records: Option<PathBuf>,
 }
 
 impl Run {
     /// Performs the run. Returns `false` after reporting violations on standard error.
     pub(crate) fn play(&self, kind: Kind) -> bool {
         let name = format!("chaos in a {} group", kind.name());
-        let Some(lab) = Lab::new(&name, self.members, 1500) else { return true };
+        let Some(lab) = Lab::new(&name, usize::from(MEMBERS), 1500) else { return true };
         if let Err(why) = lab.at(1).firewall("add table ip chaos") {
             crate::lab::lacking(&name, &why);
             return true;
@@ -70,7 +67,7 @@ impl Run {
 
     fn disturb(&self, kind: Kind, sites: &mut [Site<'_>]) -> usize {
         let mut draw = Draw::new(self.seed);
-        let faults = self.faults.clone().unwrap_or_else(|| Fault::of(kind));
+        let faults = if self.faults.is_empty() { Fault::of(kind) } else { self.faults.clone() };
         let mut ongoing: Vec<Ongoing> = Vec::new();
         if kind.has_one_sender() {
             sites[0].make_sender();
@@ -155,11 +152,10 @@ impl Run {
         let acknowledged: usize = records.values().map(|it| it.acknowledged.len()).sum();
         let confirmed: u64 = records.values().map(|record| record.confirmed).sum();
         eprintln!(
-            "chaos, {} group, {} members, seed {}, {} s: {faults} faults, {} processes, {senders} \
-             senders, {published} messages published, {deliveries} deliveries, {acknowledged} \
-             acknowledged, {confirmed} confirmations; {} violations",
+            "chaos, {} group, {MEMBERS} members, seed {}, {} s: {faults} faults, {} processes, \
+             {senders} senders, {published} messages published, {deliveries} deliveries, \
+             {acknowledged} acknowledged, {confirmed} confirmations; {} violations",
             kind.name(),
-            self.members,
             self.seed,
             self.seconds,
             records.len(),

@@ -69,10 +69,9 @@ impl<'a> Site<'a> {
             rate: self.rate,
             record: self.record(self.starts).display().to_string(),
         };
-        let args = member.args();
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let [word, member] = member.args();
         let program = current_exe().expect("this program has a path");
-        let mut command = self.host.command(&program.display().to_string(), &args);
+        let mut command = self.host.command(&program.display().to_string(), &[&word, &member]);
         command.stdin(Stdio::piped());
         let mut running = Running::start(command);
         let stdin = running.stdin();
