@@ -3,11 +3,13 @@
 //! must not panic, and their invariants must hold.
 #![no_main]
 
+mod sealed;
+
 use std::time::Duration;
 
 use carom_proto::rdcm::packet::Packet;
 use carom_proto::rdcm::{Config, Rdcm};
-use carom_proto::wire::{self, Datagram, HEADER_BYTES, Header, MAGIC, Protocol, VERSION};
+use carom_proto::wire::{Datagram, Header, Protocol};
 use carom_proto::{
     Destination, Engine, GroupId, GroupSettings, NetworkChange, NodeId, Profile, SendOptions, Time,
     ViewChange, ViewChangeKind,
@@ -15,15 +17,7 @@ use carom_proto::{
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    // Random input rarely has a valid header, so each input gets one.
-    let mut datagram = bytes.to_vec();
-    if !(HEADER_BYTES..=wire::MAX_DATAGRAM_BYTES).contains(&datagram.len()) {
-        return;
-    }
-    datagram[..2].copy_from_slice(&MAGIC.to_be_bytes());
-    datagram[2] = VERSION;
-    datagram[3] = Protocol::Bulk as u8;
-    wire::seal(&mut datagram, 0);
+    let Some(datagram) = sealed::sealed(bytes, Protocol::Bulk) else { return };
     let Some((header, packet)) = decoded(&datagram) else { return };
     let mut again = Vec::new();
     packet.encode(header.group, header.origin(), header.view, &mut again);

@@ -3,24 +3,18 @@
 //! and its invariants must hold.
 #![no_main]
 
+mod sealed;
+
 use std::time::Duration;
 
 use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{Config, LockName, Quorum, Rmp};
-use carom_proto::wire::{self, Datagram, HEADER_BYTES, Header, MAGIC, Protocol, VERSION};
+use carom_proto::wire::{Datagram, Header, Protocol};
 use carom_proto::{Engine, GroupId, GroupSettings, NodeId, Profile, Time};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    // Random input rarely has a valid header, so each input gets one.
-    let mut datagram = bytes.to_vec();
-    if !(HEADER_BYTES..=wire::MAX_DATAGRAM_BYTES).contains(&datagram.len()) {
-        return;
-    }
-    datagram[..2].copy_from_slice(&MAGIC.to_be_bytes());
-    datagram[2] = VERSION;
-    datagram[3] = Protocol::Ordered as u8;
-    wire::seal(&mut datagram, 0);
+    let Some(datagram) = sealed::sealed(bytes, Protocol::Ordered) else { return };
     let Some((header, packet)) = decoded(&datagram) else { return };
     let mut again = Vec::new();
     packet.encode(&mut again, header.group, header.origin(), header.view);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use carom_proto::RateOfFire;
 use carom_terminal::units;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
 
 /// Plan file. `S` is the type of the settings that are specific to the experiment.
 #[derive(Debug, Deserialize)]
@@ -132,54 +132,34 @@ impl<T> Scaled<T> {
 
 /// Duration, written with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
-pub(crate) struct Span(pub(crate) Duration);
+pub(crate) struct Span(#[serde(deserialize_with = "duration")] pub(crate) Duration);
 
 /// Share, written as `1%` or `0.01`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
-pub(crate) struct Share(pub(crate) f64);
+pub(crate) struct Share(#[serde(deserialize_with = "share")] pub(crate) f64);
 
 /// Number of bytes, written with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
-pub(crate) struct Size(pub(crate) usize);
+pub(crate) struct Size(#[serde(deserialize_with = "bytes")] pub(crate) usize);
 
 /// Rate-of-fire, written as `8,5`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
-pub(crate) struct Fire(pub(crate) RateOfFire);
+pub(crate) struct Fire(#[serde(deserialize_with = "rate_of_fire")] pub(crate) RateOfFire);
 
-impl TryFrom<String> for Span {
-    type Error = units::UnitError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        units::duration(&text).map(Self)
-    }
+fn duration<'de, D: Deserializer<'de>>(value: D) -> Result<Duration, D::Error> {
+    units::duration(&String::deserialize(value)?).map_err(D::Error::custom)
 }
 
-impl TryFrom<String> for Share {
-    type Error = units::UnitError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        units::share(&text).map(Self)
-    }
+fn share<'de, D: Deserializer<'de>>(value: D) -> Result<f64, D::Error> {
+    units::share(&String::deserialize(value)?).map_err(D::Error::custom)
 }
 
-impl TryFrom<String> for Size {
-    type Error = units::UnitError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        units::bytes(&text).map(Self)
-    }
+fn bytes<'de, D: Deserializer<'de>>(value: D) -> Result<usize, D::Error> {
+    units::bytes(&String::deserialize(value)?).map_err(D::Error::custom)
 }
 
-impl TryFrom<String> for Fire {
-    type Error = units::UnitError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        units::rate_of_fire(&text).map(Self)
-    }
+fn rate_of_fire<'de, D: Deserializer<'de>>(value: D) -> Result<RateOfFire, D::Error> {
+    units::rate_of_fire(&String::deserialize(value)?).map_err(D::Error::custom)
 }
 
 /// Length and seed of the runs.

@@ -3,14 +3,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use carom::{Driver, Group, MulticastPool, Node, NodeId, PathChoice, Profile};
+use carom::blocking::Group;
+use carom::{Driver, MulticastPool, Node, NodeId, PathChoice, Profile};
 use carom_registry::{Options, Registry};
 
 const NODES: u64 = 12;
 const GROUPS: usize = 300;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn join_all(nodes: &[Arc<Node>]) -> Vec<Group> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -25,7 +24,8 @@ fn join_all(nodes: &[Arc<Node>]) -> Vec<Group> {
     runtime.block_on(async {
         let mut groups = Vec::new();
         for join in joins {
-            groups.push(join.await.expect("no panic").expect("the registry answers"));
+            let group = join.await.expect("no panic").expect("the registry answers");
+            groups.push(Group::from(group));
         }
         groups
     })
@@ -51,12 +51,8 @@ fn twelve_nodes_joining_300_groups_at_once_are_in_all_views() {
     for (place, group) in groups.iter().enumerate() {
         let own = nodes[place / GROUPS].id();
         let others: Vec<NodeId> = (1..=NODES).map(NodeId).filter(|id| *id != own).collect();
-        let give_up = Instant::now() + PATIENCE;
-        while group.members() != others {
-            let members = group.members();
-            assert!(Instant::now() < give_up, "{} of {own}: {members:?}", group.name());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        group.wait_for_members(others.len()).expect("it is open");
+        assert_eq!(group.members(), others, "{} of {own}", group.as_async().name());
     }
     drop(registry);
 }

@@ -3,10 +3,9 @@
 use std::io::BufRead as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use carom::blocking::Node;
-use carom::{Group, MulticastPool, PathChoice, Profile};
+use carom::blocking::{Group, Node};
+use carom::{MulticastPool, PathChoice, Profile};
 use carom_registry::{Options, Registry};
 
 use super::PATIENCE;
@@ -43,11 +42,8 @@ pub(crate) fn node(number: &str, address: &str, plan: &Plan) {
     for (group, number_of_group) in groups.iter().zip(plan.groups_of(number)) {
         let others = members[number_of_group].iter().filter(|other| **other != number);
         let others: Vec<_> = others.map(|other| node_id(*other)).collect();
-        let give_up = Instant::now() + PATIENCE;
-        while group.members() != others {
-            assert!(Instant::now() < give_up, "{} has the wrong members", group.name());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        group.wait_for_members(others.len()).expect("it is open");
+        assert_eq!(group.members(), others);
     }
     println!("complete");
     await_word("end");
@@ -66,7 +62,7 @@ fn join(node: &Arc<Node>, names: impl Iterator<Item = String>) -> Vec<Group> {
     runtime.block_on(async {
         let mut groups = Vec::new();
         for join in joins {
-            groups.push(join.await.expect("no panic"));
+            groups.push(Group::from(join.await.expect("no panic")));
         }
         groups
     })
