@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     if args.test {
         (args.mib, args.receivers) = (8, 2);
     }
-    let Some(lab) = Lab::new("files", args.receivers + 1, 1500) else { return ExitCode::SUCCESS };
+    let Some(lab) = Lab::new(args.receivers + 1, 1500) else { return ExitCode::SUCCESS };
     if args.link > 0 {
         hold(&lab, args.link);
     }

@@ -157,11 +157,9 @@ pub(crate) fn order(records: &Records, alive: &[Process]) -> Vec<Violation> {
             let (Some(first), Some(last)) = (stay.first(), stay.last()) else { continue };
             let given: BTreeSet<Place> = stay.iter().copied().collect();
             let holes = order.range(*first..=*last).filter(|(place, _)| !given.contains(place));
-            found.extend(
-                holes.map(|(place, message)| {
-                    format!("{process} did not receive {message} at {place:?}")
-                }),
-            );
+            found.extend(holes.map(|(place, message)| {
+                format!("{process} did not receive {message} at {place:?}")
+            }));
         }
     }
     for (sender, record) in records {

@@ -36,10 +36,9 @@ pub(crate) struct Run {
 impl Run {
     /// Performs the run. Returns `false` after reporting violations on standard error.
     pub(crate) fn play(&self, kind: Kind) -> bool {
-        let name = format!("chaos in a {} group", kind.name());
-        let Some(lab) = Lab::new(&name, usize::from(MEMBERS), 1500) else { return true };
+        let Some(lab) = Lab::new(usize::from(MEMBERS), 1500) else { return true };
         if let Err(why) = lab.at(1).firewall("add table ip chaos") {
-            crate::lab::lacking(&name, &why);
+            crate::lab::lacking(&why);
             return true;
         }
         let temporary = tempfile::tempdir().expect("there is room for the records");

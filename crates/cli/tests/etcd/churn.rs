@@ -51,11 +51,7 @@ fn mortal(registries: [&str; 2], number: usize) -> Running {
 
 #[test]
 fn views_match_acknowledged_changes_after_etcd_and_registry_die() {
-    let Some(mut etcd) =
-        Etcd::start("views_match_acknowledged_changes_after_etcd_and_registry_die", 3)
-    else {
-        return;
-    };
+    let Some(mut etcd) = Etcd::start(3) else { return };
     let (mut first, second) = (Registry::start(&etcd.urls()), Registry::start(&etcd.urls()));
     super::await_shares(&first, &second);
     let addresses = [first.address.clone(), second.address.clone()];

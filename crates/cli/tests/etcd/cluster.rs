@@ -43,27 +43,26 @@ struct Member {
 
 impl Etcd {
     /// Starts an etcd with this number of members, and waits until it answers. Returns `None`,
-    /// after a report on standard error that names `test`, if etcd is not installed.
-    pub(crate) fn start(test: &str, members: usize) -> Option<Self> {
-        Self::start_with(test, members, None, None)
+    /// after a report on standard error, if etcd is not installed.
+    pub(crate) fn start(members: usize) -> Option<Self> {
+        Self::start_with(members, None, None)
     }
 
-    pub(crate) fn start_small(test: &str, quota: usize) -> Option<Self> {
-        Self::start_with(test, 1, None, Some(quota))
+    pub(crate) fn start_small(quota: usize) -> Option<Self> {
+        Self::start_with(1, None, Some(quota))
     }
 
-    pub(crate) fn start_secure(test: &str, certificates: Certificates) -> Option<Self> {
-        Self::start_with(test, 1, Some(certificates), None)
+    pub(crate) fn start_secure(certificates: Certificates) -> Option<Self> {
+        Self::start_with(1, Some(certificates), None)
     }
 
     fn start_with(
-        test: &str,
         members: usize,
         certificates: Option<Certificates>,
         quota: Option<usize>,
     ) -> Option<Self> {
         if let Err(error) = Command::new("etcd").arg("--version").output() {
-            lacking(test, &format!("needs etcd, of Debian's etcd-server: {error}"));
+            lacking(&format!("needs etcd, of Debian's etcd-server: {error}"));
             return None;
         }
         let mut etcd = Self::stopped(members, certificates, quota);
@@ -166,7 +165,7 @@ impl Etcd {
 
 impl Certificates {
     /// Creates certificates, or returns `None` after a report if `openssl` is not installed.
-    pub(crate) fn make(test: &str) -> Option<Self> {
+    pub(crate) fn make() -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (ca, ca_key) = (path("ca.pem"), path("ca.key"));
@@ -184,7 +183,7 @@ impl Certificates {
             let output = match Command::new("openssl").args(&args).output() {
                 Ok(output) => output,
                 Err(error) => {
-                    lacking(test, &format!("needs openssl: {error}"));
+                    lacking(&format!("needs openssl: {error}"));
                     return None;
                 }
             };

@@ -54,10 +54,7 @@ fn join(node: &mut RawNode, number: u32) -> Result<(), JoinRefusal> {
 
 #[test]
 fn full_etcd_refuses_joins_and_keeps_stored_members() {
-    let Some(etcd) = Etcd::start_small("full_etcd_refuses_joins_and_keeps_stored_members", QUOTA)
-    else {
-        return;
-    };
+    let Some(etcd) = Etcd::start_small(QUOTA) else { return };
     let mut registry = Registry::start_more_patient(&etcd.urls());
     registry.await_owned(PARTITIONS);
     let mut node = RawNode::open(&registry.address, NodeId(0xA11));

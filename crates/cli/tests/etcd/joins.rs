@@ -85,10 +85,7 @@ impl Streams {
 
 #[test]
 fn acknowledged_joins_survive_the_kill_of_etcd_and_services() {
-    let Some(mut etcd) = Etcd::start("acknowledged_joins_survive_the_kill_of_etcd_and_services", 3)
-    else {
-        return;
-    };
+    let Some(mut etcd) = Etcd::start(3) else { return };
     let mut first = Registry::start_patient(&etcd.urls());
     let mut second = Registry::start_patient(&etcd.urls());
     super::await_shares(&first, &second);

@@ -62,10 +62,7 @@ fn silent_etcd_is_an_error_with_its_addresses_and_code_2() {
 
 #[test]
 fn other_partition_count_is_refused_and_other_name_is_separate() {
-    let Some(etcd) = Etcd::start("other_partition_count_is_refused_and_other_name_is_separate", 1)
-    else {
-        return;
-    };
+    let Some(etcd) = Etcd::start(1) else { return };
     let first = Registry::start(&etcd.urls());
     first.await_owned(PARTITIONS);
     let mut contradicting = Running::start(command(&etcd.urls(), &["--partitions", "8"]));
@@ -81,9 +78,7 @@ fn other_partition_count_is_refused_and_other_name_is_separate() {
 
 #[test]
 fn partitions_move_to_new_and_from_stopped_processes() {
-    let Some(etcd) = Etcd::start("partitions_move_to_new_and_from_stopped_processes", 1) else {
-        return;
-    };
+    let Some(etcd) = Etcd::start(1) else { return };
     let first = Registry::start(&etcd.urls());
     first.await_owned(PARTITIONS);
     let mut hosts = [(); 2].map(|()| Host::start(&[&first.address]));
@@ -115,10 +110,7 @@ fn partitions_move_to_new_and_from_stopped_processes() {
 
 #[test]
 fn process_paused_beyond_its_lease_is_deposed_and_returns() {
-    let Some(etcd) = Etcd::start("process_paused_beyond_its_lease_is_deposed_and_returns", 1)
-    else {
-        return;
-    };
+    let Some(etcd) = Etcd::start(1) else { return };
     let (first, second) = (Registry::start(&etcd.urls()), Registry::start(&etcd.urls()));
     await_shares(&first, &second);
     let mut hosts = [(); 2].map(|()| Host::start(&[&first.address, &second.address]));
@@ -144,10 +136,7 @@ fn process_paused_beyond_its_lease_is_deposed_and_returns() {
 
 #[test]
 fn views_stay_while_etcd_is_away_and_change_when_it_is_back() {
-    let Some(mut etcd) = Etcd::start("views_stay_while_etcd_is_away_and_change_when_it_is_back", 1)
-    else {
-        return;
-    };
+    let Some(mut etcd) = Etcd::start(1) else { return };
     let mut registry = Registry::start(&etcd.urls());
     registry.await_owned(PARTITIONS);
     let mut hosts = [(); 2].map(|()| Host::start(&[&registry.address]));
@@ -171,10 +160,7 @@ fn views_stay_while_etcd_is_away_and_change_when_it_is_back() {
 
 #[test]
 fn damaged_etcd_store_is_reported_and_served_once_repaired() {
-    let Some(etcd) = Etcd::start("damaged_etcd_store_is_reported_and_served_once_repaired", 1)
-    else {
-        return;
-    };
+    let Some(etcd) = Etcd::start(1) else { return };
     // Base64 of "/carom/x/commit/0003" and "no record".
     let key = "L2Nhcm9tL3gvY29tbWl0LzAwMDM=";
     etcd.ask("kv/put", &json!({ "key": key, "value": "bm8gcmVjb3Jk" }));
@@ -190,10 +176,7 @@ fn damaged_etcd_store_is_reported_and_served_once_repaired() {
 
 #[test]
 fn process_stopped_at_a_hung_etcd_releases_its_partitions() {
-    let Some(etcd) = Etcd::start("process_stopped_at_a_hung_etcd_releases_its_partitions", 1)
-    else {
-        return;
-    };
+    let Some(etcd) = Etcd::start(1) else { return };
     let relay = Relay::start(&etcd.urls());
     let mut first = Registry::start_leased_for_long(&format!("{},{}", relay.url(), etcd.urls()));
     first.await_owned(PARTITIONS);
@@ -205,10 +188,7 @@ fn process_stopped_at_a_hung_etcd_releases_its_partitions() {
 
 #[test]
 fn etcd_password_is_used_and_anonymous_access_is_refused() {
-    let Some(mut etcd) = Etcd::start("etcd_password_is_used_and_anonymous_access_is_refused", 1)
-    else {
-        return;
-    };
+    let Some(mut etcd) = Etcd::start(1) else { return };
     let root = json!({ "name": "root", "password": "secret", "user": "root", "role": "root" });
     for what in ["auth/user/add", "auth/role/add", "auth/user/grant", "auth/enable"] {
         let fields: &[&str] = match what {
@@ -241,18 +221,10 @@ fn etcd_password_is_used_and_anonymous_access_is_refused() {
 
 #[test]
 fn etcd_over_tls_requires_the_ca_and_client_certificates() {
-    let Some(certificates) =
-        Certificates::make("etcd_over_tls_requires_the_ca_and_client_certificates")
-    else {
-        return;
-    };
+    let Some(certificates) = Certificates::make() else { return };
     let Certificates { ca, certificate, key, .. } = &certificates;
     let (ca, certificate, key) = (ca.clone(), certificate.clone(), key.clone());
-    let Some(etcd) =
-        Etcd::start_secure("etcd_over_tls_requires_the_ca_and_client_certificates", certificates)
-    else {
-        return;
-    };
+    let Some(etcd) = Etcd::start_secure(certificates) else { return };
     let mut trusting = Running::start(command(&etcd.urls(), &[]));
     trusting.end_with(2);
     assert!(trusting.said.seen[0].contains("--etcd-ca"), "{:#?}", trusting.said.seen);

@@ -35,11 +35,11 @@ pub(crate) struct Host {
 impl Lab {
     /// Creates a lab of `hosts` hosts whose interfaces have this MTU. Returns `None`, after a
     /// report on standard error, if this machine does not permit it.
-    pub(crate) fn new(test: &str, hosts: usize, mtu: u32) -> Option<Self> {
+    pub(crate) fn new(hosts: usize, mtu: u32) -> Option<Self> {
         static ALLOWED: OnceLock<Result<(), String>> = OnceLock::new();
         static LABS: AtomicU32 = AtomicU32::new(0);
         if let Err(why) = ALLOWED.get_or_init(try_out) {
-            lacking(test, why);
+            lacking(why);
             return None;
         }
         let net = LABS.fetch_add(1, Ordering::Relaxed);

@@ -2,18 +2,21 @@
 
 use std::io::Write as _;
 
-pub(crate) fn skipped(test: &str, why: &str) {
+pub(crate) fn skipped(why: &str) {
     // The test harness hides what macros print in passing tests. A single write keeps the line
     // together. A closed standard error is ignored.
-    let line = format!("skipped: {test}: {why}\n");
+    let line = format!("skipped: {}: {why}\n", test());
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// Reports that `test` did not run because this machine lacks something.
-///
-/// # Panics
-/// Panics if `CAROM_SKIP_NOTHING` is set, which means that nothing may be missing.
-pub(crate) fn lacking(test: &str, why: &str) {
-    assert!(std::env::var_os("CAROM_SKIP_NOTHING").is_none(), "{test} cannot run: {why}");
-    skipped(test, why);
+/// Reports that the test did not run because this machine lacks something. Panics if
+/// `CAROM_SKIP_NOTHING` is set, which means that nothing may be missing.
+pub(crate) fn lacking(why: &str) {
+    assert!(std::env::var_os("CAROM_SKIP_NOTHING").is_none(), "{} cannot run: {why}", test());
+    skipped(why);
+}
+
+/// Returns the name of the test, which its thread has.
+fn test() -> String {
+    std::thread::current().name().unwrap_or_default().to_owned()
 }

@@ -9,7 +9,7 @@ use crate::lab::{Host, Lab};
 
 #[test]
 fn two_doctors_tell_which_way_multicast_does_not_go() {
-    let Some(lab) = Lab::new("two doctors", 2, MTU) else { return };
+    let Some(lab) = Lab::new(2, MTU) else { return };
     let [asked, asking] = lab.hosts() else { panic!("there are two") };
     let mut listener = asked.start(&["doctor", "--listen"]);
     listener.said.wait_for("listening on UDP port 7499, for multicast on");

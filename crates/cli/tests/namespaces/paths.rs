@@ -13,7 +13,7 @@ use crate::{
 
 #[test]
 fn hosts_meet_by_multicast_and_lose_nothing_at_5_percent() {
-    let Some(lab) = Lab::new("hosts find each other by multicast", 4, MTU) else { return };
+    let Some(lab) = Lab::new(4, MTU) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
     let mut subs = subscribe(receivers, &["--count", "5000", "--loss", "5%"]);
     let multicast: Vec<_> = receivers.iter().map(|host| (host, "multicast")).collect();
@@ -29,13 +29,13 @@ fn hosts_meet_by_multicast_and_lose_nothing_at_5_percent() {
 
 #[test]
 fn host_with_a_changed_address_continues_and_reports_it() {
-    let Some(lab) = Lab::new("a host whose address changes", 2, MTU) else { return };
+    let Some(lab) = Lab::new(2, MTU) else { return };
     assert_goes_on_elsewhere(&lab, &[]);
 }
 
 #[test]
 fn host_with_a_changed_address_is_met_through_the_service() {
-    let Some(lab) = Lab::new("an address changes at the service", 2, MTU) else { return };
+    let Some(lab) = Lab::new(2, MTU) else { return };
     let dir = TempDir::new().expect("a directory");
     let store = dir.path().to_str().expect("a name of letters");
     let mut registry = lab.at(1).start(&["registry", "--store", store]);
@@ -74,7 +74,7 @@ fn assert_goes_on_elsewhere(lab: &Lab, network: &[&str]) {
 
 #[test]
 fn on_one_host_nothing_has_to_be_configured() {
-    let Some(lab) = Lab::new("one host without configuration", 1, MTU) else { return };
+    let Some(lab) = Lab::new(1, MTU) else { return };
     let host = lab.at(1);
     let mut sub = host.start(&["sub", "numbers", "--count", "1000"]);
     sub.said.wait_for("joined numbers");
@@ -84,17 +84,16 @@ fn on_one_host_nothing_has_to_be_configured() {
 
 #[test]
 fn where_multicast_vanishes_members_found_by_a_seed_get_copies() {
-    let Some(lab) = Lab::new("members found by a seed get copies", 4, MTU) else { return };
+    let Some(lab) = Lab::new(4, MTU) else { return };
     lab.hosts().iter().for_each(Host::deafen);
     assert_all_by_unicast(&lab);
 }
 
 #[test]
 fn members_behind_a_multicast_firewall_get_copies() {
-    let test = "a firewall refuses multicast";
-    let Some(lab) = Lab::new(test, 4, MTU) else { return };
+    let Some(lab) = Lab::new(4, MTU) else { return };
     if let Err(why) = lab.hosts().iter().try_for_each(Host::forbid_multicast) {
-        return lacking(test, &why);
+        return lacking(&why);
     }
     let said = assert_all_by_unicast(&lab);
     let told = "note: multicast is unreachable on eth0: falling back to unicast";
@@ -121,7 +120,7 @@ fn assert_all_by_unicast(lab: &Lab) -> Vec<String> {
 
 #[test]
 fn only_the_member_without_multicast_gets_copies() {
-    let Some(lab) = Lab::new("only the deaf member gets copies", 4, MTU) else { return };
+    let Some(lab) = Lab::new(4, MTU) else { return };
     let [deaf, hearing @ .., sender] = lab.hosts() else { panic!("there are four") };
     deaf.deafen();
     let mut subs = subscribe(&lab.hosts()[..3], &["--count", "5000"]);

@@ -17,7 +17,7 @@ fn lock(host: &Host) -> Running {
 
 #[test]
 fn machines_started_apart_order_and_lock_only_after_meeting() {
-    let Some(lab) = Lab::new("machines start apart", 2, MTU) else { return };
+    let Some(lab) = Lab::new(2, MTU) else { return };
     lab.at(2).unplug();
     let mut subs: Vec<Running> =
         lab.hosts().iter().map(|host| start(host, &["sub", "sr"])).collect();
@@ -58,7 +58,7 @@ fn machines_started_apart_order_and_lock_only_after_meeting() {
 
 #[test]
 fn a_lost_majority_is_forced_by_naming_it() {
-    let Some(lab) = Lab::new("a quorum is forced", 3, MTU) else { return };
+    let Some(lab) = Lab::new(3, MTU) else { return };
     let mut subs: Vec<Running> =
         lab.hosts().iter().map(|host| start(host, &["sub", "sr"])).collect();
     for sub in &mut subs {

@@ -11,7 +11,7 @@ use crate::{MTU, assert_wrote, lines_until_enough, number, read_to_the_last, sub
 
 #[test]
 fn traffic_continues_while_the_service_is_cut_off() {
-    let Some(lab) = Lab::new("the host of the service is cut off", 3, MTU) else { return };
+    let Some(lab) = Lab::new(3, MTU) else { return };
     let [serving, receiver, sender] = lab.hosts() else { panic!("there are three") };
     let (_service, _folder) = serve(serving, &[]);
     let flags = ["--registry", &serving.address, "--path", "unicast"];
@@ -45,7 +45,7 @@ fn traffic_continues_while_the_service_is_cut_off() {
 
 #[test]
 fn partial_views_repair_losses_and_are_refreshed() {
-    let Some(lab) = Lab::new("partial views", 9, MTU) else { return };
+    let Some(lab) = Lab::new(9, MTU) else { return };
     let [serving, receivers @ .., sender] = lab.hosts() else { panic!("there are nine") };
     let (_service, _folder) = serve(serving, &["--view-size", "5"]);
     let flags = ["--registry", &serving.address];

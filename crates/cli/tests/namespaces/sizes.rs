@@ -5,16 +5,16 @@ use crate::{MTU, all_counters, assert_wrote, numbered, subscribe};
 
 #[test]
 fn large_messages_and_repairs_are_never_fragmented() {
-    assert_never_fragmented("large messages", MTU);
+    assert_never_fragmented(MTU);
 }
 
 #[test]
 fn a_smaller_mtu_makes_for_smaller_packets_instead_of_fragments() {
-    assert_never_fragmented("a smaller MTU", 1000);
+    assert_never_fragmented(1000);
 }
 
-fn assert_never_fragmented(test: &str, mtu: u32) {
-    let Some(lab) = Lab::new(test, 3, mtu) else { return };
+fn assert_never_fragmented(mtu: u32) {
+    let Some(lab) = Lab::new(3, mtu) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are three") };
     let mut subs = subscribe(receivers, &["--count", "2000", "--loss", "5%"]);
     // The packets of these messages have the largest possible size.
@@ -38,7 +38,7 @@ fn assert_never_fragmented(test: &str, mtu: u32) {
 #[test]
 fn messages_pass_a_hop_that_is_narrower_than_the_interface() {
     for kind in [&[][..], &["--ordered"]] {
-        let Some(lab) = Lab::new("messages through a narrow hop", 3, MTU) else { return };
+        let Some(lab) = Lab::new(3, MTU) else { return };
         lab.hosts().iter().for_each(Host::cut_at_once);
         lab.at(1).narrow(1200);
         let [receivers @ .., sender] = lab.hosts() else { panic!("there are three") };
@@ -53,7 +53,7 @@ fn messages_pass_a_hop_that_is_narrower_than_the_interface() {
 /// The MTU of the interface is lowered while messages are sent.
 #[test]
 fn an_interface_that_becomes_narrower_is_followed() {
-    let Some(lab) = Lab::new("an interface becomes narrower", 3, MTU) else { return };
+    let Some(lab) = Lab::new(3, MTU) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are three") };
     let mut subs = subscribe(receivers, &["--count", "1500"]);
     let args = ["pub", "numbers", "--rate", "500/s", "--wait-for", "2"];
@@ -66,15 +66,14 @@ fn an_interface_that_becomes_narrower_is_followed() {
 
 #[test]
 fn small_receive_buffer_is_reported_once_with_the_sysctl() {
-    let test = "a buffer that is not granted";
-    let Some(lab) = Lab::new(test, 1, MTU) else { return };
+    let Some(lab) = Lab::new(1, MTU) else { return };
     let host = lab.at(1);
     // Newer kernels may have a limit per namespace. Others report that of the machine.
     let lower = "echo 65536 > /proc/sys/net/core/rmem_max; cat /proc/sys/net/core/rmem_max";
     let output = host.command("sh", &["-c", lower]).output().expect("ip was there before");
     let text = String::from_utf8_lossy(&output.stdout);
     let Ok(limit) = text.trim().parse::<usize>() else {
-        return skipped(test, "the kernel tells no limit of buffers within a namespace");
+        return skipped("the kernel tells no limit of buffers within a namespace");
     };
     let mut members = host.start_unprivileged(&["members"]);
     members.end_with(0);
@@ -83,7 +82,7 @@ fn small_receive_buffer_is_reported_once_with_the_sysctl() {
         (0..said.len()).filter(|&at| said[at].starts_with("note: receive buffer: ")).collect();
     if limit >= RECEIVE_BYTES {
         assert!(told.is_empty(), "all is granted: {said:#?}");
-        return skipped(test, &format!("the machine grants {limit} bytes, which is enough"));
+        return skipped(&format!("the machine grants {limit} bytes, which is enough"));
     }
     let [told] = told[..] else { panic!("it is to be told once: {said:#?}") };
     let granted = format!("{} KiB granted of {} KiB", limit / 1024, RECEIVE_BYTES / 1024);

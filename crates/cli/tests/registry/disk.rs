@@ -51,7 +51,7 @@ fn on_a_full_disk_joins_are_refused_and_what_was_there_stays() {
     let disk = match SmallDisk::mount(folder.path()) {
         Ok(disk) => disk,
         Err(why) => {
-            return lacking("a disk that is full", &format!("needs root and tmpfs: {why}"));
+            return lacking(&format!("needs root and tmpfs: {why}"));
         }
     };
     let store = folder.path().join("store");

@@ -22,15 +22,15 @@ fn parsed(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-fn lab(test: &str, hosts: usize, mbit: u32) -> Option<Lab> {
-    let lab = Lab::new(test, hosts, 1500)?;
+fn lab(hosts: usize, mbit: u32) -> Option<Lab> {
+    let lab = Lab::new(hosts, 1500)?;
     let rate = format!("{mbit}mbit");
     let words = ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate];
     let tbf = [&words[..], &["burst", "64kb", "limit", "2mb"]].concat();
     match lab.at(1).command("tc", &tbf).output() {
         Ok(output) if output.status.success() => Some(lab),
         tried => {
-            lab::lacking(test, &format!("tc has no tbf: {tried:?}"));
+            lab::lacking(&format!("tc has no tbf: {tried:?}"));
             None
         }
     }
@@ -88,8 +88,7 @@ fn await_bytes(sender: &mut Running, bytes: usize) {
 
 #[test]
 fn chain_of_receivers_loads_the_senders_link_with_one_copy() {
-    let test = "chain_of_receivers_loads_the_senders_link_with_one_copy";
-    let Some(lab) = lab(test, 5, 200) else { return };
+    let Some(lab) = lab(5, 200) else { return };
     lab.hosts().iter().for_each(|host| host.deafen());
     let image = Image::new(24 * MIB);
     let seed = ["--seed", &lab.at(2).address];
@@ -109,7 +108,7 @@ fn chain_of_receivers_loads_the_senders_link_with_one_copy() {
 
 #[test]
 fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
-    let Some(lab) = lab("one_is_killed", 7, 100) else { return };
+    let Some(lab) = lab(7, 100) else { return };
     let image = Image::new(48 * MIB);
     let mut receivers = image.receivers(&lab, 5, &["--loss", "0.01"]);
     let mut sender = image.send(&lab, "5", &["--patience", "8s"]);
@@ -140,7 +139,7 @@ fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
 /// One of four receivers, at a quarter of the time, is evicted. The others do not wait for it.
 #[test]
 fn receiver_at_quarter_time_is_named_and_others_continue() {
-    let Some(lab) = lab("a quarter of the time", 5, 200) else { return };
+    let Some(lab) = lab(5, 200) else { return };
     let image = Image::new(96 * MIB);
     let mut receivers = image.receivers(&lab, 4, &[]);
     let mut sender = image.send(&lab, "4", &["--slowest", "leave-behind"]);

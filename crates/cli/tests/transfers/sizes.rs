@@ -28,7 +28,7 @@ fn number(of: &Value, name: &str) -> u64 {
 /// receiver nothing through the stream, and it fetched everything after 10 s.
 #[test]
 fn stream_fits_a_hop_narrower_than_the_interface() {
-    let Some(lab) = Lab::new("a narrow hop", 3, 1500) else { return };
+    let Some(lab) = Lab::new(3, 1500) else { return };
     lab.hosts().iter().for_each(|host| host.cut_at_once());
     lab.at(2).narrow(1300);
     let (summary, _, said) = sent(&lab, 24 * MIB, &[]);
@@ -44,7 +44,7 @@ fn stream_fits_a_hop_narrower_than_the_interface() {
 
 #[test]
 fn jumbo_frames_are_used_if_they_are_asked_for_and_come_through() {
-    let Some(lab) = Lab::new("jumbo frames", 3, 9000) else { return };
+    let Some(lab) = Lab::new(3, 9000) else { return };
     lab.hosts().iter().for_each(|host| host.cut_at_once());
     let (summary, told, _) = sent(&lab, 24 * MIB, &["--mtu", "9000"]);
     assert_eq!(number(&summary["network"], "path_mtu"), 9000, "{summary}");
@@ -57,7 +57,7 @@ fn jumbo_frames_are_used_if_they_are_asked_for_and_come_through() {
 
 #[test]
 fn the_mtu_is_that_of_the_own_interface_whatever_sys_shows() {
-    let Some(lab) = Lab::new("a foreign sys", 2, 1000) else { return };
+    let Some(lab) = Lab::new(2, 1000) else { return };
     let image = Image::new(MIB);
     let mut receivers = image.receivers(&lab, 1, &[]);
     let args = ["send", &image.file, "--to", "g", "--receivers", "1", "--json"];
