@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 
-use crate::{Net, Running, assert_says, code, noise, summary};
+use crate::{Net, Running, assert_says, noise, summary};
 
 #[test]
 fn file_and_directory_reach_all_receivers_despite_losses() {
@@ -14,11 +14,10 @@ fn file_and_directory_reach_all_receivers_despite_losses() {
     net.write("tree/one", b"1");
     std::os::unix::fs::symlink("one", net.path("tree/link")).expect("a link");
     let receivers = ["a", "b", "c"].map(|name| net.recv(name, &["--loss", "2%"]));
-    let sent = net.start(&["send", "big.bin", "tree", "--to", "g", "--receivers", "3"]).ended();
-    assert_eq!(code(&sent), 0, "{sent:?}");
+    let sent =
+        net.start(&["send", "big.bin", "tree", "--to", "g", "--receivers", "3"]).ended_with(0);
     for (name, receiver) in ["a", "b", "c"].iter().zip(receivers) {
-        let received = receiver.ended();
-        assert_eq!(code(&received), 0, "{received:?}");
+        let received = receiver.ended_with(0);
         assert_eq!(summary(&received)["wrong_pieces"], 0);
         assert!(net.read(&format!("{name}/big.bin")) == big, "{name} has other bytes");
         assert_eq!(net.read(&format!("{name}/tree/link")), b"1");
@@ -37,7 +36,7 @@ fn standard_input_is_sent_as_a_file() {
     let mut sender = Running::start_piped(net.command(&send));
     sender.stdin().write_all(b"some words").expect("it reads");
     sender.end_with(0);
-    assert_eq!(code(&receiver.ended()), 0);
+    receiver.ended_with(0);
     assert_eq!(net.read("a/words"), b"some words");
 }
 
@@ -49,14 +48,12 @@ fn repeated_transfer_costs_its_holders_nothing() {
     net.write("d/data", &data);
     let first = net.recv("a", &[]);
     let args = ["send", "d", "--to", "g", "--receivers"];
-    assert_eq!(code(&net.start(&[&args[..], &["1"]].concat()).ended()), 0);
-    assert_eq!(code(&first.ended()), 0);
+    net.start(&[&args[..], &["1"]].concat()).ended_with(0);
+    first.ended_with(0);
     let receivers = ["a", "b"].map(|name| net.recv(name, &[]));
-    let sent = net.start(&[&args[..], &["2"]].concat()).ended();
-    assert_eq!(code(&sent), 0, "{sent:?}");
+    net.start(&[&args[..], &["2"]].concat()).ended_with(0);
     for (name, receiver) in ["a", "b"].iter().zip(receivers) {
-        let received = receiver.ended();
-        assert_eq!(code(&received), 0, "{received:?}");
+        receiver.ended_with(0);
         assert!(net.read(&format!("{name}/d/data")) == data, "{name} has other bytes");
         assert_eq!(fs::read_dir(net.path(name)).expect("it is there").count(), 1, "no leftovers");
     }
@@ -75,10 +72,9 @@ fn transfer_uses_the_topology_file_and_names_unlisted_hosts() {
         named.map(|(name, port)| net.recv(name, &["--port", port, "--loss", "1%"])).collect();
     receivers.push(net.recv("c", &["--port", "23134"]));
     let args = ["send", "data", "--to", "g", "--receivers", "3", "--port", "23131"];
-    let sent = net.start(&[&args[..], &["--topology", "net.toml"]].concat()).ended();
-    assert_eq!(code(&sent), 0, "{sent:?}");
+    let sent = net.start(&[&args[..], &["--topology", "net.toml"]].concat()).ended_with(0);
     for (name, receiver) in ["a", "b", "c"].iter().zip(receivers) {
-        assert_eq!(code(&receiver.ended()), 0);
+        receiver.ended_with(0);
         assert!(net.read(&format!("{name}/data")) == data, "{name} has other bytes");
     }
     let told = sent.said.seen.join("\n");
@@ -97,15 +93,14 @@ fn only_the_expected_id_is_received() {
     // On a busy machine, the offer may arrive late.
     let refused = ["3s", "20s", "50s"].iter().map(|timeout| {
         let args = ["recv", "--from", "g", "a", "--expect", &wrong, "--timeout", timeout];
-        let refused = net.start(&args).ended();
-        assert_eq!(code(&refused), 2, "{refused:?}");
+        let refused = net.start(&args).ended_with(2);
         assert_says(&refused, &format!("{wrong} was not sent to group g"));
         assert!(!net.path("a").exists(), "something was written");
         refused.said.seen.join("\n")
     });
     let passed_over = format!("skipped: data ({id}) is not {wrong}");
     assert!(refused.into_iter().any(|told| told.contains(&passed_over)), "it was not offered");
-    assert_eq!(code(&net.recv("b", &["--expect", id]).ended()), 0);
+    net.recv("b", &["--expect", id]).ended_with(0);
     assert_eq!(net.read("b/data"), b"some");
-    assert_eq!(code(&sender.ended()), 0);
+    sender.ended_with(0);
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::{Net, assert_says, code, noise, objects, summary};
+use crate::{Net, assert_says, noise, objects, summary};
 
 /// Returns a network whose receiver `a` has a file with the name of the one to send.
 fn with_conflict(port: u16) -> Net {
@@ -19,14 +19,12 @@ fn with_conflict(port: u16) -> Net {
 fn receiver_with_existing_file_fails_and_the_others_finish() {
     let net = with_conflict(23_103);
     let (refusing, other) = (net.recv("a", &[]), net.recv("b", &[]));
-    let sent = net.start(&["send", "data", "--to", "g", "--start-after", "3s"]).ended();
-    assert_eq!(code(&sent), 1, "{sent:?}");
-    let refused = refusing.ended();
-    assert_eq!(code(&refused), 2);
+    let sent = net.start(&["send", "data", "--to", "g", "--start-after", "3s"]).ended_with(1);
+    let refused = refusing.ended_with(2);
     assert_says(&refused, "data already exists");
     assert_says(&refused, "--overwrite");
     assert_eq!(net.read("a/data"), b"precious");
-    assert_eq!(code(&other.ended()), 0);
+    other.ended_with(0);
     let summary = summary(&sent);
     let rows = summary["receivers"].as_array().expect("rows");
     let failed: Vec<&Value> = rows.iter().filter(|row| row["state"] == "failed").collect();
@@ -40,9 +38,9 @@ fn failed_receiver_is_listed_beside_a_namesake_that_finishes() {
     let recv =
         |dir: &str| net.start(&["recv", "--from", "g", dir, "--name", "same", "--timeout", "50s"]);
     let (refusing, other) = (recv("a"), recv("b"));
-    let sent = net.start(&["send", "data", "--to", "g", "--receivers", "2"]).ended();
-    assert_eq!(code(&sent), 1, "{sent:?}");
-    assert_eq!((code(&refusing.ended()), code(&other.ended())), (2, 0));
+    let sent = net.start(&["send", "data", "--to", "g", "--receivers", "2"]).ended_with(1);
+    refusing.ended_with(2);
+    other.ended_with(0);
     let summary = summary(&sent);
     let rows = summary["receivers"].as_array().expect("rows");
     let mut states: Vec<_> = rows.iter().filter_map(|row| row["state"].as_str()).collect();
@@ -56,13 +54,11 @@ fn sender_ends_and_names_receivers_that_all_fail_early() {
     for when in [["--receivers", "1"], ["--start-after", "3s"]] {
         let refusing = net.recv("a", &[]);
         let args = [&["send", "data", "--to", "g"][..], &when].concat();
-        let sent = net.start(&args).ended();
-        assert_eq!(code(&sent), 1, "{sent:?}");
+        let sent = net.start(&args).ended_with(1);
         let summary = summary(&sent);
         assert_eq!(summary["receivers"][0]["name"], "a");
         assert_eq!(summary["receivers"][0]["state"], "failed");
-        let refused = refusing.ended();
-        assert_eq!(code(&refused), 2);
+        let refused = refusing.ended_with(2);
         let errors = objects(&refused, "error");
         assert!(errors.len() == 1, "{refused:?}");
         assert_eq!(errors[0]["cause"], "group g: data already exists");
@@ -75,9 +71,8 @@ fn fix_for_a_directory_in_the_way_is_not_overwrite() {
     net.write("data", &noise(300_000, 14));
     fs::create_dir_all(net.path("a/data")).expect("a directory");
     let receiver = net.recv("a", &["--overwrite"]);
-    assert_eq!(code(&net.start(&["send", "data", "--to", "g", "--receivers", "1"]).ended()), 1);
-    let refused = receiver.ended();
-    assert_eq!(code(&refused), 2);
+    net.start(&["send", "data", "--to", "g", "--receivers", "1"]).ended_with(1);
+    let refused = receiver.ended_with(2);
     assert_says(&refused, "fix: move it away, or give another directory");
 }
 
@@ -93,11 +88,9 @@ fn receivers_of_a_changed_source_keep_nothing_and_report_it() {
     net.await_folder("a", |it| fs::read_dir(it).is_ok_and(|mut all| all.next().is_some()));
     net.write("data", &noise(300_000, 16));
     let second = net.recv("b", &[]);
-    let sent = sender.ended();
-    assert_eq!(code(&sent), 2, "{sent:?}");
+    sender.ended_with(2);
     for (name, receiver) in [("a", first), ("b", second)] {
-        let ended = receiver.ended();
-        assert_eq!(code(&ended), 2, "{ended:?}");
+        let ended = receiver.ended_with(2);
         let [error] = &objects(&ended, "error")[..] else { panic!("{ended:?}") };
         let cause = "group g: the sender ended the transfer: data has changed since the transfer \
                      began; the received pieces were removed";

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::{Net, Running, assert_says, code, has_journal, noise, objects, summary};
+use crate::{Net, Running, assert_says, has_journal, noise, objects, summary};
 
 #[test]
 fn killed_sender_and_receiver_resume_where_they_stopped() {
@@ -19,11 +19,9 @@ fn killed_sender_and_receiver_resume_where_they_stopped() {
     let [mut first, second] = receivers;
     first.kill();
     let first = net.recv("a", &[]);
-    let sent = net.start(&["send", "big.bin", "--to", "g", "--receivers", "2"]).ended();
-    assert_eq!(code(&sent), 0, "{sent:?}");
+    let sent = net.start(&["send", "big.bin", "--to", "g", "--receivers", "2"]).ended_with(0);
     for (name, receiver) in [("a", first), ("b", second)] {
-        let received = receiver.ended();
-        assert_eq!(code(&received), 0, "{received:?}");
+        receiver.ended_with(0);
         assert!(net.read(&format!("{name}/big.bin")) == big, "{name} has other bytes");
     }
     let summary = summary(&sent);
@@ -42,8 +40,7 @@ fn ctrl_c_ends_a_waiting_receiver_and_an_unheard_sender() {
         let running = net.start(args);
         thread::sleep(Duration::from_secs(1));
         running.interrupt();
-        let ended = running.ended();
-        assert_eq!(code(&ended), 130, "{ended:?}");
+        running.ended_with(130);
     }
 }
 
@@ -55,8 +52,7 @@ fn ctrl_c_ends_a_sender_that_reads_its_sources() {
     let _stdin = running.stdin();
     thread::sleep(Duration::from_secs(1));
     running.interrupt();
-    let ended = running.ended();
-    assert_eq!(code(&ended), 130, "{ended:?}");
+    let ended = running.ended_with(130);
     assert_says(&ended, "interrupted before anything was sent");
     assert_eq!(objects(&ended, "interrupted").len(), 1);
 }
@@ -70,8 +66,7 @@ fn interrupted_receiver_reports_kept_data_and_how_to_resume() {
     let _sender = net.start(&[&args[..], &["--patience", "1s"]].concat());
     net.await_pieces("a");
     receiver.interrupt();
-    let ended = receiver.ended();
-    assert_eq!(code(&ended), 130, "{ended:?}");
+    let ended = receiver.ended_with(130);
     assert_says(&ended, "verified data is kept in a, and the same command resumes the transfer");
     assert_eq!(objects(&ended, "interrupted").len(), 1);
     assert!(has_journal(&net.path("a")), "it is kept");

@@ -93,10 +93,6 @@ fn parsed(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-fn code(ended: &Running) -> i32 {
-    ended.code.unwrap_or_else(|| panic!("{ended:?}"))
-}
-
 fn assert_says(ended: &Running, what: &str) {
     let text = ended.said.seen.join("\n");
     assert!(text.contains(what), "{what:?} is not in {text}");

@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::process::unheard;
-use crate::{Net, Running, assert_says, code, noise, parsed};
+use crate::{Net, Running, assert_says, noise, parsed};
 
 #[test]
 fn waiting_sender_reports_how_many_receivers_are_ready() {
@@ -23,14 +23,14 @@ fn waiting_sender_reports_how_many_receivers_are_ready() {
     let before = sender.wrote.seen.len();
     assert_eq!((&waiting["of"], &waiting["failed"]), (&2.into(), &0.into()));
     let second = net.recv("b", &[]);
-    let sent = sender.ended();
+    let sent = sender.ended_with(0);
     let rest: Vec<Value> = sent.wrote.seen[before..].iter().map(|line| parsed(line)).collect();
     let began = rest.iter().find(|it| it["event"] == "began").expect("it began");
     assert_eq!(began["receivers"], 2, "{began}");
     assert_eq!(rest.last().expect("a line")["event"], "summary");
-    assert_eq!(code(&sent), 0, "{sent:?}");
     assert_says(&sent, "waiting: 1 of 2 ready, 0 failed");
-    assert_eq!((code(&first.ended()), code(&second.ended())), (0, 0));
+    first.ended_with(0);
+    second.ended_with(0);
 }
 
 #[test]
@@ -50,13 +50,11 @@ fn progress_counts_multicast_bytes_and_kept_data_is_reported() {
     let most = began.elapsed().as_secs() * 1_000_000 + 2_000_000;
     assert!(bytes <= most, "{bytes} bytes cannot have left, but {most}");
     sender.interrupt();
-    let sent = sender.ended();
+    let sent = sender.ended_with(130);
     let ended = sent.wrote.seen.last().expect("a line");
     assert!(ended.contains("interrupted"), "{ended}");
-    assert_eq!(code(&sent), 130, "{sent:?}");
     assert_says(&sent, "they keep verified data");
-    let received = receiver.ended();
-    assert_eq!(code(&received), 2);
+    let received = receiver.ended_with(2);
     assert_says(&received, "the sender ended the transfer: canceled");
     assert_says(&received, "it resumes from the kept data");
 }
@@ -67,9 +65,8 @@ fn transfer_continues_with_a_full_standard_error() {
     net.write("data", &noise(300_000, 8));
     let start = |args: &[&str]| Running::start(unheard(&net.command(args)));
     let receiver = start(&["recv", "--from", "g", "a", "--timeout", "50s"]);
-    let sent = start(&["send", "data", "--to", "g", "--receivers", "1"]).ended();
-    assert_eq!(code(&sent), 0, "{sent:?}");
-    assert_eq!(code(&receiver.ended()), 0);
+    start(&["send", "data", "--to", "g", "--receivers", "1"]).ended_with(0);
+    receiver.ended_with(0);
     assert_eq!(net.read("a/data"), net.read("data"));
 }
 
@@ -79,14 +76,13 @@ fn unsendable_entries_are_refused_or_skipped_by_name() {
     fs::create_dir(net.path("d")).expect("a directory");
     net.write("d/data", b"some");
     symlink("/etc/passwd", net.path("d/leaving")).expect("a symlink");
-    let refused = net.start(&["send", "d", "--to", "g", "--start-after", "1s"]).ended();
-    assert_eq!(code(&refused), 2, "{refused:?}");
+    let refused = net.start(&["send", "d", "--to", "g", "--start-after", "1s"]).ended_with(2);
     assert_says(&refused, "d/leaving");
     assert_says(&refused, "fix: remove them, or leave them out with --skip-unsendable");
     let receiver = net.recv("a", &[]);
     let args = ["send", "d", "--to", "g", "--receivers", "1", "--skip-unsendable"];
-    let sent = net.start(&args).ended();
-    assert_eq!((code(&sent), code(&receiver.ended())), (0, 0), "{sent:?}");
+    let sent = net.start(&args).ended_with(0);
+    receiver.ended_with(0);
     assert_says(&sent, "note: not sent: d/leaving (");
     assert_eq!(net.read("a/d/data"), b"some");
     assert!(!net.path("a/d/leaving").is_symlink(), "it was to be left out");
@@ -98,8 +94,8 @@ fn a_setuid_bit_is_not_sent_and_its_file_is_named() {
     net.write("program", b"some");
     fs::set_permissions(net.path("program"), Permissions::from_mode(0o4755)).expect("it is ours");
     let receiver = net.recv("a", &[]);
-    let sent = net.start(&["send", "program", "--to", "g", "--receivers", "1"]).ended();
-    assert_eq!((code(&sent), code(&receiver.ended())), (0, 0), "{sent:?}");
+    let sent = net.start(&["send", "program", "--to", "g", "--receivers", "1"]).ended_with(0);
+    receiver.ended_with(0);
     assert_says(&sent, "note: receivers do not set the setuid, setgid or sticky bit of program");
     let received = fs::metadata(net.path("a/program")).expect("it is there");
     assert_eq!(received.permissions().mode() & 0o7777, 0o755);

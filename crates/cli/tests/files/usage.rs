@@ -1,14 +1,13 @@
 //! Invalid command lines, and the fixes in their errors.
 
-use crate::{Net, Running, assert_says, code, noise};
+use crate::{Net, Running, assert_says, noise};
 
 #[test]
 fn wrong_use_is_refused_at_once_with_a_fix() {
     let net = Net::new(23_147);
     net.write("data", b"1");
     let says = |args: &[&str], cause: &str, fix: &str| {
-        let told = net.start(args).ended();
-        assert_eq!(code(&told), 2, "{told:?}");
+        let told = net.start(args).ended_with(2);
         assert_says(&told, cause);
         assert_says(&told, fix);
     };
@@ -31,8 +30,7 @@ fn wrong_use_is_refused_at_once_with_a_fix() {
     says(&send(&["--name", "a/b"]), "standard input is not sent", "give `-` as PATH");
     let mut sender = net.command(&["send", "-", "--to", "g"]);
     sender.env("TMPDIR", "/none");
-    let nowhere = Running::start(sender).ended();
-    assert_eq!(code(&nowhere), 2, "{nowhere:?}");
+    let nowhere = Running::start(sender).ended_with(2);
     assert_says(&nowhere, "temporary file in /none");
     assert_says(&nowhere, "TMPDIR");
 }
@@ -41,17 +39,13 @@ fn wrong_use_is_refused_at_once_with_a_fix() {
 fn missing_receivers_and_missing_sources_are_reported() {
     let net = Net::new(23_106);
     net.write("data", b"1");
-    let alone = net.start(&["send", "data", "--to", "g", "--start-after", "300ms"]).ended();
-    assert_eq!(code(&alone), 2);
+    let alone = net.start(&["send", "data", "--to", "g", "--start-after", "300ms"]).ended_with(2);
     assert_says(&alone, "no receiver has connected");
-    let nothing = net.start(&["send", "absent", "--to", "g"]).ended();
-    assert_eq!(code(&nothing), 2);
+    let nothing = net.start(&["send", "absent", "--to", "g"]).ended_with(2);
     assert_says(&nothing, "absent");
-    let waited = net.start(&["recv", "--from", "g", "x", "--timeout", "300ms"]).ended();
-    assert_eq!(code(&waited), 2);
+    let waited = net.start(&["recv", "--from", "g", "x", "--timeout", "300ms"]).ended_with(2);
     assert_says(&waited, "nothing was sent to group g");
-    let wrong = net.start(&["send", "data", "--to", "g", "--rate", "fast"]).ended();
-    assert_eq!(code(&wrong), 2);
+    let wrong = net.start(&["send", "data", "--to", "g", "--rate", "fast"]).ended_with(2);
     assert_says(&wrong, "write a bandwidth");
 }
 
@@ -62,11 +56,10 @@ fn second_sender_in_a_group_is_refused() {
     let receiver = net.recv("a", &[]);
     let first = net.start(&["send", "data", "--to", "g", "--receivers", "1", "--rate", "8Mbit"]);
     net.await_pieces("a");
-    let second = net.start(&["send", "data", "--to", "g", "--receivers", "1"]).ended();
-    assert_eq!(code(&second), 2, "{second:?}");
+    let second = net.start(&["send", "data", "--to", "g", "--receivers", "1"]).ended_with(2);
     assert_says(&second, "another member is sending to this group");
-    assert_eq!(code(&first.ended()), 0);
-    assert_eq!(code(&receiver.ended()), 0);
+    first.ended_with(0);
+    receiver.ended_with(0);
 }
 
 #[test]
@@ -79,11 +72,9 @@ fn invalid_topology_is_refused_with_its_line_and_a_fix() {
                            left = ['127.0.0.1:23135']\n",
     );
     let args = ["send", "data", "--to", "g", "--topology"];
-    let sent = net.start(&[&args[..], &["net.toml"]].concat()).ended();
-    assert_eq!(code(&sent), 2, "{sent:?}");
+    let sent = net.start(&[&args[..], &["net.toml"]].concat()).ended_with(2);
     assert_says(&sent, "net.toml:2: unknown switch, rack or host 'spine'");
     assert_says(&sent, "add it to switches, [racks] or [hosts], or correct the name");
-    let sent = net.start(&[&args[..], &["none.toml"]].concat()).ended();
-    assert_eq!(code(&sent), 2, "{sent:?}");
+    let sent = net.start(&[&args[..], &["none.toml"]].concat()).ended_with(2);
     assert_says(&sent, "none.toml: cannot read the file");
 }

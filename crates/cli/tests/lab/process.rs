@@ -58,9 +58,7 @@ pub(crate) fn unheard(told: &Command) -> Command {
 }
 
 pub(crate) fn run(args: &[&str], code: i32) -> Running {
-    let mut running = start(args);
-    running.end_with(code);
-    running
+    start(args).ended_with(code)
 }
 
 impl Running {
@@ -122,6 +120,11 @@ impl Running {
 
     pub(crate) fn ended(mut self) -> Self {
         self.end();
+        self
+    }
+
+    pub(crate) fn ended_with(mut self, code: i32) -> Self {
+        self.end_with(code);
         self
     }
 
