@@ -9,8 +9,7 @@ fn members_command_shows_the_members() {
     let lan = Lan::new("17419");
     let mut sub = lan.start(&["sub", "here"]);
     let joined = sub.said.wait_for("joined");
-    let mut members = lan.start(&["members", "--json"]);
-    members.end_with(0);
+    let members = lan.start(&["members", "--json"]).ended_with(0);
     let report = members.json();
     let endpoint = report["members"][0]["endpoint"].as_str().expect("somebody is there");
     assert!(joined.contains(endpoint), "{joined} {report}");

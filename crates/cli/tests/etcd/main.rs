@@ -49,8 +49,8 @@ fn await_shares(one: &Registry, other: &Registry) {
 
 #[test]
 fn silent_etcd_is_an_error_with_its_addresses_and_code_2() {
-    let mut refused = Running::start(command("http://127.0.0.1:1,http://127.0.0.1:2", &[]));
-    refused.end_with(2);
+    let refused =
+        Running::start(command("http://127.0.0.1:1,http://127.0.0.1:2", &[])).ended_with(2);
     let said = &refused.said.seen;
     assert_eq!(said.len(), 2, "{said:#?}");
     assert!(
@@ -65,8 +65,7 @@ fn other_partition_count_is_refused_and_other_name_is_separate() {
     let Some(etcd) = Etcd::start(1) else { return };
     let first = Registry::start(&etcd.urls());
     first.await_owned(PARTITIONS);
-    let mut contradicting = Running::start(command(&etcd.urls(), &["--partitions", "8"]));
-    contradicting.end_with(2);
+    let contradicting = Running::start(command(&etcd.urls(), &["--partitions", "8"])).ended_with(2);
     let said = contradicting.said.seen.join("\n");
     assert!(said.contains("with 16 partitions") && said.contains("with 8 partitions"), "{said}");
     let mut other =
@@ -200,8 +199,7 @@ fn etcd_password_is_used_and_anonymous_access_is_refused() {
         let question = fields.iter().map(|field| (field.to_string(), root[*field].clone()));
         etcd.ask(what, &question.collect::<serde_json::Map<_, _>>().into());
     }
-    let mut nameless = Running::start(command(&etcd.urls(), &[]));
-    nameless.end_with(2);
+    let nameless = Running::start(command(&etcd.urls(), &[])).ended_with(2);
     assert!(nameless.said.seen[0].contains("rejected"), "{:#?}", nameless.said.seen);
     let folder = tempfile::tempdir().expect("a folder for the test");
     let file = folder.path().join("password");
@@ -225,8 +223,7 @@ fn etcd_over_tls_requires_the_ca_and_client_certificates() {
     let Certificates { ca, certificate, key, .. } = &certificates;
     let (ca, certificate, key) = (ca.clone(), certificate.clone(), key.clone());
     let Some(etcd) = Etcd::start_secure(certificates) else { return };
-    let mut trusting = Running::start(command(&etcd.urls(), &[]));
-    trusting.end_with(2);
+    let trusting = Running::start(command(&etcd.urls(), &[])).ended_with(2);
     assert!(trusting.said.seen[0].contains("--etcd-ca"), "{:#?}", trusting.said.seen);
     let flags = ["--etcd-ca", &ca, "--etcd-cert", &certificate, "--etcd-key", &key];
     let registry = Registry::start_with(&etcd.urls(), &flags);

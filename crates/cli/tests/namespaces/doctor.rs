@@ -30,8 +30,7 @@ fn two_doctors_tell_which_way_multicast_does_not_go() {
 }
 
 fn examine(host: &Host, other: &Host, code: i32) -> BTreeMap<String, String> {
-    let mut doctor = host.start(&["doctor", &other.address, "--json"]);
-    doctor.end_with(code);
+    let doctor = host.start(&["doctor", &other.address, "--json"]).ended_with(code);
     let report = doctor.json();
     let findings = report["findings"].as_array().expect("it is a list");
     let text = |finding: &Value, field: &str| finding[field].as_str().map(str::to_owned);

@@ -78,8 +78,7 @@ fn read_to_the_last(sub: &mut Running, last: u64) -> u64 {
 
 fn publish(host: &Host, count: usize, args: &[&str]) -> Running {
     let rate = ["pub", "numbers", "--rate", "20000/s", "--wait-for", "3", "--json"];
-    let mut publisher = host.pipe(numbered(PAYLOAD).take(count), &[&rate, args].concat());
-    publisher.end_with(0);
+    let publisher = host.pipe(numbered(PAYLOAD).take(count), &[&rate, args].concat()).ended_with(0);
     let report = publisher.json();
     assert_eq!((&report["messages"], &report["safe"]), (&count.into(), &true.into()), "{report}");
     publisher

@@ -144,8 +144,7 @@ fn only_the_member_without_multicast_gets_copies() {
 }
 
 fn paths(host: &Host, args: &[&str]) -> BTreeMap<String, String> {
-    let mut members = host.start(&[&["members", "--json"], args].concat());
-    members.end_with(0);
+    let members = host.start(&[&["members", "--json"], args].concat()).ended_with(0);
     let report = members.json();
     let members = report["members"].as_array().expect("it is a list");
     let path = |member: &Value| {

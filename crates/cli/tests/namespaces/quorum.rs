@@ -70,8 +70,7 @@ fn a_lost_majority_is_forced_by_naming_it() {
     // The membership needs some seconds to detect the dead members.
     let is_known = |report: &serde_json::Value| report["lost"].as_array().map(Vec::len) == Some(2);
     let report = (0..30).find_map(|_| {
-        let mut shown = lab.at(1).start(&["ring", "force-quorum", "sr", "--json"]);
-        shown.end_with(1);
+        let shown = lab.at(1).start(&["ring", "force-quorum", "sr", "--json"]).ended_with(1);
         Some(shown.json()).filter(is_known)
     });
     let report = report.expect("the two that were killed are found to be lost");
@@ -79,10 +78,8 @@ fn a_lost_majority_is_forced_by_naming_it() {
     let lost: Vec<&str> =
         report["lost"].as_array().into_iter().flatten().filter_map(|it| it.as_str()).collect();
     let force = ["ring", "force-quorum", "sr", "--view", view, "--yes", "--timeout", "3s"];
-    let mut wrong = lab.at(1).start(&[&force[..], &["--lost", lost[0]]].concat());
-    wrong.end_with(2);
-    let mut right = lab.at(1).start(&[&force[..], &["--lost", &lost.join(",")]].concat());
-    right.end_with(0);
+    let wrong = lab.at(1).start(&[&force[..], &["--lost", lost[0]]].concat()).ended_with(2);
+    let right = lab.at(1).start(&[&force[..], &["--lost", &lost.join(",")]].concat()).ended_with(0);
     let warning = "warning: forcing the quorum of sr: if a lost voter still works elsewhere, order \
                    and locks are split";
     for forced in [&wrong, &right] {

@@ -19,8 +19,7 @@ fn assert_never_fragmented(mtu: u32) {
     let mut subs = subscribe(receivers, &["--count", "2000", "--loss", "5%"]);
     // The packets of these messages have the largest possible size.
     let args = ["pub", "numbers", "--rate", "2000/s", "--wait-for", "2"];
-    let mut publisher = sender.pipe(numbered(4000).take(2000), &args);
-    publisher.end_with(0);
+    let publisher = sender.pipe(numbered(4000).take(2000), &args).ended_with(0);
     subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 2000));
     for counters in all_counters(&lab) {
         for name in ["IpFragCreates", "IpFragFails", "IpReasmReqds", "UdpSndbufErrors"] {
@@ -44,8 +43,8 @@ fn messages_pass_a_hop_that_is_narrower_than_the_interface() {
         let [receivers @ .., sender] = lab.hosts() else { panic!("there are three") };
         let mut subs = subscribe(receivers, &[&["--count", "500"], kind].concat());
         let args = ["pub", "numbers", "--rate", "500/s", "--wait-for", "2"];
-        let mut publisher = sender.pipe(numbered(4000).take(500), &[&args, kind].concat());
-        publisher.end_with(0);
+        let publisher =
+            sender.pipe(numbered(4000).take(500), &[&args, kind].concat()).ended_with(0);
         subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 500));
     }
 }
@@ -75,8 +74,7 @@ fn small_receive_buffer_is_reported_once_with_the_sysctl() {
     let Ok(limit) = text.trim().parse::<usize>() else {
         return skipped("the kernel tells no limit of buffers within a namespace");
     };
-    let mut members = host.start_unprivileged(&["members"]);
-    members.end_with(0);
+    let members = host.start_unprivileged(&["members"]).ended_with(0);
     let said = &members.said.seen;
     let told: Vec<usize> =
         (0..said.len()).filter(|&at| said[at].starts_with("note: receive buffer: ")).collect();

@@ -42,8 +42,7 @@ impl Lan {
     }
 
     fn ring(&self, args: &[&str]) -> Value {
-        let mut look = self.start(&[&["members", "accounts", "--json"], args].concat());
-        look.end_with(0);
+        let look = self.start(&[&["members", "accounts", "--json"], args].concat()).ended_with(0);
         let mut shown = look.json();
         assert_eq!(shown["group"], "accounts", "{shown}");
         assert_eq!(shown["rings"].as_array().map(Vec::len), Some(1), "{shown}");

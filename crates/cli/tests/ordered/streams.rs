@@ -141,8 +141,7 @@ fn ring_is_shown_in_token_order_without_events_at_members() {
     for _ in 0..3 {
         assert_eq!(name(&lan.ring(&[])), name(&ring));
     }
-    let mut text = lan.start(&["members", "accounts"]);
-    text.end_with(0);
+    let text = lan.start(&["members", "accounts"]).ended_with(0);
     for part in ["ring of accounts: view 1.", "3 members", "turn", "here", "no lock is held"] {
         assert!(text.wrote.seen.iter().any(|line| line.contains(part)), "{:#?}", text.wrote.seen);
     }
@@ -188,8 +187,7 @@ fn group_without_members_has_no_ring() {
     let lan = Lan::new("17459");
     let shown = |args: &[&str], code: i32| {
         let look = ["members", "nobodys", "--timeout", "300ms"];
-        let mut look = lan.start(&[&look, args].concat());
-        look.end_with(code);
+        let look = lan.start(&[&look, args].concat()).ended_with(code);
         (std::mem::take(&mut look.wrote.seen), std::mem::take(&mut look.said.seen))
     };
     let (wrote, said) = shown(&[], 1);

@@ -93,8 +93,7 @@ fn chain_of_receivers_loads_the_senders_link_with_one_copy() {
     let image = Image::new(24 * MIB);
     let seed = ["--seed", &lab.at(2).address];
     let mut receivers: Vec<Running> = (1..=4).map(|it| image.receiver(&lab, it, &seed)).collect();
-    let mut sender = image.send(&lab, "4", &[&["--copies", "1"], &seed[..]].concat());
-    sender.end_with(0);
+    let sender = image.send(&lab, "4", &[&["--copies", "1"], &seed[..]].concat()).ended_with(0);
     for (place, receiver) in receivers.iter_mut().enumerate() {
         image.assert_received(place + 1, receiver);
     }

@@ -9,8 +9,7 @@ fn sent(lab: &Lab, bytes: usize, more: &[&str]) -> (Value, Vec<Value>, Vec<Strin
     let image = Image::new(bytes);
     let count = lab.hosts().len() - 1;
     let mut receivers = image.receivers(lab, count, more);
-    let mut sender = image.send(lab, &count.to_string(), more);
-    sender.end_with(0);
+    let sender = image.send(lab, &count.to_string(), more).ended_with(0);
     let mut told = Vec::new();
     for (place, receiver) in receivers.iter_mut().enumerate() {
         image.assert_received(place + 1, receiver);
@@ -62,8 +61,7 @@ fn the_mtu_is_that_of_the_own_interface_whatever_sys_shows() {
     let mut receivers = image.receivers(&lab, 1, &[]);
     let args = ["send", &image.file, "--to", "g", "--receivers", "1", "--json"];
     let args = [&args[..], &["--interface", "eth0"]].concat();
-    let mut sender = lab.at(1).start_with_foreign_sys(&args);
-    sender.end_with(0);
+    let sender = lab.at(1).start_with_foreign_sys(&args).ended_with(0);
     receivers[0].end_with(0);
     let summary = parsed(sender.wrote.seen.last().expect("a summary"));
     let network = &summary["network"];
