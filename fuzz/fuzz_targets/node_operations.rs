@@ -216,8 +216,7 @@ impl World {
         }
     }
 
-    /// Delivers a datagram that the scripted membership turns into a view change. A node is never
-    /// in its own view. Views contain the other node and unknown nodes.
+    /// A node is never in its own view. Views contain the other node and unknown nodes.
     fn change_view(&mut self, who: usize, group: u8, node: u8, kind: u8) {
         let other = NodeId(u64::from(node % 8) + 1);
         if other == self.nodes[who].id() {

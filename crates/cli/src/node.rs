@@ -113,8 +113,7 @@ impl NodeArgs {
 
     /// Waits up to 3 s until another node answers.
     ///
-    /// Returns at once without seeds. The same applies if this node is one of the seeds, because
-    /// the first seed to start would wait in vain.
+    /// Returns at once without seeds, and at a seed, because the first one would wait in vain.
     fn find_seeds(&self, node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
         let others: Vec<&String> =
             self.seeds.iter().filter(|seed| !is_own(seed, node.endpoint())).collect();
@@ -269,8 +268,7 @@ impl ServiceWatch {
         }
     }
 
-    /// Prints new notices, and reports on standard error when the service becomes unreachable or
-    /// returns. Returns the new state in that case, as used in JSON.
+    /// Prints notices, and when the service goes or returns, with the new state for JSON.
     pub(crate) fn look(&self, node: &Node) -> Option<&'static str> {
         self.tell_news(node);
         let is_away = node.is_away();

@@ -189,8 +189,7 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Waits until enough members are online and the membership has not changed for 500 ms. A
-    /// member that joins later receives only later messages.
+    /// Also waits until the membership is quiet: later members receive only later messages.
     fn wait_for_members(&self, limit: Limit) -> Result<(), CliError> {
         let started = Instant::now();
         let give_up = limit.of_rest(started);
@@ -307,8 +306,7 @@ impl<'a> Publisher<'a> {
         CliError::new(format!("{noun} {number}: {error}"), error.fix())
     }
 
-    /// Drops the messages of other publishers, which this node receives as a member. Reports
-    /// lagging and failed members, and the state of the registry.
+    /// Drops others' messages. Reports lagging and failed members, and the registry's state.
     fn drop_events(&self) -> Result<(), CliError> {
         self.service.look(self.node);
         self.promises.borrow_mut().look();

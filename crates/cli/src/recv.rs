@@ -221,8 +221,7 @@ impl Taker<'_> {
 
     /// Connects, and verifies the data that is already present.
     ///
-    /// The stream is read meanwhile, so that the group need not wait for this receiver. Its latest
-    /// messages are returned as well.
+    /// The stream is read meanwhile: the group need not wait. Returns its latest messages.
     fn start(
         &self,
         offer: &Offer,

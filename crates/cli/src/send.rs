@@ -143,8 +143,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     Ok(Outcome::of(!summary.is_success()))
 }
 
-/// Raises the limit of open files to its maximum. Each receiver needs a connection, and the default
-/// limit is too low for a thousand of them.
+/// Raises the limit of open files: the default is too low for connections of a thousand receivers.
 fn allow_connections() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     // If the limit stays low, surplus receivers are refused, and they report this.

@@ -390,8 +390,7 @@ fn hex(bytes: &[u8]) -> String {
 
 const OUT_BYTES: usize = 64 << 10;
 const IDLE: Duration = Duration::from_millis(50);
-/// Wait before leaving. A sender queries the members right after its last message, and again if
-/// that query was lost.
+/// Wait before leaving. A sender queries the members after its last message, perhaps twice.
 const CONFIRM_WITHIN: Duration = Duration::from_millis(500);
 const EXAMPLE: &str = "Examples:
   carom sub numbers

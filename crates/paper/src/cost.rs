@@ -4,8 +4,7 @@
 //! separated by leaving work out. Without repairs (c = 0), a packet is still decoded, accounted and
 //! delivered. With short messages, the bins are still kept, but there is almost nothing to XOR.
 //!
-//! Time is the processor time of this thread. The minimum of several rounds counts, because other
-//! load on the machine can only add to it.
+//! Processor time of this thread. The minimum of several rounds counts, without other load.
 
 use std::fmt;
 use std::time::Duration;
@@ -40,8 +39,7 @@ pub(crate) struct CostOutcome {
     pub(crate) xors_per_packet: f64,
     pub(crate) repairs_per_packet: f64,
     pub(crate) bins: u64,
-    /// Number of groups shared with each other node, summed over these nodes. It is an upper limit
-    /// for `bins`, if bins exist only for chains of occupied regions.
+    /// Groups shared with each other node, summed: a limit for `bins` of occupied regions.
     pub(crate) shared_groups: u64,
     /// Processor time per data packet. It differs from run to run.
     pub(crate) ns: Nanoseconds,

@@ -22,16 +22,14 @@ impl Delays {
         self.0.iter().map(|nanos| *nanos as f64).sum::<f64>() / self.0.len() as f64 / 1e6
     }
 
-    /// Returns the smallest delay in milliseconds that at least this share of the delays does not
-    /// exceed, or NaN if there are no delays.
+    /// Returns the delay in milliseconds that this share does not exceed, or NaN without delays.
     pub(crate) fn quantile_ms(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         let place = ((self.0.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last);
         self.0.get(place).map_or(f64::NAN, |nanos| *nanos as f64 / 1e6)
     }
 
-    /// Returns a histogram: the start of each bar in milliseconds, and the share of `total` in it,
-    /// in percent.
+    /// Returns a histogram: starts of bars in milliseconds, and shares of `total` in percent.
     pub(crate) fn bars(&self, bar_ms: f64, total: u64) -> impl Iterator<Item = (f64, f64)> {
         let bars = (self.quantile_ms(1.0) / bar_ms).ceil().max(0.0) as usize;
         (0..bars).map(move |bar| {

@@ -8,8 +8,7 @@ use crate::plan::Span;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Wiring {
-    /// Racks of hosts, each with a switch, and one switch above: the papers' cluster. A star of
-    /// switches around a gateway has the same shape.
+    /// The papers' cluster: racks with a switch each, and one above. So is a star around a gateway.
     Racks { racks: u32, hosts_per_rack: u32, host_link: Span, uplink: Span },
     Lan {
         hosts: u32,

@@ -1,5 +1,4 @@
-//! Plan files: settings of an experiment in TOML, with units in the values. An unknown key is
-//! rejected with its line and the known keys.
+//! Plan files: TOML with units. An unknown key is rejected with its line and the known keys.
 
 use std::fmt;
 use std::time::Duration;

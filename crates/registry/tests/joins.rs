@@ -1,5 +1,4 @@
-//! Many nodes that join many groups at once on real sockets end up in every view. The benchmark
-//! `--bench joins` measures the time for 64 nodes in 1000 groups.
+//! Many nodes join many groups at once. The benchmark `--bench joins` measures it for 64 nodes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -80,8 +80,7 @@ fn a_last_message_that_is_lost_is_noticed_by_a_heartbeat() {
     assert_eq!(world.hosts[0].engine.poll_timeout(), None);
 }
 
-/// Models a link that loses in bursts. A burst lasts for a number of datagrams, and between the
-/// last heartbeats there are no other datagrams to end it.
+/// Models a link with bursts of losses, which last for a number of datagrams.
 #[test]
 fn lost_last_message_is_reported_after_the_next_heartbeat() {
     let config = Config { c: 0, ..Config::default() };

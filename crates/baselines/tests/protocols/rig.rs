@@ -1,5 +1,4 @@
-//! A small test world for engines of any protocol: virtual time, seeded delay and loss, and a
-//! record of every member's events.
+//! A small test world for engines: virtual time, seeded delay and loss, and records of events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -299,8 +298,7 @@ impl Host {
         found.unwrap_or_else(|| panic!("no counter {name} in {stats:?}")).1
     }
 
-    /// Returns the sequence numbers of `sender`'s messages that were delivered and that were lost,
-    /// each as often as it was reported.
+    /// Returns how often `sender`'s messages were delivered and were lost, by sequence number.
     pub(crate) fn account(&self, sender: NodeId) -> (Vec<u32>, Vec<u32>) {
         let of_sender = self.messages.iter().filter(|message| message.sender == sender);
         let got = of_sender.map(|message| message.seqno.0).collect();

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Label at the start of a message, by which receivers check it. The rest of the message is a
-/// pattern derived from the label.
+/// Label at the start of a message, from which the rest of the message is derived.
 ///
 /// | offset | bytes | field |
 /// |---|---|---|

@@ -65,8 +65,7 @@ impl Work {
 
     /// Returns the recovered messages of `figures`, without those that were only overtaken.
     ///
-    /// The engine delivers an overtaken packet as recovered, because it learns only afterwards that
-    /// the packet was not lost.
+    /// The engine delivers it as recovered: only afterwards it learns that it was not lost.
     pub(crate) fn recovered(self, figures: &Figures) -> Recovered {
         let overtaken = self.overtaken.min(figures.fec);
         Recovered { fec: figures.fec - overtaken, nak: figures.nak, overtaken }

@@ -14,8 +14,7 @@ use super::report::{DelayMs, Report, lost_and_outstanding};
 use super::table::{LiveTable, Totals};
 use super::world::World;
 
-/// One run. A single thread publishes and receives in turn, so that the driver thread of the nodes
-/// has the other CPU of a small machine.
+/// One run. One thread publishes and receives in turn: the driver has the other CPU.
 pub(crate) struct Run<'a> {
     args: &'a Args,
     plan: &'a Plan,
@@ -67,8 +66,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Publishes for the given time. Then waits until every message is delivered or reported as
-    /// lost, or 10 s pass without progress.
+    /// Publishes for the given time, and waits until all is settled, or 10 s pass without progress.
     pub(crate) fn until_the_end(&mut self) {
         while self.started.elapsed() < self.args.seconds && !self.interrupt.is_asked() {
             self.publish_what_is_due();
@@ -130,8 +128,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Publishes a message of `node` in one of its groups. Returns `false` if backpressure refuses
-    /// it. The message then stays due.
+    /// Returns `false` if backpressure refuses the message of `node`, which then stays due.
     fn publish(&mut self, node: usize) -> bool {
         let sender = &mut self.senders[node];
         let place = self.rng.below(sender.counters.len());

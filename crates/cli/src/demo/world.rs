@@ -95,8 +95,7 @@ impl World {
         }
     }
 
-    /// Waits until each member of each group sees all other members. A member that is missing from
-    /// a view does not receive what is sent.
+    /// A member that is missing from a view does not receive what is sent.
     fn await_views(&self, plan: &Plan, interrupt: &Interrupt) -> Result<(), CliError> {
         let mut progress = Instant::now();
         let mut least = usize::MAX;
@@ -165,8 +164,7 @@ fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, C
 
 /// Returns a UDP port that is free now.
 ///
-/// Another demo may find the same port before it is opened here. The two then share it, and are
-/// kept apart by their addresses and seeds.
+/// Another demo may find it too: the two are then kept apart by addresses and seeds.
 fn free_port() -> Result<u16, CliError> {
     UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
         .and_then(|socket| socket.local_addr())

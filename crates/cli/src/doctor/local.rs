@@ -200,8 +200,7 @@ fn of_timer() -> Finding {
 const MEMBERSHIPS: &str = "/proc/sys/net/ipv4/igmp_max_memberships";
 /// Group of the probes. It is outside the pool of group addresses, so that no node receives them.
 const PROBE_GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 254);
-/// Lower bound for a receive or send buffer. It holds about 50 packets of 1 KiB, fewer than arrive
-/// during a short pause of the process.
+/// Lower bound for a buffer: about 50 packets of 1 KiB, fewer than arrive in a short pause.
 const HURTING_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

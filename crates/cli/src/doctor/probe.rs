@@ -51,8 +51,7 @@ pub(crate) enum Buffer {
     Send,
 }
 
-/// Returns the buffer size that the system grants for a request of `bytes`. The request is that of
-/// a node: beyond the system's limit where this is permitted.
+/// Requests a buffer like a node does: beyond the system's limit where this is permitted.
 pub(crate) fn granted(buffer: Buffer, bytes: usize) -> io::Result<usize> {
     let socket = udp()?;
     // Linux doubles the requested size, and reports the doubled one.

@@ -133,8 +133,7 @@ impl Look<'_> {
         text + "\n" + &locks.trim_fmt()
     }
 
-    /// Returns the name of a lock if it was given on the command line, otherwise the hash of the
-    /// name. The ring knows only the hashes.
+    /// Returns the name of a lock, or its hash if it was not given: the ring knows only hashes.
     fn lock_name(&self, lock: LockName) -> String {
         let given = self.locks.iter().find(|name| LockName::of_name(name) == lock);
         given.map_or_else(|| lock.to_string(), Clone::clone)

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Steady rate in small batches. Credit grows with time, but no more than that of 20 ms
-/// accumulates, so that no burst follows a pause.
+/// Steady rate in small batches. Credit is limited to 20 ms, so that no burst follows a pause.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: Option<f64>,

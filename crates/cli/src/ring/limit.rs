@@ -14,16 +14,14 @@ impl Limit {
         Self { started: Instant::now(), time }
     }
 
-    /// Returns the end of a wait for the ring that begins at `now`. It is at least 3 s later,
-    /// because a shorter wait could expire before any ring has formed.
+    /// Returns the end of a wait for the ring, at least 3 s later, so that one can form.
     pub(super) fn of_ring(self, now: Instant) -> Option<Instant> {
         Some(self.end()?.max(now + FORMS_WITHIN))
     }
 
     /// Returns the end of a wait that begins at `now`, with the node in the ring.
     ///
-    /// A time below 3 s begins here, because the ring had 3 s of its own. A longer time includes
-    /// the wait for the ring, but leaves at least 1 s for a query.
+    /// Below 3 s it begins here: the ring had its own. Otherwise at least 1 s is left for a query.
     pub(crate) fn of_rest(self, now: Instant) -> Option<Instant> {
         match self.time? {
             time if time < FORMS_WITHIN => Some(now + time),

@@ -32,8 +32,7 @@ impl RingWatch {
         }
     }
 
-    /// Like [`Self::new`], but does not report members that join or leave. For a subcommand that
-    /// shares standard error with another program.
+    /// Without members that join or leave, if standard error is shared with another program.
     pub(crate) fn quiet(own: NodeId) -> Self {
         Self { tells_all: false, ..Self::new(own) }
     }
@@ -199,8 +198,7 @@ pub(crate) fn view(view: &RingView) -> Value {
     })
 }
 
-/// Returns the number of voters that the ring needs to work. Without an electorate, it is the
-/// number of members that the ring needs to continue after a fault.
+/// Returns the voters that the ring needs, or else the members that it needs after a fault.
 pub(crate) fn needed(view: &RingView) -> usize {
     view.required_voters().unwrap_or_else(|| view.least())
 }

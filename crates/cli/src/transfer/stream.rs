@@ -146,8 +146,7 @@ impl BlockSink for &Stream<'_> {
         Ok(())
     }
 
-    /// Returns a multiple of the packet size. All datagrams except those at the end of a piece then
-    /// have one size, and leave in one system call.
+    /// Returns a multiple of the packet size, so that datagrams leave in one system call.
     fn largest(&self) -> usize {
         let packet = self.fragment_bytes.load(Relaxed);
         self.group.payload_limit().min((MOST_BYTES / packet).max(1) * packet)

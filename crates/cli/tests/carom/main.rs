@@ -1,5 +1,4 @@
-//! Tests of the binary from the user's view: real processes on loopback. Each test has ports of its
-//! own, so that all of them can run at once.
+//! Tests from the user's view: real processes on loopback, each test with ports of its own.
 
 #[path = "../lab/lan.rs"]
 mod lan;

@@ -7,8 +7,7 @@ use crate::record::{Delivery, Entry, Place, Process, Record, Records, Streams};
 
 pub(crate) type Violation = String;
 
-/// Checks rules that hold at any time: nothing is damaged, invented, delivered twice, or both
-/// delivered and lost.
+/// Checks rules that hold at any time: nothing is damaged, invented, repeated, or had and lost.
 pub(crate) fn always(records: &Records) -> Vec<Violation> {
     let mut found = Vec::new();
     let streams = Streams::of(records);
@@ -200,8 +199,7 @@ struct Loss {
     host: u32,
     first: u32,
     last: u32,
-    /// Processes of the host to which the report can refer. The report does not name the process,
-    /// but a receiver gets reports on one process after the other.
+    /// Processes of the host to which the report can refer: a receiver gets those of one at a time.
     starts: Vec<u32>,
 }
 
@@ -241,8 +239,7 @@ impl Losses {
 
     /// Returns `true` if `message` was reported lost.
     ///
-    /// The sequence numbers of a message that no member received are unknown. Its packets end
-    /// before the next message that a member received.
+    /// Otherwise, its packets end before the next message that a member received.
     fn covers(&self, streams: &Streams, message: Payload) -> bool {
         let sender = message.sender();
         if let Some(seqno) = streams.seqno(message) {

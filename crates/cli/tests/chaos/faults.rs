@@ -35,8 +35,7 @@ pub(crate) struct Ongoing {
 }
 
 impl Fault {
-    /// Returns the default faults for groups of this kind. Members leave only in a group with a
-    /// single sender; another member then takes over.
+    /// Members leave only in a group with a single sender, of which another then takes the role.
     pub(crate) fn of(kind: Kind) -> Vec<Self> {
         let all = Self::value_variants().iter().copied();
         all.filter(|it| *it != Self::Leave || kind.has_one_sender()).collect()

@@ -1,5 +1,4 @@
-//! `carom registry --etcd` with real members of etcd, registry processes that are killed and
-//! stopped, and nodes of the library between them.
+//! `carom registry --etcd` with real etcd, killed and stopped processes, and nodes of the library.
 #![cfg(feature = "etcd")]
 
 mod churn;

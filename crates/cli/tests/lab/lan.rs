@@ -15,8 +15,7 @@ impl Lan {
 
     /// The first argument is the subcommand. There is no standard input.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        // The port of a killed node must not belong to a node of another test soon after, because
-        // rings with the same name would merge.
+        // The port of a killed node must stay unused: rings with the same name would merge.
         let own = ["--interface", "127.0.0.1", "--port", "0", "--multicast-port", self.port];
         carom(&[&args[..1], &own, &args[1..]].concat())
     }

@@ -33,8 +33,7 @@ pub(crate) struct Host {
 }
 
 impl Lab {
-    /// Creates a lab of `hosts` hosts whose interfaces have this MTU. Returns `None`, after a
-    /// report on standard error, if this machine does not permit it.
+    /// Creates `hosts` hosts with this MTU. Returns `None` after a report if this is not permitted.
     pub(crate) fn new(hosts: usize, mtu: u32) -> Option<Self> {
         static ALLOWED: OnceLock<Result<(), String>> = OnceLock::new();
         static LABS: AtomicU32 = AtomicU32::new(0);
@@ -182,8 +181,7 @@ impl Host {
         self.firewall(rules)
     }
 
-    /// Adds these rules, in the syntax of `nft`, to the host's own firewall. Returns the reason if
-    /// that is not possible here.
+    /// Adds rules in `nft` syntax to the host's firewall. Returns the reason if it is impossible.
     pub(crate) fn firewall(&self, rules: &str) -> Result<(), String> {
         let output = self.command("nft", &[rules]).output().map_err(|error| error.to_string())?;
         match output.status.success() {

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Returns a free port of loopback that the system does not assign to others by default.
 pub(crate) fn free_port() -> u16 {
-    // The ports that systems assign automatically, for outgoing connections as well, start above
-    // this range. The same holds for the ports that tests name.
+    // The ports that systems assign start above this range, and so do those that tests name.
     const LOWEST: u16 = 10_000;
     const PORTS: u16 = 7_000;
     const OF_A_PROCESS: u32 = 50;

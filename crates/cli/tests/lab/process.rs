@@ -13,8 +13,7 @@ use nix::unistd::Pid;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Child process that is killed if a test ends early. `ip netns exec` replaces itself by the
-/// program that it runs, so the child is that program.
+/// Child process, killed if a test ends early. `ip netns exec` replaces itself by the program.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,

@@ -3,8 +3,7 @@
 use std::io::Write as _;
 
 pub(crate) fn skipped(why: &str) {
-    // The test harness hides what macros print in passing tests. A single write keeps the line
-    // together. A closed standard error is ignored.
+    // The harness hides what macros print in passing tests. One write keeps the line together.
     let line = format!("skipped: {}: {why}\n", test());
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -60,8 +60,7 @@ fn assert_wrote(sub: &mut Running, first: u64, last: u64) {
     assert_eq!(wrote.len() as u64, last + 1 - first, "lines came twice: {:#?}", sub.said.seen);
 }
 
-/// Waits until the number of received lines equals that from the lowest number to `last`, because
-/// lines may arrive out of order. Returns the lowest number.
+/// Counts lines, because they may arrive out of order. Returns the lowest number.
 fn read_to_the_last(sub: &mut Running, last: u64) -> u64 {
     let seen = &sub.wrote.seen;
     let mut came = seen.len() as u64;

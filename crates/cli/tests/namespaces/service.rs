@@ -115,8 +115,7 @@ fn read_or_lost(sub: &mut Running, last: u64) -> (u64, u64) {
     (repaired, lost)
 }
 
-/// Asserts by a node's events that it never saw more than `size` members, and that a departed
-/// member was replaced while others were available.
+/// Asserts that a node never saw more than `size` members, and that departed ones were replaced.
 fn assert_partial(events: &[String], size: usize) {
     let mut shown = BTreeSet::new();
     let mut all = BTreeSet::new();

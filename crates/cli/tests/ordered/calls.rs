@@ -134,8 +134,7 @@ fn call_to_a_killed_server_admits_possible_execution() {
     caller.end_with(3);
 }
 
-/// Asserts that a server ends with this error at its first request, and that the next one replies.
-/// `spoil` is called before the request.
+/// Asserts that a server ends with this error at a request after `spoil`, and the next replies.
 fn assert_yields(lan: &Lan, program: &Path, spoil: impl FnOnce(), error: &str) {
     let name = program.to_str().expect("it has a plain name");
     let mut first = lan.start(&["serve", "quotes", "--", name]);

@@ -1,5 +1,4 @@
-//! Tests of ordered groups from the user's view: real processes on loopback. Each test has a
-//! multicast port of its own, so that all of them can run at once.
+//! Ordered groups from the user's view: real processes, each test with a multicast port of its own.
 
 mod calls;
 #[path = "../lab/lan.rs"]

@@ -1,5 +1,4 @@
-//! Failure detectors, and the ring of pings. Leases are longer than any of these tests may take, so
-//! that only a report can reveal a failed node.
+//! Failure detectors, and the ring of pings. Leases outlast the tests: only reports can count.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;

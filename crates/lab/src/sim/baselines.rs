@@ -28,8 +28,7 @@ pub(super) fn all() -> [EngineSuite; 7] {
     ]
 }
 
-/// Returns the settings of a baseline protocol with engines that `make` creates. Every one gives up
-/// eventually, in its own way, and reports the loss.
+/// Every engine gives up eventually, in its own way, and reports the loss.
 fn setup<C: Clone + Debug + 'static, E: Engine + 'static>(
     config: &C,
     limit_bytes: usize,
@@ -96,8 +95,7 @@ fn draw_ack(rng: &mut Rng) -> Setup {
     Setup { patience, ..setup(&config, limit_bytes, AckTimeout::new) }
 }
 
-/// Draws the settings that protocols with domains have in common: a hierarchy with one head, with
-/// several, or with the sources only.
+/// Draws the common settings of protocols with domains: one head, several, or the sources only.
 fn draw_domains(rng: &mut Rng) -> DomainConfig {
     let by_id = |domains| Hierarchy::by_id(domains).expect("it is more than none");
     DomainConfig {

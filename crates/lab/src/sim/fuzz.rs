@@ -106,8 +106,7 @@ fn trace(suite: &dyn AnySuite, seed: u64, path: &PathBuf) -> Result<(), CliError
     };
     let file = BufWriter::new(File::create(path).map_err(not_written)?);
     let play = || suite.trace(seed, Box::new(file));
-    // A panic is reported with the findings. The packets up to the panic are in the file, because
-    // dropping the writer flushes it.
+    // A panic is among the findings. Dropping the writer has flushed the packets up to it.
     catch_unwind(AssertUnwindSafe(play)).unwrap_or(Ok(())).map_err(not_written)
 }
 

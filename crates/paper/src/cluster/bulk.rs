@@ -25,8 +25,7 @@ pub(crate) struct BulkRun {
 pub(crate) struct BulkOutcome {
     pub(crate) receivers: u32,
     pub(crate) incomplete: u32,
-    /// Goodput relative to the link's capacity for such packets, 0 to 1: mean of all receivers. An
-    /// incomplete receiver counts as 0.
+    /// Mean goodput, 0 to 1 of the link's capacity. An incomplete receiver counts as 0.
     pub(crate) mean_share: f64,
     /// The same for the last receiver to complete. It is 0 if a receiver is incomplete.
     pub(crate) least_share: f64,

@@ -45,8 +45,7 @@ const BEACONS: Duration = Duration::from_millis(1);
 /// Assumed distance between members of SRM. A packet takes about this time over links with some
 /// hundred kilobytes queued, which is usual when repairs are sent to all members.
 const SRM_DISTANCE: Duration = Duration::from_millis(3);
-/// Delay of RDCM's acknowledgments. Full links have room for few acknowledgments, while windows
-/// that depend on them need them soon.
+/// Full links have room for few acknowledgments of RDCM, while windows need them soon.
 const ACK_DELAY: Duration = Duration::from_micros(500);
 /// Time after which RDCM repeats a repair, for round trips of less than half a millisecond.
 const RESEND_AFTER: Duration = Duration::from_millis(2);
@@ -95,8 +94,7 @@ impl Protocol {
         }
     }
 
-    /// Divides the group into domains, if the protocol has them. LBRM has two tiers, and its
-    /// domains are as large as they are many.
+    /// Divides the group into domains. LBRM has two tiers, with domains as large as they are many.
     fn hierarchy(self, plane: &Plane) -> Hierarchy {
         let (ports, receivers) = (plane.setting.ports as usize, plane.receivers().len());
         let (least, tiers) = match self {
@@ -143,8 +141,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Returns the settings for domains. Heads do not fail here, so a receiver that waits for a
-    /// repair always queries the same head.
+    /// Heads do not fail here: a receiver that waits for a repair always queries the same one.
     fn domains(&self, base: DomainConfig) -> DomainConfig {
         let detect_after = self.plane.setting.detect_after;
         let (hierarchy, climb_after) = (self.hierarchy.clone(), u32::MAX);

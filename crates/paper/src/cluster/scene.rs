@@ -123,8 +123,7 @@ impl Scene {
         }
     }
 
-    /// Sends one message, and waits until all receivers have it, so that the group is ready.
-    /// Returns `None` if the run is ended early.
+    /// Sends a message to all receivers, to prepare the group. `None`: the run is ended early.
     ///
     /// # Panics
     /// Panics if that takes too long.

@@ -100,8 +100,7 @@ fn about(protocol: Protocol, datagram: &[u8]) -> About {
     }
 }
 
-/// Returns the subject of a datagram of a protocol to compare with. `of_packet` returns that of a
-/// packet which is neither a message nor a repair.
+/// `of_packet` returns the subject of a packet which is neither a message nor a repair.
 fn about_guest<'a, P: GuestPacket<'a>>(
     datagram: &'a [u8],
     of_packet: impl FnOnce(P) -> About,

@@ -27,8 +27,7 @@ pub(crate) struct Churn {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Views {
-    /// An oracle. It reports a join or leave to each node after a random time of at most `others`,
-    /// and a crash `failures` later than that.
+    /// An oracle reports a join or leave within `others`, and a crash `failures` later.
     Told {
         /// Time from a crash until the oracle notices it.
         failures: Span,
@@ -108,8 +107,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Draws the effect of `churn` on `groups` until `end`. A node that departs within `grace` of a
-    /// send is not owed the message.
+    /// Draws `churn` until `end`. A node that departs within `grace` is not owed the message.
     pub(super) fn draw(
         churn: Option<&Churn>,
         groups: &mut Groups,

@@ -151,8 +151,7 @@ impl GroupOutcome {
         100.0 * self.recovered_share()
     }
 
-    /// Returns one standard deviation of [`GroupOutcome::recovered_share`], assuming that packets
-    /// are lost and recovered independently.
+    /// Returns one standard deviation of the share, assuming independent losses and recoveries.
     pub(crate) fn sigma(&self) -> f64 {
         let share = self.recovered_share();
         (share * (1.0 - share) / self.lost as f64).sqrt()

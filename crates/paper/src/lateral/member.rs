@@ -18,8 +18,7 @@ pub(crate) struct Member<E> {
     pub(super) engine: E,
     pub(super) provider: Option<Box<dyn Membership>>,
     told: VecDeque<Told>,
-    /// Numbers of data packets and of repairs that arrived, by tag. A repair is divided among the
-    /// groups of its packets.
+    /// Data packets and repairs that arrived, by tag. A repair is divided among its groups.
     arrived: Vec<(f64, f64)>,
 }
 
@@ -120,8 +119,7 @@ impl<E: Engine> Machine for Member<E> {
     type Command = Command;
     type Event = Told;
 
-    /// Applies a command. Operations that can fail are called through [`carom_sim::World::with`],
-    /// and their commands are ignored.
+    /// Operations that can fail are called through [`carom_sim::World::with`], not by commands.
     fn handle_command(&mut self, now: Time, command: Command) {
         match command {
             Command::Leave(group) => self.engine.leave(now, group),

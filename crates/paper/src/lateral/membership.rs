@@ -6,8 +6,7 @@ use carom_proto::{GroupId, NodeId, RateOfFire, Rng};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Membership {
-    /// One group of `size` random hosts. Every second member has the rate-of-fire `odd`, so that
-    /// the mean c of the group can lie between two integers.
+    /// One group of random hosts, every second with `odd`, so that the mean c can be fractional.
     OneGroup { size: u32, rate: RateOfFire, odd: RateOfFire },
     /// Groups A and B. `both` hosts are in both, and the others are divided evenly.
     TwoGroups { both: u32, a: RateOfFire, b: RateOfFire },

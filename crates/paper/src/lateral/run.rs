@@ -221,8 +221,7 @@ impl LateralRun {
     }
 }
 
-/// Changes a configuration for churn: a joining node is owed a stream only from its join on, and
-/// packets are kept no longer than by default.
+/// With churn, a node is owed a stream from its join on, and packets are kept for the usual time.
 fn when_nodes_come_and_go(base: Config) -> Config {
     let Config { buffer_age, give_up_after, .. } = Config::default();
     Config { stream_start: StreamStart::AskSender, buffer_age, give_up_after, ..base }

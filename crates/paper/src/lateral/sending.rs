@@ -13,8 +13,7 @@ use super::membership::{Groups, group_id};
 use super::stays::{BEGINNING, Stays};
 use crate::work::Ends;
 
-/// Sender of all messages. The nodes send at the same interval, each at its own random phase, to
-/// one of its groups at random.
+/// Sender of all messages. Each node has a random phase, and draws one of its groups.
 pub(super) struct Sending {
     groups: Rc<Groups>,
     stays: Rc<Stays>,
@@ -49,8 +48,7 @@ impl Sending {
         }
     }
 
-    /// Sends the messages that are due before `to`, and applies changes of nodes as they become
-    /// due. Returns `None` if the run is ended early.
+    /// Sends what is due before `to`, and applies changes. `None`: the run is ended early.
     pub(super) fn go_on<E: Engine>(
         &mut self,
         world: &mut World<Member<E>>,

@@ -19,8 +19,7 @@ pub(super) struct Stay {
 }
 
 impl Stays {
-    /// Creates the times from the stay of the node on each host. A node is owed a message if it
-    /// stays for `grace` after the send.
+    /// A node is owed a message if it stays for `grace` after the send.
     pub(super) fn new(stays: Vec<Stay>, grace: Duration) -> Self {
         Self { stays, grace }
     }
@@ -33,8 +32,7 @@ impl Stays {
         self.stays.get(host as usize).is_none_or(|stay| (stay.from..stay.until).contains(&at))
     }
 
-    /// Returns `true` if the node on `host` is owed a message sent to its groups at `sent`: it was
-    /// present, and stayed for long enough to be repaired.
+    /// Returns `true` if the node was present at `sent`, and stayed long enough for repairs.
     pub(super) fn owe(&self, host: u32, sent: Time) -> bool {
         self.is_there(host, sent) && self.is_there(host, sent + self.grace)
     }

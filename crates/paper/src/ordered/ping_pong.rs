@@ -9,8 +9,7 @@ use carom_proto::ring::Qos;
 use super::ring::{Counts, Ring, Setting};
 use crate::work::{Ends, Run};
 
-/// Message that is passed from member to member. The member that receives it sends the next one to
-/// another member, which is drawn at random.
+/// Message that each member passes on to another one, which is drawn at random.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PingPongRun {
     pub(crate) setting: Setting,

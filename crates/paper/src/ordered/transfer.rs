@@ -24,8 +24,7 @@ pub(crate) struct TransferRun {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TransferOutcome {
     pub(crate) destinations: u32,
-    /// Rate at which each destination receives all files together, in bytes per second, for each
-    /// repeat. It is NaN if a transfer takes too long.
+    /// Rate of all files together at each destination, in bytes per second, or NaN if too late.
     pub(crate) rates: Vec<f64>,
     pub(crate) counts: Counts,
 }

@@ -7,8 +7,7 @@ use toml::{Table, Value};
 use crate::mask::is_word;
 use crate::tree::{Manifest, Source, Tree};
 
-/// Folder of each crate, and the workspace crates that its product code may import. Tests may
-/// import more (`[dev-dependencies]`), but not a crate of `LEAVES`.
+/// Folder of each crate, and the imports of its product code. Tests may import more, but no leaf.
 const ARROWS: [Arrow; 14] = [
     Arrow { name: "carom-proto", folder: "proto", imports: &[] },
     Arrow { name: "carom-baselines", folder: "baselines", imports: &["carom-proto"] },

@@ -35,8 +35,7 @@ impl Tree {
     }
 
     fn new() -> Self {
-        // Read at run time: checkouts with a common target folder share test binaries, so that the
-        // path at build time can be that of another checkout.
+        // Read at run time, because checkouts with a common target folder share test binaries.
         let this = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
         let root = Path::new(&this)
             .ancestors()

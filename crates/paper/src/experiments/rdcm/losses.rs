@@ -1,5 +1,4 @@
-//! `rdcm-10` and `rdcm-11`: goodput and traffic of a file sent to a thousand receivers over lossy
-//! links, with RDCM and other protocols.
+//! `rdcm-10` and `rdcm-11`: goodput and traffic of a file to a thousand receivers over lossy links.
 
 use std::time::Duration;
 

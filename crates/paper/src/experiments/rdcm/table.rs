@@ -25,8 +25,7 @@ struct Holds {
     rdcm_astray_at_most_percent: f64,
     /// Requests for one packet at one node, relative to the number of receivers.
     requests_at_most_percent: f64,
-    /// Repairs beyond the first at receivers that lost a packet, relative to the losses, in
-    /// protocols with one repairer per packet.
+    /// Further repairs at receivers, relative to losses, with one repairer per packet.
     again_at_most_percent: f64,
     /// Mean number of repairs of a packet by a node that repairs it.
     rdcm_copies_at_most: f64,

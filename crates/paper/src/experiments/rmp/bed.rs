@@ -62,8 +62,7 @@ impl Bed {
     }
 }
 
-/// Level of service: `unreliable`, `unordered`, `source`, `total`, `majority`, `all`, or the number
-/// of other members that must hold a message.
+/// `unreliable`, `unordered`, `source`, `total`, `majority`, `all`, or the number of other holders.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Level(pub(crate) Qos);

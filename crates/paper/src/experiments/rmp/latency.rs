@@ -110,8 +110,7 @@ impl RmpLatency {
     }
 }
 
-/// Returns the points with the most destinations: the number of other members that must hold the
-/// message, and the latency in milliseconds.
+/// Returns the holders and the latency in milliseconds, with the most destinations.
 fn resilience(points: &[Point<'_>]) -> Vec<(f64, f64)> {
     let most = points.iter().map(|point| point.destinations).max().unwrap_or(0);
     let holders = |point: &Point<'_>| match point.qos {

@@ -28,8 +28,7 @@ struct Holds {
     /// Lower limit of the aggregate throughput with the most destinations.
     #[serde(default)]
     aggregate_at_least_times_the_link: Option<f64>,
-    /// Lower limits of the throughput at each destination, from one source to any number of
-    /// destinations. Each limit is a relation of its own.
+    /// Lower limits of the throughput at each destination, each a relation of its own.
     #[serde(default)]
     one_source_at_least_percent: Vec<f64>,
     /// Upper limit of the variation between runs with one source, relative to the fastest.
@@ -133,8 +132,7 @@ impl RmpThroughput {
         }
         let one = || points.iter().filter(|point| point.run.sources == 1);
         let percents = || one().map(Point::link_percent);
-        // NaN is the rate of a transfer that took too long. Both `low` and `high` are then NaN, so
-        // that no relation holds.
+        // A transfer that took too long has the rate NaN, like `low` and `high`: no relation holds.
         let low = percents().min_by(least_first).unwrap_or(f64::NAN);
         let high = percents().max_by(greatest_last).unwrap_or(f64::NAN);
         let payload = one().map(Point::payload_percent).fold(f64::NAN, f64::min);
@@ -232,8 +230,7 @@ mod tests {
     use crate::plan::Plan;
     use crate::suite::Suite;
 
-    /// Returns whether each relation of the experiment holds if every transfer reaches 92 % of the
-    /// link. The last one takes too long if `is_late`.
+    /// All transfers reach 92 % of the link, but the last one takes too long if `is_late`.
     fn holding(name: &str, is_late: bool) -> Vec<bool> {
         let text = Suite::built_in_plan(name).expect("the experiment is known");
         let plan = Plan::<RmpThroughput>::read(name, text).expect("the plan is valid");

@@ -136,8 +136,7 @@ impl SlingshotModel {
         figure
     }
 
-    /// Returns the relation for the distance of the worst point from the bounds, in standard
-    /// deviations. The distance is negative inside.
+    /// Returns the distance of the worst point from the bounds, negative inside, in deviations.
     fn inside(&self, points: &[Modelled]) -> Relation {
         let outside = |point: &Modelled| {
             let bounds = point.setting.recovered().expect("plans are checked before they are run");
