@@ -151,8 +151,7 @@ pub(crate) mod tests {
     const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
     const GROUP: GroupId = GroupId(0x0102_0304);
 
-    /// Asserts that a packet is encoded with this kind and body, and decodes to itself. The common
-    /// header has a golden test of its own. `out` must be empty.
+    /// Asserts the encoding of a packet, except the common header. `out` must be empty.
     pub(crate) fn assert_on_the_wire<'a, P>(packet: P, out: &'a mut Vec<u8>, kind: u8, body: &[u8])
     where
         P: GuestPacket<'a> + PartialEq + Debug,

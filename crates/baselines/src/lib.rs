@@ -1,5 +1,4 @@
-//! Other reliable multicast protocols on Carom's [engine contract](carom_proto::engine), for
-//! comparison. Nothing that is shipped to users depends on them.
+//! Other protocols on Carom's [engine contract](carom_proto::engine), only for comparison.
 //!
 //! | module | protocol |
 //! |---|---|

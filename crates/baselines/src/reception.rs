@@ -1,5 +1,4 @@
-//! The groups that a node has joined, and the state of their streams. Every message that the node
-//! is owed is delivered or reported as lost, exactly once.
+//! The streams of joined groups. What is owed is delivered or reported lost, exactly once.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,12 +14,10 @@ use crate::stream::{Arrival, Gap, Stream};
 /// Start of the part of a stream that a receiver is owed, that is, must deliver or report as lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owed {
-    /// The first message that the receiver learns of from the sender's own multicast or
-    /// announcement. A member that joins late is not owed earlier messages.
+    /// The first message learned of from the sender itself. Late members are not owed earlier ones.
     #[default]
     FirstHeard,
-    /// The sender's very first message. For experiments in which all members are present from the
-    /// start: losses among the first packets are then accounted for too.
+    /// The sender's very first message, for experiments that count losses of the first packets.
     First,
 }
 
@@ -199,8 +196,7 @@ impl Reception {
         None
     }
 
-    /// Processes the sender's own announcement that it has sent everything before `next`. It opens
-    /// the stream: later messages are owed.
+    /// The sender's own announcement opens the stream: later messages than `next` are owed.
     pub(crate) fn on_announced(
         &mut self,
         now: Time,
@@ -214,8 +210,7 @@ impl Reception {
         self.on_reported(now, group, sender, next)
     }
 
-    /// Processes another member's report that `sender` has sent everything before `next`. It has no
-    /// effect on a sender that is unknown here, which may have left long ago.
+    /// Another member's report has no effect on an unknown sender, which may have left long ago.
     pub(crate) fn on_reported(
         &mut self,
         now: Time,

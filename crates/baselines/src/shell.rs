@@ -54,8 +54,7 @@ pub trait Policy: Send {
 
     fn on_sent(&mut self, cx: &mut Context, id: PacketId, block: Block);
 
-    /// Requests a confirmation of the messages sent so far. The default ignores it, for protocols
-    /// in which the sender does not hear from every receiver.
+    /// The default does nothing, for protocols in which a sender does not hear from all receivers.
     fn confirm(&mut self, _: &mut Context, _: GroupId) {}
 
     fn on_block(&mut self, cx: &mut Context, id: PacketId, block: Block, from: Option<NodeId>);
@@ -124,8 +123,7 @@ impl Context {
         block
     }
 
-    /// Returns the sequence number of this node's next message in the group, or the number after
-    /// the highest known of another source.
+    /// Returns the number of this node's next message, or that after another source's last one.
     pub(crate) fn next_seqno(&self, group: GroupId, source: NodeId) -> Option<SeqNo> {
         if source == self.id {
             return self.reception.group(group).map(|it| it.next());

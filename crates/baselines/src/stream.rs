@@ -10,8 +10,7 @@ use carom_proto::{SeqNo, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Position(u64);
 
-/// The owed part of a stream, and the packets missing from it. Every owed packet is delivered,
-/// missing or lost. A missing packet is settled exactly once.
+/// The owed part of a stream. Every owed packet is delivered, missing or lost, and settled once.
 #[derive(Debug)]
 pub(crate) struct Stream {
     first: Position,

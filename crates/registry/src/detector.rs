@@ -45,8 +45,7 @@ pub struct DetectorOptions {
     /// machine. Default: `listen`; if that is any address of the host, the source address of the
     /// connections to the registry processes.
     pub advertise: Option<SocketAddr>,
-    /// Time without answers to pings after which a node is reported; at least 100 ms. Default:
-    /// `None`, the registry's detection time.
+    /// Time without answers after which a node is reported. `None`: the registry's. Least 100 ms.
     pub detection_time: Option<Duration>,
     /// Seed of the detector's id and of random pauses. Default: from the operating system.
     pub seed: Option<u64>,
@@ -98,8 +97,7 @@ impl DetectorOptions {
 impl Detector {
     /// Starts a failure detector.
     ///
-    /// An unreachable registry process, or a refusal, is not an error: the detector keeps trying
-    /// and reports it in its status.
+    /// Without a registry process, it keeps trying and reports that in its status.
     ///
     /// # Errors
     /// The UDP address cannot be bound, or the system cannot create a thread.

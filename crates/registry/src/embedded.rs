@@ -165,8 +165,7 @@ impl EmbeddedStore {
         Ok(PartitionState::restore(version, groups))
     }
 
-    /// Stores the commits in one transaction: all of them or none. A commit that is already stored
-    /// is skipped. A failure applies to every commit.
+    /// Stores all commits in one transaction, or none, and skips those that are stored already.
     ///
     /// # Errors
     /// The store is damaged and cannot be used any more.

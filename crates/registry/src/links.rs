@@ -1,7 +1,6 @@
 //! TCP connections of a registry process, with a reading and a writing task each.
 //!
-//! Received data enters one bounded queue, so that a process that is behind stops reading. Data to
-//! be sent is queued per connection, up to a bound.
+//! Received data enters one bounded queue. Data to be sent is queued per connection, up to a bound.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -42,8 +42,7 @@ pub struct ObserverOptions {
 /// Snapshot of an observer's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// `true` if all of the data is current. Otherwise the registry, or a part of it, is
-    /// unreachable, and the last known data is shown.
+    /// `false` if the registry, or a part of it, is unreachable: the last known data is shown.
     pub is_current: bool,
     /// Reason of the last refusal by a registry process, unless one has accepted it since.
     pub refused: Option<String>,

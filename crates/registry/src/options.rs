@@ -12,9 +12,8 @@ use carom_proto::membership::service::server::ServerConfig;
 pub struct Options {
     /// Store for the state.
     pub store: StoreOptions,
-    /// `true` to move aside an embedded store that is lost or damaged and to start with an empty
-    /// one. Running nodes then join again without intervention. A store that can be read is kept.
-    /// Default: false; a lost or damaged store is an error.
+    /// `true` to move a lost or damaged embedded store aside and start empty. Running nodes then
+    /// join again. A readable store is kept. Default: false; a lost or damaged store is an error.
     pub new_store: bool,
     /// TCP address for nodes. Default: any address of the host, port 7402. Port 0: any free port.
     pub listen: SocketAddr,
@@ -42,8 +41,7 @@ pub enum StoreOptions {
 /// Addresses, lease and credentials for etcd.
 #[derive(Clone)]
 pub struct EtcdOptions {
-    /// Client addresses, `http://HOST:PORT` or `https://HOST:PORT`. Give those of all members,
-    /// because the next one is used if one does not answer.
+    /// Client addresses, `http` or `https://HOST:PORT`, of all members: each can replace another.
     pub urls: Vec<String>,
     /// Time that this process may be disconnected from etcd before others take over its partitions,
     /// in whole seconds. Etcd extends it if it is shorter than its own elections take. Default: 5

@@ -85,8 +85,7 @@ impl<S: Store> Process<S> {
                 () = sleep_until(due) => Input::Time,
                 _ = &mut inputs.stop => break,
             };
-            // The process may have been stalled. Partitions that it has lost meanwhile must be
-            // known before any request is answered.
+            // After a stall, lost partitions must be known before any request is answered.
             self.store.handle_time(Instant::now());
             self.forward_store_events();
             self.on_input(input, &mut inputs);

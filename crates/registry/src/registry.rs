@@ -92,8 +92,7 @@ impl Registry {
         self.http
     }
 
-    /// Returns the reason why the process cannot serve at the moment, if there is one. Nodes
-    /// meanwhile continue with the members that they know.
+    /// Returns the reason why the process cannot serve now. Nodes continue with known members.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.borrow().clone()
     }

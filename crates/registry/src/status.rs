@@ -95,8 +95,7 @@ pub struct StoreStatus {
     pub registered: bool,
     /// Current problem of the store, if there is one.
     pub trouble: Option<String>,
-    /// TCP addresses of all live registry processes, as registered in the store. Empty for an
-    /// embedded store, which has one process.
+    /// TCP addresses of all live processes in the store. Empty for an embedded store.
     pub processes: Vec<String>,
     /// Counters of the store, which [`Status::counters`] merges with the registry's.
     #[serde(skip)]

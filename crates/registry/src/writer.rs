@@ -36,8 +36,7 @@ pub(crate) enum Report {
 }
 
 impl Writer {
-    /// Reads all partitions for the process at `address`, and starts the thread. The result of each
-    /// commit is sent to `reports`.
+    /// Reads all partitions, and starts the thread. Results of commits are sent to `reports`.
     ///
     /// # Errors
     /// The store cannot be read, or the system cannot create a thread.

@@ -14,8 +14,7 @@ pub struct Interrupt {
     last_words: Mutex<Option<Box<dyn Fn() -> String + Send>>>,
 }
 
-/// Starts to count interrupt requests: Ctrl-C, SIGTERM, and SIGHUP. A command that has not ended
-/// 0.8 s after the first one is terminated by force.
+/// Counts Ctrl-C, SIGTERM and SIGHUP. A command that runs 0.8 s longer is terminated by force.
 pub fn listen() -> Result<&'static Interrupt, CliError> {
     listen_with(PATIENCE)
 }
@@ -25,8 +24,7 @@ pub fn listen_with(patience: Duration) -> Result<&'static Interrupt, CliError> {
     listen_by(move || on_signal(patience))
 }
 
-/// Like [`listen`], for a command that defines the effect of every interrupt request itself. It is
-/// never terminated by force.
+/// Like [`listen`], for a command that handles every request itself, and is never forced to end.
 pub fn listen_to_all() -> Result<&'static Interrupt, CliError> {
     listen_by(|| {
         INTERRUPT.ask();

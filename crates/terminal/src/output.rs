@@ -30,8 +30,7 @@ pub fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Like [`say`], but returns after at most 200 ms, even if standard error is blocked. For use
-/// before steps that must follow in any case.
+/// Like [`say`], but takes at most 200 ms, before steps that must follow in any case.
 pub fn say_unless_blocked(line: String) {
     let (done, is_done) = channel();
     std::thread::spawn(move || {

@@ -112,8 +112,7 @@ pub enum Bandwidth {
     BytesPerSecond(u64),
 }
 
-/// Parses a bandwidth: `auto`, or per second `500Mbit`, `1Gbit`, `60MB` or `60MiB`, from 80 kbit to
-/// 8000 Gbit.
+/// Parses a bandwidth per second from 80 kbit to 8000 Gbit: `500Mbit`, `1Gbit`, `60MB`, or `auto`.
 pub fn bandwidth(text: &str) -> Result<Bandwidth, UnitError> {
     let fix = "write a bandwidth per second, such as 500Mbit, 1Gbit or 60MB, or auto";
     if text == "auto" {

@@ -16,9 +16,8 @@ pub struct Config {
     /// Time for which a sender waits for acknowledgments. It doubles with each retransmission of a
     /// message. Default 100 ms at first, 1 ms to 2 s once round trips are measured.
     pub timeouts: Timeouts,
-    /// Maximum number of retransmissions of a message to a member that does not acknowledge it.
-    /// Then the member is [lagging](carom_proto::Event::Slow), and the sender does not wait for it
-    /// until it acknowledges again. Default 10.
+    /// Maximum number of retransmissions of a message to a member without an acknowledgment, which
+    /// is then [lagging](carom_proto::Event::Slow): the sender does not wait for it. Default 10.
     pub max_retransmissions: u32,
     /// Maximum number of messages of a group from the oldest unacknowledged one to the last. Beyond
     /// it, messages are [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.

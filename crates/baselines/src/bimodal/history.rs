@@ -9,8 +9,7 @@ use crate::block::Block;
 
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Symbols by sender and sequence number, so that ranges are contiguous. Numbers beyond the
-    /// wrap sort first, which only splits a range in two.
+    /// By sender and sequence number: contiguous, except that numbers beyond the wrap sort first.
     blocks: BTreeMap<(NodeId, u32), Block>,
     /// Arrivals in order, each with its round.
     order: VecDeque<(u32, NodeId, u32)>,

@@ -44,8 +44,7 @@ pub struct DomainConfig {
 /// Condition for sending a repair by one multicast in the domain, not by unicast to each requestor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairBy {
-    /// If the multicast crosses fewer links than the unicasts together. The RDCM paper assumes this
-    /// in favor of RMTP and LBRM (section 4.1).
+    /// If it crosses fewer links than unicasts, in favor of RMTP and LBRM (RDCM, section 4.1).
     FewerLinks,
     /// If there are more requestors than this.
     Threshold(usize),

@@ -31,8 +31,7 @@ impl Hierarchy {
     /// Divides a multicast tree into domains, from the leaves upwards.
     ///
     /// Where enough receivers without a head meet, the one nearest to the sender becomes the head
-    /// of the others, and remains without a head further up. The sender is the head of the
-    /// remaining receivers. Links are counted along the tree.
+    /// of the others. The sender is the head of the rest. Links are counted along the tree.
     ///
     /// # Errors
     /// [`HierarchyError::TwoHeads`] or [`HierarchyError::Circle`] if `node` maps two vertices to
@@ -71,8 +70,7 @@ impl Hierarchy {
     }
 }
 
-/// Chooses the head of a domain at `vertex`, if there are enough receivers. Then `open` becomes the
-/// members of the domain. The remaining receivers are passed upwards.
+/// With enough receivers at `vertex`, chooses a head, and makes `open` the domain's members.
 fn choose_head(
     tree: &MulticastTree,
     plan: Plan,

@@ -7,9 +7,8 @@ use carom_proto::{GroupId, NodeId, View};
 
 /// Division of a group into domains.
 ///
-/// The head of a domain repairs packets for its members, and is itself a member of the domain
-/// above. A node without a head requests packets from their source. If a head is not in the view,
-/// its members turn to the next one above.
+/// The head of a domain repairs packets for its members, and is a member of the domain above.
+/// Without a head in the view, nodes request packets from the next one above, or from their source.
 ///
 /// All members of a group must use the same hierarchy. Cloning is cheap.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,8 +41,7 @@ struct Bounds {
 pub struct Domain {
     /// Node that repairs packets for the members. It may be a member and a head of other domains.
     pub head: NodeId,
-    /// Multicast that only this domain receives. `None`: there is none, and a packet for several
-    /// members is sent to each of them.
+    /// Multicast that only this domain receives. `None`: packets are sent to each member.
     pub scope: Option<Scope>,
     /// Members other than the head.
     pub members: Vec<Place>,
@@ -61,8 +59,7 @@ pub struct Place {
 /// Multicast within a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// Group that the domain's hosts receive in addition to the groups that they have joined. The
-    /// driver must arrange this: see [`Hierarchy::scopes`].
+    /// Group that the domain's hosts must also receive: see [`Hierarchy::scopes`].
     pub group: GroupId,
     /// Number of links that a packet to the group crosses.
     pub links: u32,
@@ -216,8 +213,7 @@ impl Hierarchy {
         }
     }
 
-    /// Groups the nodes by the domains of `head` that contain them, each with the domain's
-    /// multicast, if any. `size` is the number of other members of the group.
+    /// Groups nodes by the domains of `head`, with their multicasts, if any, in a group of `size`.
     pub(crate) fn by_domain(
         &self,
         group: GroupId,

@@ -16,8 +16,7 @@ use crate::stream::Gap;
 #[derive(Debug)]
 pub(crate) struct Naks {
     timeouts: Timeouts,
-    /// Repair times by group and by the target of the requests. A head that does not answer must
-    /// not delay requests to the next one.
+    /// Repair times by group and target: a head that does not answer must not delay the next one.
     round_trips: BTreeMap<(GroupId, NodeId), RoundTrips>,
     tries: BTreeMap<PacketKey, Attempts>,
     timers: Timers<PacketKey>,
@@ -183,9 +182,8 @@ impl Naks {
         });
     }
 
-    /// Applies a view change. Measurements of a node that joined or left are discarded: neither
-    /// they nor the time of its absence predict later repairs. After a join, packets that had no
-    /// parent to request them from are requested soon.
+    /// Applies a view change. It discards measurements of the node, which do not predict its later
+    /// repairs. After a join, packets without a parent are requested soon.
     pub(crate) fn handle_view(&mut self, now: Time, change: &ViewChange) {
         self.round_trips.remove(&(change.group, change.node));
         for (key, tries) in self.tries.range_mut(PacketKey::of_group(change.group)) {
@@ -197,8 +195,7 @@ impl Naks {
         }
     }
 
-    /// Returns the NAKs that are due: to the node above this one, and after each `climb_after` NAKs
-    /// for a packet, to the next one above.
+    /// Returns the NAKs that are due, each `climb_after` of them to the next node above.
     pub(crate) fn due(&mut self, cx: &Context, store: &RepairStore, climb_after: u32) -> Vec<Nak> {
         let parent = |group, source, tries| store.parent(cx, group, source, tries / climb_after);
         self.pop_due(cx.now, |id| cx.reception.is_missing(id), parent)
@@ -275,9 +272,8 @@ mod tests {
         PacketId { sender: NodeId(source), group: GroupId(1), seqno: SeqNo(seqno) }
     }
 
-    /// Returns the requests that are due at `now`: the node and the packets. Packet 9 of each
-    /// source is not missing. Requests go to the source; for source 3, only after two requests to
-    /// its head 30. Source 4 has left.
+    /// Returns the nodes and packets that are due. Packet 9 is not missing. For source 3, the first
+    /// two requests go to its head 30. Source 4 has left.
     fn due(naks: &mut Naks, now: u64) -> Vec<(u64, Vec<u32>)> {
         let parent = |_, NodeId(source), tries| match source {
             3 if tries < 2 => Some(NodeId(30)),
@@ -290,8 +286,7 @@ mod tests {
         asked.into_iter().map(|it| (it.to.map_or(0, |to| to.0), numbers(it.seqnos))).collect()
     }
 
-    /// Creates a table in which packet 0 of a source is missing, and was requested from the given
-    /// nodes at the given times without a repair.
+    /// Creates a table in which packet 0 was requested from these nodes, without a repair.
     fn asked_in_vain(source: u64, requests: &[(u64, u64)]) -> Naks {
         let mut naks = Naks::new(TIMEOUTS);
         naks.add(id(source, 0), Time(0));

@@ -185,8 +185,7 @@ impl RepairStore {
         }
     }
 
-    /// Returns the node from which this node requests packets of `source`: the one `climbs` steps
-    /// up from the nearest node above.
+    /// Returns the target of requests: `climbs` steps up from the nearest node above.
     pub(crate) fn parent(
         &self,
         cx: &Context,

@@ -18,9 +18,8 @@ pub struct Config {
     pub r: u8,
     /// Number of parity packets per set, 0 to 64. 0 is multicast without repair. Default 5.
     pub c: u8,
-    /// Time after the first packet of a set at which the parity of a partly filled set is sent, in
-    /// the same proportion and rounded up. `None`: never, which leaves the last packets before a
-    /// pause unprotected. Default 100 ms.
+    /// Time after the first packet of a set at which the parity of a part is sent, in proportion.
+    /// `None`: never, so that the last packets are unprotected. Default 100 ms.
     pub flush_after: Option<Duration>,
     /// Time from the last message to the first heartbeat, which announces the end of the stream.
     /// The interval doubles up to 64 times this value. `None`: no heartbeats, so that the loss of a

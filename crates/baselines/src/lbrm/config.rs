@@ -13,12 +13,10 @@ pub struct Config {
     pub domains: DomainConfig,
     /// Condition for sending a repair by multicast at the site. Default [`RepairBy::FewerLinks`].
     pub repair_by: RepairBy,
-    /// Time for which a receiver waits for a repair before it sends the next NAK. It doubles with
-    /// each NAK to the same logger. Set the minimum to at least one round trip plus
-    /// [`DomainConfig::gather_for`]. Default 20 ms to 2 s.
+    /// Time for which a receiver waits for a repair. It doubles with each NAK to the same logger,
+    /// from at least one round trip plus [`DomainConfig::gather_for`]. Default 20 ms to 2 s.
     pub nack_timeouts: Timeouts,
-    /// Time from a message to the first heartbeat (`h_min`: 0.25 s). A shorter time detects the
-    /// loss of a last message sooner. Default 250 ms.
+    /// Time to the first heartbeat (`h_min`: 0.25 s), by which a lost last message is found.
     pub first_heartbeat: Duration,
     /// Maximum interval of heartbeats (`h_max`: 32 s). Default 32 s.
     pub max_heartbeat: Duration,

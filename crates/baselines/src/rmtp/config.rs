@@ -13,8 +13,7 @@ pub struct Config {
     pub domains: DomainConfig,
     /// Condition for a repair by multicast (`MCAST_THRESH`). Default [`RepairBy::FewerLinks`].
     pub repair_by: RepairBy,
-    /// Interval of a receiver's acknowledgments while packets arrive or are missing (`T_ack`). Set
-    /// it to at least one round trip. Default 20 ms.
+    /// Interval of acknowledgments (`T_ack`), at least one round trip. Default 20 ms.
     pub ack_interval: Duration,
     /// Interval of a sender's beacons, which announce the end of its stream and request
     /// acknowledgments (`T_sap`). Shorter intervals detect a lost last message sooner. Default 1 s.
@@ -23,9 +22,8 @@ pub struct Config {
     /// acknowledged to the last (`W_s`). Further messages are refused with
     /// [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
     pub window: usize,
-    /// Time for which a member that does not advance may hold back a sender. Then it is
-    /// [lagging](carom_proto::Event::Slow), and the sender does not wait for it until it has caught
-    /// up with the others. Default 5 s.
+    /// Time for which a member without progress may hold back a sender, before it is
+    /// [lagging](carom_proto::Event::Slow): the sender does not wait for it. Default 5 s.
     pub slow_after: Duration,
 }
 

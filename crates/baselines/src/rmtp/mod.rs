@@ -165,8 +165,7 @@ impl Rmtp {
         cx.transmit(Destination::Group(group), group, Packet::Beacon { next });
     }
 
-    /// Schedules an acknowledgment of a source's packets: for a gap, after the detection delay;
-    /// otherwise, within the acknowledgment interval.
+    /// For a gap, after the detection delay; otherwise, within the acknowledgment interval.
     fn schedule_ack(&mut self, cx: &Context, group: GroupId, source: NodeId, gap: &Gap) {
         let is_gap = !gap.missing.is_empty();
         let wait = if is_gap { self.config.domains.detect_after } else { self.config.ack_interval };

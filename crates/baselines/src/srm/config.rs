@@ -19,8 +19,7 @@ pub struct Config {
     pub timing: Timing,
     /// Distances to the other members.
     pub distance: Distance,
-    /// Delay after which a gap counts as a loss and its request timer starts. 0, as in ns-2: at
-    /// once. A larger value tolerates reordering. Default 0.
+    /// Delay after which a gap counts as a loss: tolerates reordering. Default 0, as in ns-2.
     pub detect_after: Duration,
     /// Maximum number of backoffs by which the interval of a request timer grows
     /// (`requestBackoffLimit_`: 5). Later requests keep the largest interval. Default 5.

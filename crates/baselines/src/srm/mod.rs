@@ -135,8 +135,7 @@ impl Srm {
         }
     }
 
-    /// Sends a session message: the end of each known stream, and the timestamps of the other
-    /// members' last session messages.
+    /// The end of each known stream, and the timestamps of the last session messages.
     fn send_session(&mut self, cx: &mut Context, group: GroupId) {
         let room = (self.shared.config.max_datagram_bytes() - SESSION_BYTES) / REPORT_BYTES;
         let reports = self.reports(cx, group, room);

@@ -26,8 +26,7 @@ struct Request {
     backoffs: u32,
     /// Requests heard before this time belong to the previous round.
     ignore_until: Time,
-    /// `Some(true)` if the first request was this member's own, `Some(false)` if another member's
-    /// was heard. `None` if there was none.
+    /// `Some(true)` if the first request was this member's own, `None` if there was none.
     first: Option<bool>,
 }
 
@@ -259,8 +258,7 @@ impl Recovery {
         }
     }
 
-    /// Ignores requests for three distances to `whom`: requests that were sent before the repair
-    /// was heard may still be in flight.
+    /// Ignores requests for three distances to `whom`, because some may be in flight.
     fn hold_down(&mut self, cx: &mut GroupContext<'_>, adu: Adu, whom: NodeId, is_own: bool) {
         if self.repairs.contains_key(&adu) || self.repairs.len() < MAX_REPAIRS {
             self.repairs.insert(adu, Repair::Held { requestor: whom, is_own });

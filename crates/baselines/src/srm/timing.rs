@@ -1,5 +1,4 @@
-//! The parameters of request and repair timers: fixed, or adapted as in section VII of the paper
-//! and ns-2's `Agent/SRM/Adaptive`.
+//! Parameters of timers: fixed, or adapted (section VII, ns-2's `Agent/SRM/Adaptive`).
 
 use core::time::Duration;
 

@@ -21,17 +21,14 @@ pub struct Config {
     pub nack_timeouts: Timeouts,
     /// Interval of a member's acknowledgments to its manager while packets arrive. Default 50 ms.
     pub ack_interval: Duration,
-    /// Time for which a manager waits for acknowledgments before it retransmits. Set it to more
-    /// than [`Config::ack_interval`] plus one round trip. Default 200 ms.
+    /// Wait for acknowledgments, above [`Config::ack_interval`] plus a round trip. Default 200 ms.
     pub retransmit_after: Duration,
-    /// Maximum number of messages of a group from the oldest that a child of the sender has not
-    /// acknowledged to the last. Further messages are refused with
-    /// [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
+    /// Maximum number of messages of a group from the oldest unacknowledged one to the last. Beyond
+    /// it, messages are [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
     pub window: usize,
-    /// Time for which a member that does not advance may hold back a sender. Then it is
-    /// [lagging](carom_proto::Event::Slow), and the sender does not wait for it until it has caught
-    /// up with the others. While it is lagging, its manager sends it the end of the stream at least
-    /// once in this time. Default 5 s.
+    /// Time for which a member without progress may hold back a sender, before it is
+    /// [lagging](carom_proto::Event::Slow): the sender does not wait for it. Its manager then sends
+    /// it the end of the stream once in this time. Default 5 s.
     pub slow_after: Duration,
 }
 
@@ -79,8 +76,7 @@ impl Config {
             "nack_timeouts must satisfy 0 < least <= initial <= most",
         )?;
         require(!self.ack_interval.is_zero(), "ack_interval must be above 0")?;
-        // Otherwise, packets would be retransmitted before acknowledgments are due, or members
-        // given up before a retransmission.
+        // Or packets would be retransmitted, or members given up, before that is due.
         let waits = [self.retransmit_after, self.slow_after];
         require(
             self.ack_interval < self.retransmit_after && waits.is_sorted(),

@@ -9,9 +9,8 @@
 //! | `state/PPPP/GROUP` | head of the group | |
 //! | `state/PPPP/GROUP/NODE` | the node as a member of the group | |
 //!
-//! Partitions have four decimal digits. Leases, groups and nodes have all their hexadecimal digits.
-//! The keys that all processes watch form one range, from `commit/` to `process/`. One watch
-//! therefore reports their changes in order.
+//! Partitions have four decimal digits, and other numbers all hexadecimal digits. One watch covers
+//! the range from `commit/` to `process/`, and therefore reports changes in order.
 
 use carom_proto::{GroupId, NodeId};
 

@@ -42,8 +42,7 @@ use crate::status::StoreStatus;
 use crate::store::{Store, StoreEvent};
 use crate::store_identity::StoreIdentity;
 
-/// Maximum number of changes in a commit. Each change may write a member and a head, and by default
-/// etcd accepts 128 operations per transaction.
+/// Maximum number of changes, with up to two operations each. Etcd accepts 128 per transaction.
 pub(crate) const MAX_COMMIT_CHANGES: usize = 63;
 
 pub(crate) struct EtcdStore {
@@ -368,8 +367,7 @@ impl Store for EtcdStore {
             _ => {}
         }
         match &self.registration {
-            // Registering before all data is known would only delay the other processes, because
-            // this one could not own anything yet.
+            // Without all data, this process would own nothing, and only delay the others.
             Registration::None(until) if *until <= now && self.ownership.is_loaded() => {
                 self.register()
             }

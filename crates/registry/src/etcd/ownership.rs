@@ -294,8 +294,7 @@ impl Ownership {
         pauses.min()
     }
 
-    /// Handles the result of a request about the partition's owner key: the revision at which it
-    /// took effect, or `None` if it did not.
+    /// Handles the revision at which a request about the owner key took effect, if it did.
     pub(super) fn on_answer(&mut self, now: Instant, partition: u16, done: Option<i64>) {
         let entry = &mut self.partitions[usize::from(partition)];
         self.is_dirty = true;
@@ -319,8 +318,7 @@ impl Ownership {
         Some(Fence { term, commit_revision, is_unsure: unsure.is_some() })
     }
 
-    /// Handles the result of a commit: its revision, or the failure. The result of a commit that
-    /// was given up meanwhile is ignored.
+    /// Handles the result of a commit, unless the commit was given up meanwhile.
     pub(super) fn end_commit(
         &mut self,
         partition: u16,
@@ -368,8 +366,7 @@ impl Ownership {
         }
     }
 
-    /// Reports the owners of all partitions if they have changed. Owners that are not alive are
-    /// omitted, because their keys are about to be deleted.
+    /// Omits owners that are not alive, because their keys are about to be deleted.
     fn report_owners(&mut self) {
         let owned = (0..).zip(&self.partitions).filter_map(|(partition, entry)| {
             let owner = entry.owner.filter(|owner| self.processes.contains_key(&owner.lease))?;
@@ -391,8 +388,7 @@ impl Partition {
 
     /// Returns `true` if the owner key may be relied on.
     ///
-    /// While a request is in flight, or its effect has not been seen by the watch, the key that is
-    /// known may be one that this process has deleted.
+    /// With a request in flight, the known key may be one that this process has deleted.
     fn may_be_owned(&self) -> bool {
         let is_unsettled = matches!(self.key_request, KeyRequest::Pending | KeyRequest::Done(_));
         self.is_loaded && self.term.is_none() && !is_unsettled

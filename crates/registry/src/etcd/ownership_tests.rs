@@ -140,8 +140,7 @@ fn snapshot_of_ours(revision: i64) -> Snapshot {
     Snapshot { revision, processes: [(OURS, process(OURS))].into(), partitions }
 }
 
-/// Creates a process that hands over two partitions, becomes entitled to all of them again before
-/// etcd answers, and reads all data. Also returns the two partitions.
+/// Creates a process that is entitled again to two partitions that it hands over. Returns them too.
 fn giver_that_is_the_heir_again(now: Instant) -> (Ownership, [u16; 2]) {
     let mut ownership = owner_of_all();
     ownership.on_watch_event(event(200, KeyChange::Process(THEIRS, Some(process(THEIRS)))));

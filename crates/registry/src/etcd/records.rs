@@ -54,8 +54,7 @@ pub(super) fn address(bytes: &[u8]) -> Option<SocketAddr> {
     str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// Returns the writes of a commit to groups and members, at most two per change. `before` is the
-/// state of the partition before the commit.
+/// Returns at most two writes per change. `before` is the state before the commit.
 pub(super) fn operations(keys: &Keys, commit: &Commit, before: &PartitionState) -> Vec<Operation> {
     let mut writes = BTreeMap::new();
     let mut heads: BTreeMap<GroupId, Head> = BTreeMap::new();

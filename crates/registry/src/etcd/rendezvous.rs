@@ -18,8 +18,7 @@ pub(crate) struct Registered {
 
 /// Returns the lease of the process that is entitled to `partition`, the same everywhere.
 ///
-/// The weight depends on the address, so that a restarted process gets its old share. Of two
-/// processes with the same address, the later one wins.
+/// A restarted process gets its old share. Of two with the same address, the later one wins.
 pub(super) fn entitled(partition: u16, processes: &BTreeMap<i64, Registered>) -> Option<i64> {
     let weigh = |process: &Registered| (weight(partition, process.address), process.since);
     let heaviest = processes.iter().max_by_key(|(_, process)| weigh(process));

@@ -124,8 +124,7 @@ impl Members {
         self.revoke_within(lease, CALL_WITHIN, ANSWER_WITHIN).await
     }
 
-    /// Like [`Members::revoke`], but with shorter attempts, so that a member that hangs leaves time
-    /// for the others. For a process that is about to end.
+    /// With shorter attempts, so that a member that hangs leaves time for the others, at the end.
     pub(super) async fn revoke_at_end(&self, lease: i64) -> Result<(), Trouble> {
         self.revoke_within(lease, END_WITHIN, END_ANSWER_WITHIN).await
     }
