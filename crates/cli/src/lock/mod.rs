@@ -64,7 +64,7 @@ impl Asking<'_> {
         }
         loop {
             let name = self.args.name.as_str();
-            let asked: Pin<Box<dyn Future<Output = _>>> = match self.args.does_not_wait {
+            let asked: Pin<Box<dyn Future<Output = _> + '_>> = match self.args.does_not_wait {
                 true => Box::pin(group.lock_if_free(name)),
                 false => Box::pin(group.lock(name)),
             };
