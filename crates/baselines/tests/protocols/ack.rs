@@ -1,5 +1,7 @@
 //! Tests of several ACK/timeout engines together.
 
+use std::time::Duration;
+
 use carom_baselines::ack::packet::Packet;
 use carom_baselines::ack::{AckTimeout, Config};
 use carom_baselines::guest::GuestPacket as _;
@@ -19,8 +21,7 @@ fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
 #[test]
 fn everything_is_sent_again_until_it_is_acknowledged() {
     let mut world = world(6, Config::default(), Loss::Uniform(0.2), 1);
-    world.everybody_sends(100, 10 * MILLISECOND);
-    world.run_for(SECOND * 30);
+    world.everybody_sends(100, 10 * MILLISECOND, SECOND * 30);
     assert_eq!(world.assert_all_settled(100), 0);
     assert!(world.total("retransmissions_sent") > 600);
     assert_eq!(world.total("slow"), 0);
@@ -35,8 +36,7 @@ fn everything_is_sent_again_until_it_is_acknowledged() {
 #[test]
 fn without_loss_every_receiver_acknowledges_each_message_once() {
     let mut world = world(4, Config::default(), Loss::None, 2);
-    world.everybody_sends(50, 10 * MILLISECOND);
-    world.run_for(SECOND);
+    world.everybody_sends(50, 10 * MILLISECOND, SECOND);
     assert_eq!(world.total("acks_sent"), 4 * 50 * 3);
     assert_eq!(world.total("retransmissions_sent"), 0);
     assert_eq!(world.sent.get(&Class::Retransmission), None);
@@ -47,8 +47,7 @@ fn a_full_window_holds_the_sender_back() {
     let config = Config { window: 4, ..Config::default() };
     let mut world = world(3, config, Loss::None, 3);
     world.filter = Box::new(|_, to, _, _| to != 2);
-    world.sends(0, 0..4);
-    world.run_for(SECOND);
+    world.sends_then(0, 0..4, SECOND);
     let held_back = world.send(0, b"more");
     assert_eq!(held_back, Err(SendError::HeldBack { by: NodeId(3), behind: 4 }));
     world.filter = Box::new(|_, _, _, _| true);
@@ -59,8 +58,7 @@ fn a_full_window_holds_the_sender_back() {
 #[test]
 fn silent_member_stops_no_sender_and_learns_its_losses() {
     let mut world = world(3, Config::default(), Loss::None, 4);
-    world.sends(0, 0..1);
-    world.run_for(SECOND);
+    world.sends_then(0, 0..1, SECOND);
     world.filter = Box::new(|from, to, _, _| from != 2 && to != 2);
     world.sends(0, 1..4);
     world.confirm(0);
@@ -74,8 +72,7 @@ fn silent_member_stops_no_sender_and_learns_its_losses() {
     assert_eq!(world.hosts[2].account(NodeId(1)), (vec![1], vec![2, 3, 4]));
     // The sender waits for it again.
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to != 2);
-    world.sends(0, 4..5);
-    world.run_for(SECOND * 5);
+    world.sends_then(0, 4..5, SECOND * 5);
     assert_eq!(world.hosts[2].account(NodeId(1)).0, [1, 5]);
     world.check();
 }
@@ -84,12 +81,11 @@ fn silent_member_stops_no_sender_and_learns_its_losses() {
 fn a_member_that_comes_back_under_load_is_waited_for_again() {
     let config = Config { max_retransmissions: 3, ..Config::default() };
     let mut world = world(3, config, Loss::None, 5);
-    world.everybody_sends(5, 10 * MILLISECOND);
+    world.everybody_sends(5, 10 * MILLISECOND, Duration::ZERO);
     world.filter = Box::new(|from, to, _, _| from != 2 && to != 2);
-    world.everybody_sends(100, 10 * MILLISECOND);
+    world.everybody_sends(100, 10 * MILLISECOND, Duration::ZERO);
     world.filter = Box::new(|_, _, _, _| true);
-    world.everybody_sends(400, 10 * MILLISECOND);
-    world.run_for(SECOND * 40);
+    world.everybody_sends(400, 10 * MILLISECOND, SECOND * 40);
     let (_, lost) = world.hosts[2].account(NodeId(1));
     assert!(lost.len() >= 50, "{lost:?}");
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to != 2);
@@ -117,8 +113,7 @@ fn expired_message_is_not_resent_and_is_reported_lost() {
 fn a_first_message_that_was_sent_again_is_delivered_as_such() {
     let mut world = world(2, Config::default(), Loss::None, 7);
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
-    world.sends(0, 0..1);
-    world.run_for(SECOND);
+    world.sends_then(0, 0..1, SECOND);
     let [message] = &world.hosts[1].messages[..] else { panic!("{:?}", world.hosts[1].messages) };
     assert_eq!(message.how, How::Retransmitted(NodeId(1)));
     assert_eq!(world.total("retransmitted"), 1);
@@ -144,8 +139,7 @@ fn claim_of_total_loss_does_no_harm() {
     let config = Config { max_retransmissions: 0, ..Config::default() };
     let mut world = world(3, config, Loss::None, 9);
     world.filter = Box::new(|from, to, _, _| from != 2 && to != 2);
-    world.sends(0, 0..3);
-    world.run_for(SECOND);
+    world.sends_then(0, 0..3, SECOND);
     let (seqno, settled_to) = (SeqNo(0), SeqNo(0));
     let mut datagram = Vec::new();
     let ack = Packet::Ack { seqno, settled_to, lost: u32::MAX };
@@ -160,8 +154,7 @@ fn claim_of_total_loss_does_no_harm() {
 fn the_same_seed_gives_the_same_history() {
     assert_repeats(|seed| {
         let mut world = world(5, Config::default(), Loss::Uniform(0.05), seed);
-        world.everybody_sends(50, 10 * MILLISECOND);
-        world.run_for(SECOND * 5);
+        world.everybody_sends(50, 10 * MILLISECOND, SECOND * 5);
         world.history
     });
 }

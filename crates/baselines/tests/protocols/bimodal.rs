@@ -17,8 +17,7 @@ fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
 #[test]
 fn gossip_repairs_losses_in_a_few_rounds() {
     let mut world = world(8, Config::default(), Loss::Uniform(0.1), 1);
-    world.everybody_sends(100, 20 * MILLISECOND);
-    world.run_for(SECOND * 10);
+    world.everybody_sends(100, 20 * MILLISECOND, SECOND * 10);
     assert_eq!(world.assert_all_settled(100), 0);
     let all = world.hosts.iter().flat_map(|host| &host.messages);
     let repaired: Vec<_> = all.filter(|it| matches!(it.how, How::Retransmitted(_))).collect();
@@ -34,8 +33,7 @@ fn gossip_repairs_losses_in_a_few_rounds() {
 fn gossip_reaches_all_when_multicast_reaches_no_member() {
     let mut world = world(8, Config::default(), Loss::None, 2);
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
-    world.sends(3, 0..1);
-    world.run_for(SECOND * 3);
+    world.sends_then(3, 0..1, SECOND * 3);
     let got = world.hosts.iter().filter(|host| host.messages.len() == 1).count();
     assert_eq!(got, 7);
     assert_eq!(world.total("retransmissions_sent"), 7);
@@ -47,8 +45,7 @@ fn round_retransmits_up_to_its_limit_most_recent_first() {
     let config = Config { history_rounds: 200, ..config };
     let mut world = world(2, config, Loss::None, 3);
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
-    world.sends(0, 0..10);
-    world.run_for(120 * MILLISECOND);
+    world.sends_then(0, 0..10, 120 * MILLISECOND);
     let (mut first, _) = world.hosts[1].account(NodeId(1));
     first.truncate(3);
     first.sort_unstable();
@@ -62,8 +59,7 @@ fn round_retransmits_up_to_its_limit_most_recent_first() {
 fn packets_not_repaired_by_gossip_are_reported_lost() {
     let mut world = world(3, Config::default(), Loss::None, 4);
     world.filter = Box::new(|_, to, class, _| class == Class::Control || to == 2);
-    world.sends(0, 0..1);
-    world.run_for(SECOND * 5);
+    world.sends_then(0, 0..1, SECOND * 5);
     assert_eq!(world.hosts[1].account(NodeId(1)), (vec![], vec![1]));
     assert_eq!(world.hosts[2].account(NodeId(1)), (vec![1], vec![]));
 }
@@ -72,8 +68,7 @@ fn packets_not_repaired_by_gossip_are_reported_lost() {
 fn the_same_seed_gives_the_same_history() {
     assert_repeats(|seed| {
         let mut world = world(5, Config::default(), Loss::Uniform(0.05), seed);
-        world.everybody_sends(50, 10 * MILLISECOND);
-        world.run_for(SECOND * 5);
+        world.everybody_sends(50, 10 * MILLISECOND, SECOND * 5);
         world.history
     });
 }

@@ -95,8 +95,7 @@ fn every_message_arrives_once_whatever_the_domains() {
         for hierarchy in [Hierarchy::flat(), by_id.clone(), three_domains()] {
             for loss in [0.01, 0.2] {
                 let mut world = world(protocol, domains(hierarchy.clone()), loss, 5);
-                world.everybody_sends(40, 16 * MILLISECOND);
-                world.run_for(SECOND * 60);
+                world.everybody_sends(40, 16 * MILLISECOND, SECOND * 60);
                 let what = format!("{protocol:?} in {hierarchy:?} at {loss}");
                 assert_eq!(world.assert_all_settled(40), 0, "{what}");
                 assert!(world.total("retransmitted") > 0, "{what}");
@@ -111,8 +110,7 @@ fn head_repairs_losses_of_its_domain_without_the_sender() {
     for protocol in ALL {
         let mut world = world(protocol, domains(three_domains()), 0.0, 3);
         world.filter = Box::new(|_, to, class, _| class != Class::Data || to < 5);
-        world.sends(0, 0..1);
-        world.run_for(MILLISECOND);
+        world.sends_then(0, 0..1, MILLISECOND);
         world.filter = Box::new(|_, _, _, _| true);
         world.run_for(SECOND);
         for host in &world.hosts[5..] {
@@ -132,8 +130,7 @@ fn loss_of_a_whole_domain_is_repaired_through_its_head() {
     for protocol in ALL {
         let mut world = world(protocol, domains(three_domains()), 0.0, 4);
         world.filter = Box::new(|_, to, class, _| class != Class::Data || to < 4);
-        world.sends(0, 0..1);
-        world.run_for(MILLISECOND);
+        world.sends_then(0, 0..1, MILLISECOND);
         world.filter = Box::new(|_, _, _, _| true);
         world.run_for(SECOND * 2);
         assert!(world.hosts[1..].iter().all(|host| host.messages.len() == 1), "{protocol:?}");
@@ -154,11 +151,9 @@ fn member_without_its_head_uses_the_one_above() {
             let is_second = datagram.get(HEADER_BYTES..HEADER_BYTES + 4) == Some(&[0, 0, 0, 2][..]);
             from != 4 && to != 4 && (class != Class::Data || to != 6 || is_second)
         });
-        world.sends(0, 0..2);
-        world.run_for(SECOND * 2);
+        world.sends_then(0, 0..2, SECOND * 2);
         world.crash(4);
-        world.sends(0, 2..3);
-        world.run_for(SECOND * 2);
+        world.sends_then(0, 2..3, SECOND * 2);
         let mut messages = world.hosts[6].messages.clone();
         messages.sort_by_key(|message| message.seqno.0);
         let how: Vec<How> = messages.iter().map(|message| message.how).collect();
@@ -178,8 +173,7 @@ fn loss_is_requested_at_once_or_after_the_set_delay() {
                     datagram.get(HEADER_BYTES..HEADER_BYTES + 4) == Some(&[0, 0, 0, 2][..]);
                 (to, class, is_second) != (2, Class::Data, true)
             });
-            world.sends(0, 0..3);
-            world.run_for(SECOND);
+            world.sends_then(0, 0..3, SECOND);
             let repaired = world.hosts[2].messages.iter().find(|it| it.seqno == SeqNo(2));
             let waited = repaired.expect("it was repaired").missing_for;
             // A round trip, and a millisecond in which requests are gathered.
@@ -195,8 +189,7 @@ fn packet_held_by_no_member_is_reported_lost() {
         let domains = DomainConfig { give_up_after: SECOND, ..domains(three_domains()) };
         let mut world = world(protocol, domains, 0.0, 9);
         world.filter = Box::new(|_, _, class, _| class == Class::Control);
-        world.sends(0, 0..1);
-        world.run_for(SECOND / 2);
+        world.sends_then(0, 0..1, SECOND / 2);
         world.crash(0);
         world.run_for(SECOND * 5);
         for host in &world.hosts[1..] {
@@ -211,8 +204,7 @@ fn repair_is_unicast_or_multicast_by_link_count_or_threshold() {
     let copies = |protocol, repair_by, lacking: usize| {
         let mut world = world_by(protocol, domains(three_domains()), repair_by, 0.0, 10);
         world.filter = Box::new(move |_, to, class, _| class != Class::Data || to < 8 - lacking);
-        world.sends(0, 0..1);
-        world.run_for(MILLISECOND);
+        world.sends_then(0, 0..1, MILLISECOND);
         world.filter = Box::new(|_, _, _, _| true);
         world.run_for(SECOND);
         assert_eq!(world.total("retransmitted"), lacking as u64);
@@ -240,8 +232,7 @@ fn joiner_is_not_owed_earlier_messages() {
         }
         world.run_for(SECOND);
         world.join(2, GROUP);
-        world.sends(0, 5..6);
-        world.run_for(SECOND * 3);
+        world.sends_then(0, 5..6, SECOND * 3);
         assert_eq!(world.hosts[2].account(NodeId(1)), (vec![6], vec![]), "{protocol:?}");
         assert_eq!(world.hosts[1].account(NodeId(1)), ((1..=6).collect(), vec![]));
     }
@@ -252,8 +243,7 @@ fn the_same_seed_gives_the_same_history_and_another_one_another() {
     for protocol in ALL {
         assert_repeats(|seed| {
             let mut world = world(protocol, domains(three_domains()), 0.05, seed);
-            world.everybody_sends(20, 16 * MILLISECOND);
-            world.run_for(SECOND * 10);
+            world.everybody_sends(20, 16 * MILLISECOND, SECOND * 10);
             world.history
         });
     }

@@ -1,6 +1,7 @@
 //! A small test world for engines: virtual time, seeded delay and loss, and records of events.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use carom_proto::loss::{Loss, LossInjector};
@@ -129,10 +130,16 @@ impl World {
     }
 
     /// Sends the host's messages of these rounds, without pauses.
-    pub(crate) fn sends(&mut self, number: usize, rounds: std::ops::Range<usize>) {
+    pub(crate) fn sends(&mut self, number: usize, rounds: Range<usize>) {
         for round in rounds {
             self.send(number, &payload(number, round)).expect("there is room");
         }
+    }
+
+    /// Like [`World::sends`], and then lets `rest` pass.
+    pub(crate) fn sends_then(&mut self, number: usize, rounds: Range<usize>, rest: Duration) {
+        self.sends(number, rounds);
+        self.run_for(rest);
     }
 
     pub(crate) fn confirm(&mut self, number: usize) {
@@ -149,8 +156,8 @@ impl World {
         self.drain(number);
     }
 
-    /// One message per `interval` and host. The hosts send at different times.
-    pub(crate) fn everybody_sends(&mut self, count: usize, interval: Duration) {
+    /// One message per `interval` and host. The hosts send at different times. Then `rest` passes.
+    pub(crate) fn everybody_sends(&mut self, count: usize, interval: Duration, rest: Duration) {
         let pause = interval / self.hosts.len() as u32;
         for round in 0..count {
             for number in 0..self.hosts.len() {
@@ -159,6 +166,7 @@ impl World {
                 self.run_for(pause);
             }
         }
+        self.run_for(rest);
     }
 
     pub(crate) fn run_for(&mut self, span: Duration) {

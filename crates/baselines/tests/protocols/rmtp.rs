@@ -25,15 +25,12 @@ fn the_slowest_of_its_children_holds_a_sender_and_no_other() {
     let domains = DomainConfig { hierarchy, ..config().domains };
     let mut world = world(4, Config { domains, ..config() });
     world.filter = Box::new(|from, _, _, _| from != 2);
-    world.sends(0, 0..4);
-    world.run_for(SECOND);
+    world.sends_then(0, 0..4, SECOND);
     let held = world.send(0, &payload(0, 4)).expect_err("its child does not acknowledge");
     assert_eq!(held, SendError::HeldBack { by: NodeId(3), behind: 4 });
     // The only child of another sender is its head, which acknowledges.
-    world.sends(1, 0..4);
-    world.run_for(SECOND);
-    world.sends(1, 4..8);
-    world.run_for(SECOND * 4);
+    world.sends_then(1, 0..4, SECOND);
+    world.sends_then(1, 4..8, SECOND * 4);
     assert_eq!(world.hosts[0].slow, [Slow { group: GROUP, node: NodeId(3), behind: 4 }]);
     world.sends(0, 4..6);
     assert!(world.hosts[1].slow.is_empty());

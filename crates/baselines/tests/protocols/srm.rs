@@ -25,8 +25,7 @@ fn every_message_arrives_once_whatever_the_timers() {
     for config in [fixed, adaptive, Config::wide_area(), Config::datacenter()] {
         for loss in [0.01, 0.2] {
             let mut world = world(8, from_first(config.clone()), loss, 5);
-            world.everybody_sends(40, 64 * MILLISECOND);
-            world.run_for(SECOND * 300);
+            world.everybody_sends(40, 64 * MILLISECOND, SECOND * 300);
             assert_eq!(world.assert_all_settled(40), 0, "{config:?} at {loss}");
             assert!(world.total("retransmitted") > 0);
             world.check();
@@ -41,8 +40,7 @@ fn loss_is_found_by_the_next_packet_and_recovered_by_timers() {
     let config =
         Config { session_interval, max_session_interval, ..from_first(Config::wide_area()) };
     let mut world = world(10, config, 0.01, 3);
-    world.everybody_sends(200, 64 * MILLISECOND);
-    world.run_for(SECOND * 200);
+    world.everybody_sends(200, 64 * MILLISECOND, SECOND * 200);
     assert_eq!(world.assert_all_settled(200), 0);
     let all = world.hosts.iter().flat_map(|host| &host.messages);
     let repaired: Vec<_> = all.filter(|it| matches!(it.how, How::Retransmitted(_))).collect();
@@ -69,8 +67,7 @@ fn distances_are_measured_and_recovery_takes_a_few_of_them() {
     world.run_for(SECOND * 5);
     assert!(world.total("distances_measured") > 8 * 7 * 2);
     world.filter = Box::new(|from, to, class, _| (from, to, class) != (0, 1, Class::Data));
-    world.sends(0, 0..1);
-    world.run_for(2 * MILLISECOND);
+    world.sends_then(0, 0..1, 2 * MILLISECOND);
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 3);
     let [message] = &world.hosts[1].messages[..] else { panic!("it came otherwise") };
@@ -96,8 +93,7 @@ fn gap_counts_as_a_loss_at_once_or_after_the_set_delay() {
         world.filter = Box::new(move |_, to, class, datagram| {
             (to, class) != (1, Class::Data) || !is_first(datagram)
         });
-        world.sends(0, 0..2);
-        world.run_for(SECOND);
+        world.sends_then(0, 0..2, SECOND);
         let repaired = world.hosts[1].messages.iter().find(|it| it.seqno == SeqNo(1));
         let waited = repaired.expect("it was repaired").missing_for;
         // Two distances for the request, one for the repair, and a round trip.
@@ -116,8 +112,7 @@ fn few_of_many_members_request_or_repair() {
     let mut world = world(30, config, 0.0, 6);
     // All but five lack the message. Without suppression, there would be 25 requests and 5 repairs.
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to < 5);
-    world.sends(0, 0..1);
-    world.run_for(MILLISECOND);
+    world.sends_then(0, 0..1, MILLISECOND);
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 30);
     assert!(world.hosts[1..].iter().all(|host| host.messages.len() == 1));
@@ -133,8 +128,7 @@ fn few_of_many_members_request_or_repair() {
 fn a_member_repairs_what_its_crashed_sender_cannot() {
     let mut world = world(4, from_first(Config::ns2_fixed()), 0.0, 7);
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to != 3);
-    world.sends(0, 0..1);
-    world.run_for(SECOND * 2);
+    world.sends_then(0, 0..1, SECOND * 2);
     world.crash(0);
     world.run_for(SECOND * 60);
     let [message] = &world.hosts[3].messages[..] else { panic!("it did not come") };
@@ -146,8 +140,7 @@ fn packet_held_by_no_member_is_reported_lost() {
     let config = Config { give_up_after: SECOND * 10, ..from_first(Config::ns2_fixed()) };
     let mut world = world(3, config, 0.0, 8);
     world.filter = Box::new(|_, _, class, _| class == Class::Control);
-    world.sends(0, 0..1);
-    world.run_for(SECOND * 5);
+    world.sends_then(0, 0..1, SECOND * 5);
     world.crash(0);
     world.run_for(SECOND * 20);
     for host in &world.hosts[1..] {
@@ -167,8 +160,7 @@ fn joiner_is_not_owed_earlier_messages() {
     }
     world.join(2, GROUP);
     world.run_for(SECOND * 3);
-    world.sends(0, 5..6);
-    world.run_for(SECOND * 30);
+    world.sends_then(0, 5..6, SECOND * 30);
     assert_eq!(world.hosts[2].account(NodeId(1)), (vec![6], vec![]));
     assert_eq!(world.hosts[1].account(NodeId(1)), ((1..=6).collect(), vec![]));
 }
@@ -177,8 +169,7 @@ fn joiner_is_not_owed_earlier_messages() {
 fn the_same_seed_gives_the_same_history_and_another_one_another() {
     assert_repeats(|seed| {
         let mut world = world(6, from_first(Config::ns2_adaptive()), 0.05, seed);
-        world.everybody_sends(20, 64 * MILLISECOND);
-        world.run_for(SECOND * 20);
+        world.everybody_sends(20, 64 * MILLISECOND, SECOND * 20);
         world.history
     });
 }

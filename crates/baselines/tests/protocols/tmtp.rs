@@ -24,8 +24,7 @@ fn few_members_request_and_one_repair_serves_all() {
     world.sends(0, 0..1);
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(MILLISECOND);
-    world.sends(0, 1..2);
-    world.run_for(SECOND);
+    world.sends_then(0, 1..2, SECOND);
     assert!(world.hosts[1..].iter().all(|host| host.messages.len() == 2));
     // Without suppression, there would be twenty.
     let nacks = world.total("nacks_sent");
@@ -39,8 +38,7 @@ fn few_members_request_and_one_repair_serves_all() {
 fn a_last_message_is_sent_again_where_no_acknowledgement_comes() {
     let mut world = world(3, config());
     world.filter = Box::new(|_, to, class, _| (to, class) != (1, Class::Data));
-    world.sends(0, 0..1);
-    world.run_for(SECOND);
+    world.sends_then(0, 0..1, SECOND);
     let [message] = &world.hosts[1].messages[..] else { panic!("it is lost") };
     let age = message.age.expect("one clock");
     assert!((200 * MILLISECOND..=201 * MILLISECOND).contains(&age), "{age:?}");
@@ -55,8 +53,7 @@ fn a_manager_sees_to_its_own_children_and_the_sender_does_not() {
     let domains = DomainConfig { hierarchy, ..config().domains };
     let mut world = world(4, Config { domains, ..config() });
     world.filter = Box::new(|_, to, class, _| (to, class) != (3, Class::Data));
-    world.sends(1, 0..1);
-    world.run_for(SECOND);
+    world.sends_then(1, 0..1, SECOND);
     assert_eq!(world.hosts[3].messages.len(), 1);
     assert_eq!(world.hosts[0].counter("timeouts"), 1);
     assert_eq!(world.hosts[1].counter("timeouts"), 0);
@@ -68,15 +65,13 @@ fn a_manager_sees_to_its_own_children_and_the_sender_does_not() {
 fn slowest_child_holds_a_sender_briefly_and_later_catches_up() {
     let mut world = world(3, Config { window: 4, ..config() });
     world.filter = Box::new(|from, to, _, _| from != 2 && to != 2);
-    world.sends(0, 0..4);
-    world.run_for(SECOND);
+    world.sends_then(0, 0..4, SECOND);
     let held = world.send(0, &payload(0, 4)).expect_err("a child does not acknowledge");
     assert_eq!(held, SendError::HeldBack { by: NodeId(3), behind: 4 });
     world.run_for(SECOND * 5);
     assert_eq!(world.hosts[0].slow, [Slow { group: GROUP, node: NodeId(3), behind: 4 }]);
     for rounds in [4..8, 8..10] {
-        world.sends(0, rounds);
-        world.run_for(SECOND);
+        world.sends_then(0, rounds, SECOND);
     }
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 6);
