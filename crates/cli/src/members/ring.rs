@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use carom::blocking::Node;
 use carom::{LockName, Process};
 use carom::{NodeId, RingStatus, Status};
 use carom_terminal::interrupt::Interrupt;
@@ -12,7 +11,7 @@ use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use crate::node::NodeArgs;
-use crate::{ring, waiting};
+use crate::ring;
 
 pub(super) struct Look<'a> {
     pub(super) node: &'a NodeArgs,
@@ -26,10 +25,14 @@ pub(super) struct Look<'a> {
 impl Look<'_> {
     pub(super) fn run(&self, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         let node = self.node.start(self.node.builder(), interrupt)?;
-        let mut shown = self.look(&node, interrupt)?.ok_or_else(CliError::interrupted)?;
+        let look = || ring::look(&node, self.name, self.timeout, interrupt);
+        let mut shown = look()?;
         self.show(&node.status(), &shown)?;
         while self.watch && !interrupt.wait(WATCH_EVERY) {
-            let Some(now) = self.look(&node, interrupt)? else { break };
+            let now = match look() {
+                Err(error) if error.is_interruption() => break,
+                now => now?,
+            };
             if !are_alike(&shown, &now) {
                 self.show(&node.status(), &now)?;
                 shown = now;
@@ -37,16 +40,6 @@ impl Look<'_> {
         }
         node.close();
         Ok(Outcome::of(shown.is_empty() && !self.watch))
-    }
-
-    fn look(
-        &self,
-        node: &Node,
-        interrupt: &Interrupt,
-    ) -> Result<Option<Vec<RingStatus>>, CliError> {
-        let look = node.as_async().query(self.name, self.timeout);
-        let rings = waiting::until(look, || interrupt.is_asked()).transpose();
-        rings.map_err(|error| CliError::new(error.to_string(), error.fix()))
     }
 
     fn show(&self, status: &Status, rings: &[RingStatus]) -> Result<(), CliError> {
