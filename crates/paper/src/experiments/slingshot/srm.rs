@@ -49,7 +49,7 @@ impl SlingshotSrm {
 
 fn curves<'a>(outcomes: &[&'a Outcome]) -> [Curve<'a>; 4] {
     let slingshot: &LateralOutcome = outcomes[0].of();
-    let (srm, tuned) = (outcomes[1].of(), outcomes[2].of());
+    let [srm, tuned]: [&SrmOutcome; 2] = [outcomes[1].of(), outcomes[2].of()];
     let all = slingshot.all();
     let of_srm = |label, delays, outcome: &'a SrmOutcome| Curve {
         label,
