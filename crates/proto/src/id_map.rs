@@ -8,8 +8,7 @@ use foldhash::fast::FixedState;
 /// A map that supports lookups but not iteration.
 ///
 /// Its order depends on the hasher, and the output of an engine must not. The hash is keyed with
-/// the engine's seed: the map behaves the same for the same seed, and an attacker cannot choose
-/// colliding ids.
+/// the engine's seed, so that an attacker cannot choose colliding ids.
 #[allow(clippy::disallowed_types, reason = "fixed hasher, and no way to iterate")]
 pub struct IdMap<K, V>(std::collections::HashMap<K, V, FixedState>);
 

@@ -26,7 +26,6 @@ pub enum Start {
 }
 
 impl Incarnations {
-    /// Returns the current incarnation, once it is known.
     pub(crate) fn current(&self) -> Option<Incarnation> {
         self.current
     }

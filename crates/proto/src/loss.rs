@@ -58,10 +58,8 @@ impl Loss {
         }
     }
 
-    /// Returns `true` if the parameters are possible.
-    ///
-    /// Probabilities and rates must be in `0..=1`, bursts at least 1 long, and the rate possible
-    /// with the mean burst length.
+    /// Returns `true` if probabilities and rates are in `0..=1`, bursts at least 1 long, and the
+    /// rate is possible with the mean burst length.
     pub fn is_valid(self) -> bool {
         let is_share = |share: f64| (0.0..=1.0).contains(&share);
         match self {
@@ -144,14 +142,11 @@ impl LossInjector {
         self.dropped
     }
 
-    /// Advances the Markov chain.
     fn turns(&mut self, to_bad: f64, to_good: f64) {
         let moves = self.rng.chance(if self.is_bad { to_good } else { to_bad });
         self.is_bad ^= moves;
     }
 
-    /// Returns `true` if the next datagram is lost in a burst.
-    ///
     /// Between bursts, each datagram starts one with a probability that makes `rate` the mean. Of
     /// every `length + gap` datagrams `length` are lost, and the mean gap is `1/start`.
     fn in_burst(&mut self, rate: f64, length: u32) -> bool {

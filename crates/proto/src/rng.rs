@@ -16,8 +16,7 @@ impl Rng {
         Self(Pcg64::seed_from_u64(seed))
     }
 
-    /// Returns a new generator for the part numbered `stream`, independent of later values of this
-    /// one.
+    /// Returns a generator for the part numbered `stream`, independent of later values here.
     pub fn fork(&mut self, stream: u64) -> Self {
         Self::new(self.next_u64() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }

@@ -6,8 +6,7 @@ use crate::Time;
 
 /// A set of keys with one due time each.
 ///
-/// Due keys are returned in order of time, and in order of the key for equal times. The same inputs
-/// therefore always produce the same order.
+/// Due keys are returned in order of time, and of the key for equal times: always the same order.
 #[derive(Debug)]
 pub struct Timers<K> {
     due_times: BTreeMap<K, Time>,
@@ -27,8 +26,7 @@ impl<K: Copy + Ord> Timers<K> {
         self.queue.insert((at, key));
     }
 
-    /// Sets the due time of `key` to `at`, unless it is `at` or later already. Returns `true` if it
-    /// was set.
+    /// Sets the due time of `key`, unless that is `at` or later. Returns `true` if it was set.
     pub fn set_no_earlier(&mut self, key: K, at: Time) -> bool {
         let is_later = self.due_times.get(&key).is_none_or(|due| *due < at);
         if is_later {

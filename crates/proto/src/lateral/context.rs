@@ -14,7 +14,6 @@ use crate::{Destination, Event, GroupId, NodeId, Origin, RateOfFire, Rng, Time, 
 
 #[derive(Debug)]
 pub(super) struct Context {
-    /// Time of the current input.
     pub(super) now: Time,
     pub(super) origin: Origin,
     pub(super) config: Config,

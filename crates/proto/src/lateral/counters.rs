@@ -1,8 +1,7 @@
 //! Counters of the engine, from which every figure of the papers and every drop can be derived.
 
 crate::counters! {
-    /// Counters of a lateral engine since its creation, in packets unless the name indicates
-    /// another unit.
+    /// Counters of a lateral engine, in packets unless the name indicates another unit.
     pub struct Counters {
         /// Packets multicast by this node that carry messages or fragments.
         data_sent,
@@ -12,23 +11,19 @@ crate::counters! {
         messages_unsent,
         /// Data packets received by multicast, without duplicates.
         data_received,
-        /// Data packets added to repair bins: received ones, and own ones if
-        /// [`Config::own_packets`](super::Config::own_packets) is set.
+        /// Data packets added to repair bins. Own ones are among them only with `own_packets`.
         packets_binned,
         /// Repairs sent, one for each target.
         repairs_sent,
-        /// Symbols XORed into repairs. A repair for several targets counts once. On average at most
-        /// c for each packet binned.
+        /// Symbols XORed into repairs, once for all targets. On average at most c for each packet.
         xors,
         /// Batches sent partly filled because of their age.
         bins_flushed,
         /// Repairs of batches sent early because of a view change, one for each target.
         repairs_cut_short,
-        /// Repair targets postponed because open batches held the whole region; counted at each
-        /// attempt.
+        /// Failed draws of a repair target, because open batches held the whole region.
         targets_short,
-        /// Repair targets drawn although another open batch held them. The two repairs may have
-        /// packets in common.
+        /// Repair targets drawn although another open batch held them.
         targets_shared,
         /// Repairs received.
         repairs_received,
@@ -42,8 +37,7 @@ crate::counters! {
         repairs_dropped,
         /// Repairs dropped by the limits on unknown packets and on work.
         repairs_over_budget,
-        /// Repairs that contradict themselves or known packets, and solutions that are not a valid
-        /// symbol.
+        /// Repairs that contradict themselves or known packets, and invalid solutions.
         repairs_contradictory,
         /// Packets noticed to be missing, including those skipped in a jump.
         missing,
@@ -59,8 +53,7 @@ crate::counters! {
         lost,
         /// Messages reassembled from fragments and delivered.
         messages_put_together,
-        /// Messages received in part that were lost or were incomplete when this node left. Causes
-        /// of a loss: packets given up, deadline passed, or no room.
+        /// Messages received in part that were lost, or were incomplete when this node left.
         messages_broken,
         /// Messages received in part that began before this node was owed anything.
         messages_joined_late,
@@ -82,8 +75,7 @@ crate::counters! {
         challenges_sent,
         /// Retransmissions sent.
         retransmissions_sent,
-        /// Requested packets left unanswered because of
-        /// [`NakConfig::answers_per_second`](super::NakConfig::answers_per_second).
+        /// Requested packets left unanswered because of the limit `answers_per_second`.
         answers_suppressed,
         /// Have-not datagrams sent.
         have_nots_sent,
@@ -99,8 +91,7 @@ crate::counters! {
         evicted_by_age,
         /// Packets evicted from the data buffer because it was full.
         evicted_by_bytes,
-        /// Datagrams that do not decode, belong to a group that was not joined, or contain an
-        /// invalid symbol or fragment.
+        /// Datagrams that do not decode, of unknown groups, or with an invalid symbol or fragment.
         malformed,
         /// Datagrams of senders or streams for which there is no room.
         streams_refused,
@@ -109,8 +100,7 @@ crate::counters! {
         /// Data packets and heartbeats of an incarnation of their sender that is not the known one,
         /// and acknowledgments meant for another incarnation at this node's address.
         other_incarnations,
-        /// Packets in repairs, retransmissions and have-nots of nodes that are not members of the
-        /// group.
+        /// Packets in repairs, retransmissions and have-nots of nodes that are not members.
         from_strangers,
         /// Streams restarted because their sender was restarted.
         streams_restarted,

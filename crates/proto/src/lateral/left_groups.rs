@@ -14,10 +14,8 @@ use crate::{GroupId, Incarnation, Rng};
 #[derive(Debug, Default)]
 pub(super) struct LeftGroups {
     by_id: BTreeMap<GroupId, (u64, LeftGroup)>,
-    /// Groups in the order in which they were left.
     order: BTreeMap<u64, GroupId>,
-    /// Number of the first leave whose senders are remembered. The senders of all earlier ones are
-    /// forgotten.
+    /// Number of the first leave whose senders are remembered.
     first_with_senders: u64,
     leaves: u64,
     senders: usize,
@@ -34,14 +32,10 @@ pub(super) struct LeftGroup {
 }
 
 const MAX_GROUPS: usize = 1 << 16;
-/// Maximum number of senders remembered in all groups together.
 const MAX_SENDERS: usize = 1 << 16;
-/// Approximate memory of a group or a sender.
 const ENTRY_BYTES: usize = 96;
 
 impl LeftGroup {
-    /// Creates the record of a group. `least` is the lowest position at which a stream of the group
-    /// may begin.
     pub(super) fn new(own: &OwnStream, least: Position, former: FormerStreams) -> Self {
         let (start, next) = (own.start, own.accepted_to);
         Self { start, next, length: next.distance_from(least), former }
@@ -85,8 +79,7 @@ impl LeftGroups {
         Some(left)
     }
 
-    /// Returns the first position of this node's stream in a group that is not remembered. `least`
-    /// is the lowest position there. No number is reused, even if the group was left and forgotten.
+    /// First position in a group that is not remembered: no number of a forgotten stream is reused.
     pub(super) fn first_position(&self, least: Position) -> Position {
         least.plus(self.longest_forgotten)
     }

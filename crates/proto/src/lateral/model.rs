@@ -44,11 +44,9 @@ use crate::RateOfFire;
 pub struct Setting {
     /// Number of nodes in the group, N_G; at least 2.
     pub group_size: u32,
-    /// Number of nodes in each node's view, N_v, including itself: 2 to `group_size`, which is the
-    /// full view.
+    /// Number of nodes in a view, N_v, with its own: 2 to `group_size`, which is the full view.
     pub view_size: u32,
-    /// Rate-of-fire (r, c): for every r packets, a node sends a repair to c others. c is at most
-    /// `view_size` − 1.
+    /// Rate-of-fire (r, c): a repair to c others for every r packets. c is below `view_size`.
     pub rate: RateOfFire,
     /// Probability p with which a node drops a packet, data or repair, from 0 to 1.
     pub loss: f64,
@@ -99,8 +97,7 @@ pub enum ModelError {
 }
 
 impl Setting {
-    /// Returns the paper's bounds for the probability that repairs recover a packet that a node has
-    /// lost.
+    /// Returns the paper's bounds for the probability that repairs recover a lost packet.
     ///
     /// # Errors
     /// If the setting is invalid.

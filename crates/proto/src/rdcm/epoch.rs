@@ -4,10 +4,8 @@
 
 use crate::SeqNo;
 
-/// Epoch of a receiver without a place.
 pub(super) const NONE: u32 = 0;
-/// Maximum number of places that may be made while a receiver gets none of them. An epoch that is
-/// farther away is forged, or belongs to a receiver that has to be sent its place again.
+/// An epoch that is farther away is forged, or of a receiver that has to be sent its place again.
 const NEAR: i32 = 1024;
 
 pub(super) fn after(epoch: u32) -> u32 {

@@ -1,6 +1,5 @@
 //! Bounds that hold in any configuration.
 
-/// Bytes of the IPv6 and UDP headers.
 pub(super) const UDP_AND_IP_BYTES: usize = 48;
 /// Maximum size of a message in any configuration, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;

@@ -45,7 +45,6 @@ impl Network {
         }
     }
 
-    /// Returns `true` if `host` is a host of the network and not a place for visitors.
     pub(super) fn declares(&self, host: Vertex) -> bool {
         match self {
             Self::Unknown => false,
@@ -54,8 +53,7 @@ impl Network {
     }
 }
 
-/// Hosts of nodes in a [`Topology`], by the ids of the nodes or by their
-/// addresses.
+/// Hosts of nodes in a [`Topology`], by the ids of the nodes or by their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
     nodes: BTreeMap<NodeId, Vertex>,
@@ -71,9 +69,8 @@ impl Hosts {
         self.nodes.insert(node, host);
     }
 
-    /// Maps nodes at an address to a host. With a UDP port, this applies to the node with that
-    /// port. Without a port, it applies to all nodes at the address that have no more specific
-    /// mapping.
+    /// Maps nodes at an address to a host: the node with this UDP port, or all nodes at the address
+    /// that have no more specific mapping.
     pub fn place_address(&mut self, ip: IpAddr, port: Option<u16>, host: Vertex) {
         self.addresses.insert((ip, port), host);
     }

@@ -7,9 +7,8 @@ use core::time::Duration;
 /// Policy for a receiver that gets less than the others could.
 ///
 /// The sender measures the time in which it had data to send and could not, because one receiver
-/// expected no more while most of the others did. The fraction of a second that this takes is the
-/// share by which the receiver slows the others down. Text: `wait`, `leave-behind`, or a percentage
-/// such as `50%`.
+/// expected no more while most of the others did. This fraction of a second is the share by which
+/// the receiver slows the others down. Text: `wait`, `leave-behind`, or a percentage like `50%`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Slowest {
     /// The others wait for the receiver indefinitely. It is reported.
@@ -95,10 +94,8 @@ impl fmt::Display for Slowest {
 
 /// Minimum share of their rate that the others keep with [`Slowest::LeaveBehind`].
 const LEAVE_BEHIND: f64 = 0.9;
-/// Maximum length that a single wait counts for. A longer standstill is a matter of silence or of
-/// `slow_after`, not of a receiver's rate.
+/// A longer standstill is a matter of silence or of `slow_after`, not of a receiver's rate.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(400);
-/// Bounds of [`Slowest::span`], in seconds.
 const LEAST_SPAN: f64 = 1.0;
 const MOST_SPAN: f64 = 10.0;
 

@@ -14,7 +14,6 @@ const SAMPLE_PART: u32 = 8;
 const DEVIATION_PART: u32 = 4;
 
 impl RttEstimator {
-    /// Returns the smoothed round trip. Returns `None` before the first sample.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
     }

@@ -21,7 +21,6 @@ pub(super) struct Delivery<'a> {
 }
 
 impl Delivery<'_> {
-    /// Delivers a packet, or reports it lost if its deadline passed while it was missing.
     pub(super) fn deliver(
         &mut self,
         (ix, seqno): (StreamIx, SeqNo),
@@ -96,8 +95,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Begins the reassembly of a message with `seqno`, the first of its packets to arrive. Returns
-    /// `false` if the message cannot be completed; its remaining packets are then not waited for.
+    /// Returns `false` if the message cannot be completed; its other packets are not waited for.
     fn begin_message(
         &mut self,
         (ix, seqno): (StreamIx, SeqNo),
@@ -134,9 +132,8 @@ impl Delivery<'_> {
         true
     }
 
-    /// Reports the rest of the message as lost if one of its packets was given up before `came`,
-    /// the first of the others to arrive. So far, only that packet was reported. Returns `true` if
-    /// the message is lost.
+    /// Returns `true` if one of the packets was given up before `came`, the first of the others to
+    /// arrive. So far, only that packet was reported.
     fn report_rest_of_lost(
         &mut self,
         (ix, came): (StreamIx, SeqNo),
@@ -162,8 +159,7 @@ impl Delivery<'_> {
         true
     }
 
-    /// Ends an open message that cannot be completed. It is reported as lost if it is known to be
-    /// owed.
+    /// The message is reported as lost if it is known to be owed.
     fn end_message(&mut self, ix: StreamIx, first: SeqNo, cause: LossCause) {
         let Some(message) = self.reassembly.end(ix, first) else { return };
         self.streams.reserve(self.reassembly.bytes());
@@ -182,7 +178,6 @@ impl Delivery<'_> {
         }
     }
 
-    /// Ends the messages that began before the start of the stream, which has just been determined.
     pub(super) fn end_messages_not_owed(&mut self, ix: StreamIx) {
         let start = self.streams.get(ix).window.start();
         let open = self.reassembly.of_stream(ix);
@@ -191,7 +186,6 @@ impl Delivery<'_> {
         }
     }
 
-    /// Ends the messages of the stream that have timed out, and sets the timer for the others.
     pub(super) fn end_overdue_messages(&mut self, ix: StreamIx) {
         let (over, next) = self.reassembly.over_at(self.cx.now, ix, self.cx.config.give_up_after);
         for first in over {
@@ -202,8 +196,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Forgets the messages of a stream that ended at `end`. Returns the number before which
-    /// everything was delivered or reported.
+    /// Returns the number before which everything was delivered or reported.
     pub(super) fn forget_messages(&mut self, ix: StreamIx, end: SeqNo) -> SeqNo {
         let reported_to = self.reassembly.reported_to(ix, end);
         self.cx.timers.cancel(TimerKey::Reassembly(ix));
@@ -232,8 +225,7 @@ impl Delivery<'_> {
         self.stop_waiting(ix, range);
     }
 
-    /// Stops waiting for these packets: missing ones are settled, and those beyond the end of the
-    /// stream will not be requested.
+    /// Settles missing packets. Those beyond the end of the stream will not be requested.
     fn stop_waiting(&mut self, ix: StreamIx, (first, last): (SeqNo, SeqNo)) {
         let window = &self.streams.get(ix).window;
         let (from, end) = (first.later(window.start()), window.end());
@@ -244,8 +236,6 @@ impl Delivery<'_> {
         }
     }
 
-    /// Settles a packet that will not arrive, and reports it as lost. If it belongs to an open
-    /// message, the message is lost.
     pub(super) fn give_up(&mut self, ix: StreamIx, seqno: SeqNo, cause: LossCause) {
         if let Some(first) = self.reassembly.containing(ix, seqno) {
             self.end_message(ix, first, cause);
@@ -255,7 +245,6 @@ impl Delivery<'_> {
         self.lose(ix, (seqno, seqno), cause);
     }
 
-    /// Counts these packets as lost, here and for their sender, and reports them.
     pub(super) fn lose(&mut self, ix: StreamIx, (first, last): (SeqNo, SeqNo), cause: LossCause) {
         let count = last.distance_from(first) as u32 + 1;
         self.cx.counters.lost += u64::from(count);
@@ -265,8 +254,7 @@ impl Delivery<'_> {
         if let Some(Event::Lost(lost)) = self.cx.events.back_mut()
             && (lost.group, lost.sender, lost.cause) == (group, sender, cause)
         {
-            // Packets given up at the same time are in the order of their records, which may be
-            // ascending or descending.
+            // Packets given up together are in the order of their records, ascending or descending.
             if lost.last.next() == first {
                 lost.last = last;
                 return;

@@ -45,8 +45,7 @@ pub(crate) struct Reassembly {
 #[derive(Debug, Default)]
 struct OfStream {
     open: VecDeque<PartialMessage>,
-    /// Numbers of a message that is over which lay beyond the end of the stream when it ended: from
-    /// the first to before the second.
+    /// Numbers of a message that is over, which lay beyond the end of the stream when it ended.
     unwanted: Option<(SeqNo, SeqNo)>,
 }
 
@@ -56,7 +55,6 @@ pub(crate) struct PartialMessage {
     fragment_bytes: u16,
     message_bytes: u32,
     content: Vec<u8>,
-    /// Number of fragments that have not arrived.
     left: u32,
     /// Time at which its first fragment to arrive was received, or noticed to be missing.
     since: Time,
@@ -151,8 +149,6 @@ impl Reassembly {
         self.place(stream, first).is_some()
     }
 
-    /// Returns `true` if the packet belongs to a message that is over, and lay beyond the end of
-    /// the stream when the message ended.
     pub(crate) fn is_unwanted(&self, stream: StreamIx, seqno: SeqNo) -> bool {
         let unwanted = self.of_streams.get(&stream).and_then(|of_stream| of_stream.unwanted);
         unwanted.is_some_and(|(from, to)| seqno.distance_from(from) >= 0 && to.is_after(seqno))
@@ -183,8 +179,7 @@ impl Reassembly {
         cost(message_bytes) <= self.max_bytes
     }
 
-    /// Returns the open message whose reassembly began first, if `message_bytes` more would exceed
-    /// the memory limit. The caller has to end it.
+    /// Returns the oldest open message if there is no room. The caller has to end it.
     pub(crate) fn in_the_way_of(&mut self, message_bytes: u32) -> Option<(StreamIx, SeqNo)> {
         if self.bytes + cost(message_bytes) <= self.max_bytes {
             return None;
@@ -246,8 +241,6 @@ impl Reassembly {
         Some(message)
     }
 
-    /// Forgets the unwanted packets once all of them lie before `end`, up to which the stream is
-    /// known.
     pub(crate) fn forget_unwanted_before(&mut self, stream: StreamIx, end: SeqNo) {
         let Some(of_stream) = self.of_streams.get_mut(&stream) else { return };
         if of_stream.unwanted.is_some_and(|(_, to)| !to.is_after(end)) {
@@ -258,7 +251,6 @@ impl Reassembly {
         }
     }
 
-    /// Forgets the stream and its open messages. Returns the number of these.
     pub(crate) fn remove_stream(&mut self, stream: StreamIx) -> usize {
         let open = self.of_stream(stream);
         open.iter().for_each(|first| _ = self.end(stream, *first));
@@ -266,8 +258,6 @@ impl Reassembly {
         open.len()
     }
 
-    /// Returns the open messages of the stream that have timed out, and the time at which the next
-    /// one does.
     pub(crate) fn over_at(
         &self,
         now: Time,
@@ -303,8 +293,7 @@ fn cost(message_bytes: u32) -> usize {
     message_bytes as usize + OVERHEAD_BYTES
 }
 
-/// Maximum number of ended messages left in the order of begun ones, in addition to as many as are
-/// open.
+/// Ended messages left in the order of begun ones, in addition to as many as are open.
 const MOST_ENDED: usize = 64;
 
 #[cfg(test)]

@@ -25,7 +25,6 @@ pub(super) struct Group {
     pub(super) id: GroupId,
     pub(super) rate: RateOfFire,
     pub(super) view_version: u32,
-    /// Members of the group, without this node.
     pub(super) members: Members,
     partial_view: PartialView,
 }
@@ -35,11 +34,6 @@ impl Groups {
         Self { slots: Vec::new(), vacant: Vec::new(), by_id: IdMap::new(seed), seed, r: None }
     }
 
-    /// Adds a group whose repair targets are drawn from at most `partial_view` members.
-    ///
-    /// # Errors
-    /// The rate is invalid or has another r than that of the other groups, or the node is in the
-    /// group.
     pub(super) fn join(
         &mut self,
         id: GroupId,
@@ -85,8 +79,7 @@ impl Groups {
         self.slots[ix.0 as usize].as_mut().expect("an index is kept no longer than its group")
     }
 
-    /// Returns `true` if `node` may repair or retransmit packets of `sender` in this group. Only
-    /// members and the sender itself may; others could inject anything.
+    /// Only members and the sender itself may repair or retransmit; others could inject anything.
     pub(super) fn may_know(&self, group: GroupIx, node: NodeId, sender: NodeId) -> bool {
         node == sender || self.get(group).members.contains(node)
     }
@@ -106,7 +99,6 @@ impl Group {
         Self { id, rate, view_version: 0, members, partial_view }
     }
 
-    /// Adds `node`. Returns `None` if it was a member already.
     pub(super) fn add_member(
         &mut self,
         now: Time,

@@ -27,8 +27,7 @@ impl PartialView {
         self.limit.map(|_| &self.chosen[..])
     }
 
-    /// Admits `node`, which has become member number `population` of the group. It is in the view
-    /// with the same probability as every earlier member.
+    /// The new member is in the view with the same probability as every earlier one.
     pub(super) fn admit(&mut self, node: NodeId, population: usize, rng: &mut Rng) -> TargetChange {
         let Some(limit) = self.limit else {
             return TargetChange { added: Some(node), removed: None };

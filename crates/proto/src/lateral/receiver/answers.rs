@@ -10,14 +10,11 @@ use crate::{Incarnation, Origin, SeqNo};
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     incarnation: Incarnation,
-    /// First number that this node is owed.
     first: SeqNo,
-    /// Number that the sender will use next.
     next: SeqNo,
 }
 
 impl Receiver {
-    /// Applies a heartbeat: the end of its sender's stream, and possibly the answer to a query.
     pub(crate) fn on_heartbeat(
         &mut self,
         cx: &mut Context,
@@ -79,8 +76,7 @@ impl Receiver {
         self.notice_answered(cx, ix, next);
     }
 
-    /// Records the packets before `next`, which the sender has sent. Those that have been missing
-    /// for long are requested now.
+    /// Records the packets before `next`. Those that have been missing for long are requested now.
     fn notice_answered(&mut self, cx: &mut Context, ix: StreamIx, next: SeqNo) {
         let stream = self.streams.get(ix);
         let end = stream.window.end();
@@ -97,8 +93,7 @@ impl Receiver {
         }
     }
 
-    /// Forgets the numbers that were claimed before the query and that the sender has not sent.
-    /// Numbers before `known` are sent or not owed.
+    /// Forgets what was claimed and not sent. Numbers before `known` are sent or not owed.
     fn take_back(
         &mut self,
         cx: &mut Context,
@@ -119,9 +114,8 @@ impl Receiver {
         }
     }
 
-    /// Restarts the stream of a sender that was restarted. The missing packets of its former stream
-    /// are lost. Late packets of the former incarnation may make it seem current again; its
-    /// position is remembered so that nothing is delivered twice.
+    /// Late packets of the former incarnation may make it seem current again; its position is
+    /// remembered so that nothing is delivered twice.
     pub(super) fn restart_stream(
         &mut self,
         cx: &mut Context,

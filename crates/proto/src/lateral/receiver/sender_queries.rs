@@ -27,8 +27,6 @@ impl SenderQueries {
         Self { nonces }
     }
 
-    /// Sends the next open to a stream's sender, unless nothing has to be queried or the sender is
-    /// silent.
     pub(super) fn send_open(&mut self, cx: &mut Context, ix: StreamIx, stream: &mut Stream) {
         let nonce = self.nonce();
         if let Some((nonce, wait)) = stream.next_open(cx.now, nonce) {
@@ -39,15 +37,13 @@ impl SenderQueries {
         }
     }
 
-    /// Like [`Self::send_open`], for a sender that was heard again. Has no effect if the next open
-    /// is scheduled.
+    /// Has no effect if the next open is scheduled.
     pub(super) fn on_heard(&mut self, cx: &mut Context, ix: StreamIx, stream: &mut Stream) {
         if !cx.timers.is_set(TimerKey::Open(ix)) {
             self.send_open(cx, ix, stream);
         }
     }
 
-    /// Queries the sender of a stream, unless a query is open.
     pub(super) fn query(&mut self, cx: &mut Context, ix: StreamIx, stream: &mut Stream) {
         if stream.query.is_some() {
             self.on_heard(cx, ix, stream);
@@ -57,17 +53,14 @@ impl SenderQueries {
         }
     }
 
-    /// Repeats a query whose answer may be outdated.
     pub(super) fn repeat(&mut self, cx: &mut Context, ix: StreamIx, stream: &mut Stream) {
         stream.drop_query();
         self.query(cx, ix, stream);
         stream.mark_query_repeated();
     }
 
-    /// Returns the time for which a missing packet has to wait for its sender's answer, and queries
-    /// the sender. Returns `None` if it need not wait: the sender has vouched for it, claims are
-    /// believed, or there are few unverified packets and it is not about to be given up
-    /// (`is_over`).
+    /// Returns the time for which a missing packet has to wait for its sender's answer, if it has
+    /// to. `is_over` is `true` if it is about to be given up.
     pub(super) fn verify(
         &mut self,
         cx: &mut Context,

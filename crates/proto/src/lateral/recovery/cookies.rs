@@ -21,13 +21,11 @@ impl Cookies {
         Self { key: CookieKey::new(rng), given: BTreeMap::new() }
     }
 
-    /// Returns the cookie that `requester` must present here. Never 0.
     pub(super) fn of(&self, requester: NodeId) -> u64 {
         self.key.cookie_of(requester)
     }
 
-    /// Stores the cookie that `node` requires. Beyond the limit, the entry with the lowest id is
-    /// evicted.
+    /// Beyond the limit, the entry with the lowest id is evicted.
     pub(super) fn keep(&mut self, node: NodeId, cookie: u64) {
         if self.given.len() >= MAX_KEPT && !self.given.contains_key(&node) {
             self.given.pop_first();
@@ -35,7 +33,6 @@ impl Cookies {
         self.given.insert(node, cookie);
     }
 
-    /// Returns the cookie that `node` gave, or 0 if it gave none.
     pub(super) fn given_by(&self, node: NodeId) -> u64 {
         self.given.get(&node).copied().unwrap_or(0)
     }

@@ -8,12 +8,10 @@ use core::time::Duration;
 use crate::lateral::config::NakConfig;
 use crate::{Rng, Time};
 
-/// Returns the time that repairs get to bring a missing packet before the first NAK.
 pub(crate) fn first_wait(nak: &NakConfig, rng: &mut Rng) -> Duration {
     nak.after + jitter(nak, rng)
 }
 
-/// Returns the time to wait after this attempt before the next one.
 pub(super) fn retry_wait(nak: &NakConfig, attempts: u8, rng: &mut Rng) -> Duration {
     let most = if attempts <= 8 { 2 } else { 4 };
     let doublings = u32::from(attempts.saturating_sub(1)).min(most);
@@ -39,7 +37,6 @@ impl RateLimit {
         Self { interval_ns, used_up_to: Time::ZERO }
     }
 
-    /// Uses one unit of the allowance. Returns `false` if none is left.
     pub(super) fn take(&mut self, now: Time) -> bool {
         let interval = Duration::from_nanos(self.interval_ns);
         let used_up_to = self.used_up_to.max(now) + interval;

@@ -22,11 +22,9 @@ pub(crate) struct SetId(u128);
 /// One link of a region's chain: a bin, and the number of targets that it selects per repair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Link {
-    /// Lowest share of the bin's groups. The bin has all groups of the region whose share is at
-    /// least this.
+    /// Lowest share of the bin's groups: it has all groups of the region from this share on.
     pub(crate) share: f64,
     pub(crate) set: SetId,
-    /// Mean number of targets that the bin selects from the region for each repair.
     pub(crate) targets: f64,
 }
 

@@ -23,7 +23,6 @@ impl Decoder {
         Self { pending: PendingRepairs::new(solver, pending_repairs, pending_age, seed) }
     }
 
-    /// Accepts a packet, whatever the path by which it arrived. Packets that it solves are queued.
     pub(crate) fn accept(
         &mut self,
         cx: &mut Context,
@@ -40,7 +39,6 @@ impl Decoder {
         outcome
     }
 
-    /// Accepts a repair: solves it, keeps it until it can be solved, or discards it.
     pub(crate) fn on_repair(
         &mut self,
         cx: &mut Context,
@@ -128,8 +126,7 @@ fn holds_all(cx: &Context, streams: &Streams, ids: &[WireId]) -> bool {
     })
 }
 
-/// Returns the rest of a repair's XOR without the packets that are held. Returns `None` if one of
-/// them is longer than the XOR, which does not occur in a correct repair.
+/// Returns `None` if a packet is longer than the XOR, which does not occur in a correct repair.
 fn subtract_held(cx: &Context, streams: &Streams, ids: &[WireId], sum: &[u8]) -> Option<Vec<u8>> {
     let mut rest = sum.to_vec();
     for id in ids.iter().map(|id| PacketId::from(*id)) {

@@ -8,7 +8,6 @@ use crate::lateral::packet::Packet;
 use crate::{Destination, NodeId};
 
 impl Sender {
-    /// Restarts the heartbeats after a message, unless acknowledgments are being collected.
     pub(crate) fn restart_heartbeats(&mut self, cx: &mut Context, ix: GroupIx) {
         if let Some(interval) = cx.config.heartbeat
             && self.get_mut(ix).restart_heartbeats(interval)
@@ -17,7 +16,6 @@ impl Sender {
         }
     }
 
-    /// Sends a heartbeat to the group, if its members need one.
     pub(crate) fn on_heartbeat_due(&mut self, cx: &mut Context, ix: GroupIx) {
         let own = self.get_mut(ix);
         let Some(due) = own.next_heartbeat(cx.config.heartbeat) else { return };
@@ -43,8 +41,6 @@ impl Sender {
         }
     }
 
-    /// Sends a heartbeat to the joiners that have not confirmed the end that the stream had at
-    /// their join.
     pub(crate) fn on_joiners_due(&mut self, cx: &mut Context, ix: GroupIx) {
         let Some(first_interval) = cx.config.heartbeat else { return };
         let own = self.get_mut(ix);

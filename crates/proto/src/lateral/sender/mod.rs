@@ -61,11 +61,7 @@ impl Sender {
         if has_joined { own.add_member(node) } else { own.remove_member(node) }
     }
 
-    /// Checks that no member holds the group back.
-    ///
-    /// # Errors
-    /// Returns the member that is furthest behind if it holds the group back. It is requested to
-    /// acknowledge.
+    /// Fails with the member that is furthest behind if it holds the group back.
     pub(super) fn check_window(&mut self, cx: &mut Context, ix: GroupIx) -> Result<(), SendError> {
         let Some((by, behind)) = self.get_mut(ix).held_back_by(cx.config.window) else {
             return Ok(());
@@ -74,8 +70,6 @@ impl Sender {
         Err(SendError::HeldBack { by, behind })
     }
 
-    /// Returns `true` if a message of this size has to be queued: it does not fit one packet, or
-    /// others of its group are queued.
     pub(super) fn must_queue(&self, cx: &Context, ix: GroupIx, bytes: usize) -> bool {
         self.queue.holds(ix) || bytes > cx.config.packet_limit(cx.groups.get(ix).rate)
     }
@@ -105,7 +99,6 @@ impl Sender {
         Ok(first)
     }
 
-    /// Returns the next queued packet and its group, if the pace and the members allow it.
     pub(super) fn next_packet(&mut self, cx: &mut Context) -> Option<(GroupIx, Symbol)> {
         while let Some(ix) = self.queue.first_turn() {
             if let Some(at) = self.queue.paced_until(cx.now) {
@@ -125,8 +118,7 @@ impl Sender {
         None
     }
 
-    /// Assigns a number to the next packet of the group. Returns it, and `true` if the packet is to
-    /// request acknowledgments.
+    /// Returns the number, and `true` if the packet is to request acknowledgments.
     pub(super) fn number_packet(&mut self, config: &Config, ix: GroupIx) -> (SeqNo, bool) {
         let window = self.window(config, ix);
         let own = self.get_mut(ix);
@@ -152,8 +144,7 @@ impl Sender {
         }
     }
 
-    /// Reports [`Event::Confirmed`] if all members have confirmed all messages that the application
-    /// wants confirmed. Returns `true` if they have.
+    /// Returns `true` if all members have confirmed what the application wants confirmed.
     pub(super) fn report_confirmation(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let own = self.get_mut(ix);
         let Some(confirmation) = own.take_confirmation() else { return false };
@@ -175,7 +166,6 @@ impl Sender {
         true
     }
 
-    /// Reports the members for which the sender does not wait any longer.
     pub(super) fn on_patience_ended(&mut self, cx: &mut Context, ix: GroupIx) {
         let window = self.window(&cx.config, ix);
         let group = cx.groups.get(ix).id;
@@ -184,8 +174,7 @@ impl Sender {
         }
     }
 
-    /// Resumes the group if it was held back and no member holds it back any more. Returns `true`
-    /// if it was resumed: queued packets may be sent.
+    /// Returns `true` if the group was held back and is not any more: queued packets may be sent.
     pub(super) fn resume(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let window = self.window(&cx.config, ix);
         let is_free = self.get_mut(ix).release(window);
@@ -197,7 +186,6 @@ impl Sender {
         is_free
     }
 
-    /// Requests acknowledgments and starts the patience timer when a member holds this node back.
     fn on_held_back(&mut self, cx: &mut Context, ix: GroupIx) {
         if self.get_mut(ix).hold_back(cx.now) {
             cx.timers.set(TimerKey::Patience(ix), cx.now + cx.config.patience);
@@ -205,8 +193,6 @@ impl Sender {
         }
     }
 
-    /// Returns the number of packets by which a member of the group may be behind: the window, or
-    /// the flight while messages are queued.
     fn window(&self, config: &Config, ix: GroupIx) -> u32 {
         let Config { window, flight, .. } = *config;
         if self.queue.holds(ix) { window.min(flight) } else { window }

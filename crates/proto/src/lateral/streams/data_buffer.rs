@@ -16,7 +16,6 @@ use crate::{SeqNo, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldIx(u32);
 
-/// Buffered packets, with bounds on their memory and age.
 #[derive(Debug)]
 pub(crate) struct DataBuffer {
     packets: VecDeque<Held>,
@@ -28,7 +27,6 @@ pub(crate) struct DataBuffer {
     max_age: Duration,
 }
 
-/// Path by which a buffered packet arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// By its multicast, or it is this node's own.
@@ -88,8 +86,7 @@ impl DataBuffer {
         ix
     }
 
-    /// Marks the packet as received by multicast. Returns the path by which it had arrived before,
-    /// and its symbol.
+    /// Returns the path by which the packet had arrived before, and its symbol.
     pub(crate) fn mark_multicast(&mut self, ix: HeldIx) -> (Arrival, Symbol) {
         let place = self.place(ix);
         let held = &mut self.packets[place];
@@ -100,7 +97,6 @@ impl DataBuffer {
         &self.packets[self.place(ix)]
     }
 
-    /// Returns the streams of the packets that are evicted if `count` more arrive.
     pub(crate) fn next_evicted(&self, count: usize) -> impl Iterator<Item = StreamIx> {
         // The size of the last packet is the best estimate for the next ones.
         let bytes = self.packets.back().and_then(|last| last.symbol.as_ref()).map_or(0, cost);
@@ -115,7 +111,6 @@ impl DataBuffer {
         self.forget_dropped();
     }
 
-    /// Drops the oldest packet, and returns its stream and number.
     pub(crate) fn evict_first(&mut self) -> Option<(StreamIx, SeqNo)> {
         let first = self.packets.pop_front()?;
         self.first.0 = self.first.0.wrapping_add(1);
@@ -132,9 +127,8 @@ impl DataBuffer {
         self.packets.front().is_some_and(|first| first.received_at + self.max_age <= now)
     }
 
-    /// Returns the time of the next eviction by age. It is an eighth of the age limit later than
-    /// the first packet is due, so that many are evicted at once and the node is not woken for each
-    /// packet.
+    /// An eighth of the age limit later than the first packet is due, so that many are evicted at
+    /// once and the node is not woken for each packet.
     pub(crate) fn next_eviction(&self) -> Option<Time> {
         let lenience = self.max_age / 8;
         self.packets.front().map(|first| first.received_at + self.max_age + lenience)

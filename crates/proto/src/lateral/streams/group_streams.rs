@@ -3,28 +3,24 @@
 use super::former_streams::FormerStreams;
 use crate::lateral::index::{GroupIx, StreamIx};
 
-/// Streams of each group, by group index. Each stream stores its position in the list of its group.
-/// It is therefore added and removed in one step.
+/// Streams of each group. Each stores its position there, and is added and removed in one step.
 #[derive(Debug, Default)]
 pub(crate) struct GroupStreams(Vec<OfGroup>);
 
 #[derive(Debug, Default)]
 struct OfGroup {
     streams: Vec<StreamIx>,
-    /// Position at which the last search ended.
     last: usize,
     former: FormerStreams,
 }
 
 impl GroupStreams {
-    /// Adds a stream of `group`, and returns its position.
     pub(crate) fn push(&mut self, group: GroupIx, ix: StreamIx) -> u32 {
         let streams = &mut self.get_mut(group).streams;
         streams.push(ix);
         streams.len() as u32 - 1
     }
 
-    /// Removes the stream at `place`, and returns the one that moves there.
     pub(crate) fn remove(&mut self, group: GroupIx, place: u32) -> Option<StreamIx> {
         let OfGroup { streams, last, .. } = &mut self.0[group.0 as usize];
         streams.swap_remove(place as usize);
@@ -35,7 +31,6 @@ impl GroupStreams {
         streams.get(place as usize).copied()
     }
 
-    /// Removes and returns all streams of `group`, and its former streams.
     pub(crate) fn take(&mut self, group: GroupIx) -> (Vec<StreamIx>, FormerStreams) {
         let of_group = self.0.get_mut(group.0 as usize).map(core::mem::take).unwrap_or_default();
         (of_group.streams, of_group.former)
@@ -53,8 +48,7 @@ impl GroupStreams {
         self.0.get(group.0 as usize).map_or(&[], |of_group| &of_group.streams)
     }
 
-    /// Returns the next stream of the group for which `wanted` returns `true`, of at most `count`
-    /// that are searched. Each call continues at the position where the last one ended.
+    /// Searches at most `count` streams, and continues where the last search ended.
     pub(crate) fn find_next(
         &mut self,
         group: GroupIx,

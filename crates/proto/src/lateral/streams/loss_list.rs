@@ -11,13 +11,11 @@ pub(crate) struct Missing {
     pub(crate) stream: StreamIx,
     pub(crate) seqno: SeqNo,
     pub(crate) noticed_at: Time,
-    /// Number of NAKs sent for it.
     pub(crate) attempts: u8,
     /// Nodes that sent repairs containing it, the first ones to arrive.
     pub(crate) holders: Holders,
 }
 
-/// Up to three nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Holders {
     nodes: [Option<NodeId>; 3],
@@ -28,7 +26,6 @@ pub(crate) struct LossList {
     slots: Vec<Option<Missing>>,
     vacant: Vec<MissingIx>,
     due: Timers<MissingIx>,
-    /// Time before which no packet is due.
     paused_until: Time,
 }
 
@@ -92,7 +89,6 @@ impl LossList {
         self.paused_until = end;
     }
 
-    /// Removes and returns the first packet that is due at `now`. Its due time is cleared.
     pub(crate) fn pop_due(&mut self, now: Time) -> Option<MissingIx> {
         if now < self.paused_until {
             return None;

@@ -39,7 +39,6 @@ pub(super) struct Streams {
     evicted_by_bytes: u64,
 }
 
-/// Maximum number of streams of a group that are searched for an idle one in one call.
 const MAX_SEARCHED: usize = 64;
 
 impl Streams {
@@ -107,14 +106,12 @@ impl Streams {
         self.by_group.of(group).iter().map(|ix| self.get(*ix))
     }
 
-    /// Returns the number of streams of `group`, without that of this node.
     pub(super) fn count_others(&self, group: GroupIx, own: NodeId) -> usize {
         self.by_group.of(group).len() - usize::from(self.find(group, own).is_some())
     }
 
-    /// Returns a stream of `group` with nothing held or missing whose sender `departed`. Only a few
-    /// streams are checked in each call, and the next ones in the next call, because non-members
-    /// can cause a call with each datagram.
+    /// Returns an idle stream whose sender `departed`. Only a few streams are checked in each call,
+    /// because non-members can cause a call with each datagram.
     pub(super) fn next_idle(
         &mut self,
         group: GroupIx,
@@ -182,22 +179,19 @@ impl Streams {
         }
     }
 
-    /// Records that the packet at the end of the window is missing, and due at `due`.
     pub(super) fn push_missing(&mut self, now: Time, ix: StreamIx, due: Time) {
         let seqno = self.get(ix).window.end();
         let missing = self.losses.insert(Missing::new(ix, seqno, now), due);
         self.get_mut(ix).window.push_missing(missing);
     }
 
-    /// Records that the packet before the window is missing after all, and due at `due`.
     pub(super) fn push_missing_before(&mut self, now: Time, ix: StreamIx, due: Time) {
         let seqno = self.get(ix).window.start().minus(1);
         let missing = self.losses.insert(Missing::new(ix, seqno, now), due);
         self.get_mut(ix).push_missing_before(missing);
     }
 
-    /// Makes the packets of a stream due now that have been missing for `after` and have not been
-    /// requested.
+    /// Makes packets due now that have been missing for `after` and were not requested.
     pub(super) fn make_due(&mut self, ix: StreamIx, now: Time, after: Duration) {
         let Self { slots, losses, .. } = self;
         let stream = slots[ix.0 as usize].as_ref().expect("the stream is there");
@@ -209,7 +203,6 @@ impl Streams {
         }
     }
 
-    /// Settles a packet if it is missing, because it will not arrive or is not wanted.
     pub(super) fn give_up(&mut self, ix: StreamIx, seqno: SeqNo) {
         if let Some(missing) = self.get(ix).window.missing(seqno) {
             self.losses.remove(missing);
@@ -217,7 +210,6 @@ impl Streams {
         }
     }
 
-    /// Drops a packet if it is held, and settles it.
     pub(super) fn forget(&mut self, ix: StreamIx, seqno: SeqNo) {
         if let Place::At(Slot::Held(held)) = self.get(ix).window.place(seqno) {
             self.buffer.remove(held);
@@ -225,13 +217,11 @@ impl Streams {
         }
     }
 
-    /// Settles the packet at the end of the window, which is not wanted.
     pub(super) fn push_settled(&mut self, ix: StreamIx) {
         let window = &mut self.get_mut(ix).window;
         window.settle(window.end());
     }
 
-    /// Settles everything of the stream before `seqno`. Returns the packets that were missing.
     pub(super) fn skip_to(&mut self, ix: StreamIx, seqno: SeqNo) -> Vec<SeqNo> {
         let Self { slots, buffer, losses, .. } = self;
         let stream = slots[ix.0 as usize].as_mut().expect("a stream that is there is skipped");
@@ -246,8 +236,7 @@ impl Streams {
         missing
     }
 
-    /// Applies the sender's answer that the stream is owed from `first` on. Earlier packets are not
-    /// missing any more.
+    /// `first` is the first number that is owed, according to the sender's answer.
     pub(super) fn forget_not_owed(&mut self, ix: StreamIx, first: SeqNo) {
         for missing in self.get_mut(ix).window.pop_not_owed(first) {
             self.losses.remove(missing);
@@ -284,7 +273,6 @@ impl Streams {
         }
     }
 
-    /// Removes and returns a stream of which nothing is held or missing.
     pub(super) fn remove(&mut self, ix: StreamIx) -> Stream {
         let stream = self.slots[ix.0 as usize].take().expect("the stream is there");
         let is_empty = stream.window.is_empty();

@@ -7,8 +7,7 @@ use crate::SeqNo;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
-    /// Nonce that the answer repeats. A host that does not receive this node's unicast cannot forge
-    /// the answer.
+    /// A host that does not receive this node's unicast cannot forge the answer, which repeats it.
     pub(crate) nonce: u64,
     /// End of the stream when the query was first sent. Claims up to here that lie beyond the
     /// answer were forged.
@@ -16,7 +15,6 @@ pub(crate) struct Query {
     /// Number after the last packet that has arrived since. The packet was sent before the query or
     /// after the answer, or is forged.
     pub(super) came_to: Option<SeqNo>,
-    /// `true` if the query repeats one whose answer was outdated.
     pub(super) is_second: bool,
     /// Number before which everything was settled when the query was first sent. An answer before
     /// it shows that numbers were settled which were never sent.
@@ -25,10 +23,8 @@ pub(crate) struct Query {
 
 /// Time from the first open to the second. The interval doubles four times.
 const OPEN_INTERVAL: Duration = Duration::from_millis(10);
-/// Maximum number of opens sent in a row.
 pub(super) const MAX_OPENS: u8 = 20;
 
-/// Returns the time to wait for the answer after this number of opens.
 pub(super) fn time_to_answer(opens: u8) -> Duration {
     OPEN_INTERVAL * (1 << opens.min(4))
 }
@@ -49,8 +45,7 @@ impl Query {
         self.settled.is_beyond(next)
     }
 
-    /// Returns `sent`, the end according to the answer, or the number after the last packet that
-    /// has arrived since the query if that is later. Such packets count as sent.
+    /// Packets that have arrived since the query count as sent.
     pub(crate) fn sent_to(&self, sent: SeqNo, known: SeqNo) -> SeqNo {
         match self.came_to {
             Some(to) if !self.was_settled_beyond(known) => to.later(sent),

@@ -30,7 +30,6 @@ pub(crate) struct Stream {
     pub(crate) incarnation: Option<Incarnation>,
     /// `true` if the first number that this node is owed is known.
     pub(crate) opened: bool,
-    /// Number of opens sent for the current query without an answer.
     opens: u8,
     pub(crate) query: Option<Query>,
     /// Time at which the sender was last considered silent, after many opens without an answer.
@@ -40,7 +39,6 @@ pub(crate) struct Stream {
     /// Number too far ahead to be believed before another one agrees with it.
     pub(crate) doubted: Option<SeqNo>,
     lost: u32,
-    /// Position in the list of streams of its group.
     pub(super) place: u32,
 }
 
@@ -77,14 +75,11 @@ impl Stream {
         PacketId { sender: self.sender, group: self.group_id, seqno }
     }
 
-    /// Returns the acknowledgment of the stream; `None` if the incarnation of its sender is
-    /// unknown.
     pub(crate) fn ack(&self) -> Option<Packet<'static>> {
         let to = Origin { node: self.sender, incarnation: self.incarnation? };
         Some(Packet::Ack { to, settled_to: self.window.settled_to(), lost: self.lost })
     }
 
-    /// Adds to the number of lost packets, which acknowledgments report to the sender.
     pub(crate) fn count_lost(&mut self, count: u32) {
         self.lost = self.lost.saturating_add(count);
     }
@@ -103,15 +98,13 @@ impl Stream {
         }
     }
 
-    /// Resets the stream for another incarnation of its sender.
     pub(crate) fn restart(&mut self, incarnation: Incarnation, base: SeqNo) {
         assert!(self.window.is_empty(), "a stream is started again before its window is empty");
         *self = Self::new(self.sender, (self.group, self.group_id, self.place), base, false);
         self.incarnation = Some(incarnation);
     }
 
-    /// Continues the stream with numbers that may belong to another incarnation of its sender. The
-    /// first number owed becomes unknown.
+    /// Continues with numbers that may belong to another incarnation of the sender.
     pub(crate) fn begin_unknown(&mut self) {
         self.go_back();
         self.window.drop_floor();
@@ -131,12 +124,10 @@ impl Stream {
         self.query = Some(Query::new(nonce, &self.window));
     }
 
-    /// Ends a query whose answer was outdated.
     pub(crate) fn drop_query(&mut self) {
         (self.query, self.silent_since) = (None, None);
     }
 
-    /// Records that the open query repeats one whose answer was outdated.
     pub(crate) fn mark_query_repeated(&mut self) {
         if let Some(query) = &mut self.query {
             query.is_second = true;
@@ -146,9 +137,8 @@ impl Stream {
     /// Counts an open, and begins a query with `nonce` unless one is open. Returns the nonce of the
     /// query and the time to wait for the answer.
     ///
-    /// Returns `None` if nothing has to be queried, or if the sender has not answered
-    /// [`MAX_OPENS`] opens. It is considered silent then, and is queried again when it is heard
-    /// again, because what it sent before is still owed.
+    /// A sender that has not answered [`MAX_OPENS`] opens is considered silent. It is queried again
+    /// when it is heard again, because what it sent before is still owed.
     pub(crate) fn next_open(&mut self, now: Time, nonce: u64) -> Option<(u64, Duration)> {
         if self.opened && self.query.is_none() {
             return None;
@@ -167,7 +157,6 @@ impl Stream {
         Some((self.query.get_or_insert(query).nonce, wait))
     }
 
-    /// Returns the time to wait for the answer to the next open.
     pub(crate) fn time_to_answer(&self) -> Duration {
         time_to_answer(self.opens)
     }
@@ -187,15 +176,13 @@ impl Stream {
         config.stream_start == StreamStart::FromFirst || self.silent_since.is_some_and(is_recent)
     }
 
-    /// Returns `true` if claims about the stream are believed without its sender's answer: the
-    /// sender has left the view, does not answer, or is never queried. A sender that has not been
-    /// in the view yet can be queried.
+    /// Returns `true` if claims are believed without the sender's answer. A sender that has not
+    /// been in the view yet can be queried.
     pub(crate) fn is_believed(&self, now: Time, config: &Config) -> bool {
         self.is_silent(now, config) || self.left_at.is_some()
     }
 
-    /// Records that the sender left the view or returned to it. Returns `true` if it returned, and
-    /// claims in its name were believed in the meantime.
+    /// Returns `true` if the sender returned, and claims in its name were believed meanwhile.
     pub(crate) fn on_view_change(&mut self, has_left: bool) -> bool {
         let end = self.window.end();
         let left_at = core::mem::replace(&mut self.left_at, has_left.then_some(end));
@@ -208,7 +195,6 @@ impl Stream {
         !self.window.is_vouched(seqno) && (is_over || self.window.claimed() > CREDIBLE_CLAIMS)
     }
 
-    /// Returns `true` if `end` is too far ahead to be believed without the sender's answer.
     pub(crate) fn is_large_step(&self, end: SeqNo, max_gap: u32) -> bool {
         let credible = CREDIBLE_STEP.min(max_gap) as i32;
         let ahead = end.distance_from(self.window.end());
@@ -221,11 +207,10 @@ impl Stream {
         self.doubted.filter(agrees)
     }
 
-    /// Returns `true` if the known stream can be that of the sender's incarnation whose stream is
-    /// at `next`. Repairs and retransmissions do not contain the incarnation, but each incarnation
-    /// numbers its packets from elsewhere. Two incarnations are near each other only by chance. If
-    /// the sender was heard directly, only numbers that were believed without its answer can belong
-    /// to the other incarnation.
+    /// Repairs and retransmissions do not contain the incarnation, but each incarnation numbers its
+    /// packets from elsewhere. Two incarnations are near each other only by chance. If the sender
+    /// was heard directly, only numbers believed without its answer can be of the other
+    /// incarnation.
     pub(crate) fn can_be_at(&self, next: SeqNo) -> bool {
         let end = self.window.end();
         match self.incarnation {

@@ -34,14 +34,11 @@ pub(super) struct Seat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seats {
     pub(super) leaf: Seat,
-    /// Seat in the proxy ring, if any.
     pub(super) proxy: Option<Seat>,
     pub(super) children_ring: Option<Vertex>,
-    /// Overlay children: the members of that ring.
     pub(super) children: Vec<Vertex>,
 }
 
-/// A branch of the tree, while the rings are built.
 struct Branch {
     child: Vertex,
     receivers: Vec<Vertex>,
@@ -148,8 +145,7 @@ impl Overlay {
     }
 }
 
-/// Returns a receiver that is in the fewest rings so far: `was` if it is one of those, otherwise
-/// one of the nearest to the sender.
+/// Of the receivers in the fewest rings so far: `was`, or one of the nearest to the sender.
 fn choose_proxy(
     tree: &MulticastTree,
     receivers: &[Vertex],

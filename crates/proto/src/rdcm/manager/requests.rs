@@ -10,7 +10,6 @@ pub(crate) struct ManagerRequests {
     pub(crate) is_reachable: bool,
     pub(crate) queue: VecDeque<Request>,
     pub(crate) endpoints: BTreeMap<NodeId, Endpoint>,
-    /// Number of openings so far, in all groups.
     openings: u32,
     /// Groups whose sender lost the manager, which the application has yet to be notified of.
     pub(crate) lost: BTreeSet<GroupId>,
@@ -23,14 +22,12 @@ impl ManagerRequests {
         self.openings
     }
 
-    /// Returns a node with its address, or with `0.0.0.0:0` if that is unknown.
     pub(crate) fn with_address(&self, node: NodeId) -> (NodeId, Endpoint) {
         let unknown = Endpoint(([0, 0, 0, 0], 0).into());
         (node, self.endpoints.get(&node).copied().unwrap_or(unknown))
     }
 
-    /// Queues a request. If the queue is full, no answer will arrive, and the sender continues
-    /// without the manager.
+    /// If the queue is full, no answer will arrive, and the sender continues without the manager.
     pub(crate) fn push(&mut self, request: Request) {
         if !self.is_reachable {
             return;
@@ -47,11 +44,9 @@ impl ManagerRequests {
         self.queue.clear();
     }
 
-    /// Returns the number of requests that were dropped because the queue was full.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
 }
 
-/// Maximum number of requests that wait for the driver.
 const MAX_QUEUED: usize = 1024;

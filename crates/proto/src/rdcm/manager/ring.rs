@@ -15,8 +15,7 @@ use super::super::topology::Vertex;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OverlayRing {
-    /// Number of branching vertices on the longest path from here to a receiver, including this
-    /// one.
+    /// Number of branching vertices from here to the farthest receiver, including this one.
     pub(super) level: u32,
     pub(super) parent: Vertex,
     /// Members in ring order. Each repairs for the next one, and the last one for the first.
@@ -25,26 +24,20 @@ pub(super) struct OverlayRing {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RingMember {
-    /// Child of the ring's vertex below which the receiver is. It is the receiver itself if that
-    /// also passes packets on.
+    /// Child of the ring's vertex above the receiver, or the receiver if that passes packets on.
     pub(super) branch: Vertex,
-    /// Receiver that represents the branch.
     pub(super) proxy: Vertex,
-    /// `true` if it is the only receiver below the branch.
     pub(super) is_leaf: bool,
 }
 
-/// Rings by their tree parents.
 type Rings = BTreeMap<Vertex, OverlayRing>;
 
 impl OverlayRing {
-    /// Returns the proxy of a branch.
     pub(super) fn proxy_of(&self, branch: Vertex) -> Option<Vertex> {
         let member = self.members.iter().find(|member| member.branch == branch);
         member.map(|member| member.proxy)
     }
 
-    /// Returns the receiver for which a member repairs.
     fn successor_of(&self, proxy: Vertex) -> Option<Vertex> {
         let place = self.members.iter().position(|member| member.proxy == proxy)?;
         Some(self.members[(place + 1) % self.members.len()].proxy)
@@ -76,7 +69,6 @@ pub(super) fn arrange(
     }
 }
 
-/// State while the rings are ordered.
 struct Order<'a> {
     /// Number of receivers below each branch, and below the tree parent of each ring.
     receivers: &'a BTreeMap<Vertex, usize>,
@@ -129,8 +121,7 @@ impl<'a> Order<'a> {
         });
     }
 
-    /// Follows a repair from its `entry` through the rings below the `highest`, and orders each
-    /// ring when the repair reaches it.
+    /// Follows a repair from its `entry`, and orders each ring when the repair reaches it.
     fn spread(&mut self, rings: &mut Rings, highest: Vertex, entry: Vertex) {
         let mut reached = BTreeSet::from([entry]);
         // Ordered by the hops of a repair.
@@ -150,7 +141,6 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Returns `true` if both contain the same members, in any order.
 fn is_permuted(some: &[RingMember], others: &[RingMember]) -> bool {
     some.len() == others.len() && some.iter().all(|member| others.contains(member))
 }

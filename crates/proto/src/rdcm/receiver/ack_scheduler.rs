@@ -6,14 +6,11 @@ use crate::Time;
 
 #[derive(Debug, Default)]
 pub(super) struct AckScheduler {
-    /// Packets since the last acknowledgment.
     packets: u32,
     pub(super) due: Option<Time>,
 }
 
 impl AckScheduler {
-    /// Records a packet that arrived in order. Its acknowledgment is due after `every` packets, or
-    /// after `delay`.
     pub(super) fn on_packet(&mut self, now: Time, every: u32, delay: Duration) {
         self.packets += 1;
         match self.packets >= every {
@@ -31,7 +28,6 @@ impl AckScheduler {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Returns `true` if an acknowledgment is due. Everything then counts as acknowledged.
     pub(super) fn take_due(&mut self, now: Time) -> bool {
         let is_due = self.due.is_some_and(|due| due <= now);
         if is_due {

@@ -6,7 +6,6 @@ use core::time::Duration;
 use super::super::packet::{Place, RingAck};
 use crate::{NodeId, Time};
 
-/// Overlay children of a receiver, except for itself.
 #[derive(Debug, Default)]
 pub(super) struct Children {
     ring: u32,
@@ -17,18 +16,14 @@ pub(super) struct Children {
 
 #[derive(Clone, Copy, Debug)]
 struct Child {
-    /// Number below which all losses of its branch are known.
     known_to: u64,
-    /// Number after the last packet that its branch expects.
     limit: u64,
-    /// When it was last heard, or had nothing to report.
     heard_at: Time,
     is_silent: bool,
 }
 
 impl Children {
-    /// Adopts the children of a place of the receiver `node`. New children expect the packets below
-    /// `limit`. Returns `true` if the set of children has changed.
+    /// New children expect the packets below `limit`. Returns `true` if the set has changed.
     pub(super) fn on_place(&mut self, now: Time, node: NodeId, place: &Place, limit: u64) -> bool {
         let children = &place.children;
         let others: BTreeSet<NodeId> = children.iter().copied().filter(|it| *it != node).collect();
@@ -47,8 +42,7 @@ impl Children {
         self.children.is_empty()
     }
 
-    /// Handles an acknowledgment, if it is one of a child for its branch. The receiver has room for
-    /// packets below `end`. Returns `true` if it is.
+    /// Returns `true` if it is one of a child. The receiver has room for packets below `end`.
     pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, end: u64) -> bool {
         let child = self.children.get_mut(&from).filter(|_| ack.ring == self.ring);
         let Some(child) = child else { return false };
@@ -58,10 +52,9 @@ impl Children {
         true
     }
 
-    /// Returns the number below which all losses of the whole branch are known, if this receiver
-    /// knows its own losses below `known_to`. If both this receiver and a child elsewhere below the
-    /// branch lack a packet, it was lost above both, or twice, which is rare. To wait for all
-    /// children would take as long as the slowest of them, in each ring on the way up.
+    /// If both this receiver and a child elsewhere below the branch lack a packet, it was lost
+    /// above both, or twice, which is rare. To wait for all children would take as long as the
+    /// slowest of them, in each ring on the way up.
     pub(super) fn known_to(&self, known_to: u64) -> u64 {
         let all = self.heard().map(|child| Some(child.known_to));
         let (most, second) = all.fold((None, None), |(most, second), it| match it > most {
@@ -73,14 +66,11 @@ impl Children {
         enough.unwrap_or(u64::MAX).min(known_to)
     }
 
-    /// Returns the number after the last packet that the whole branch expects, if this receiver
-    /// expects packets below `own`.
     pub(super) fn limit(&self, own: u64) -> u64 {
         self.heard().map(|child| child.limit).fold(own, u64::min)
     }
 
-    /// Returns the children that are not silent. A silent child requests packets from the sender,
-    /// and does not delay the others.
+    /// A silent child requests packets from the sender, and does not delay the others.
     fn heard(&self) -> impl Iterator<Item = &Child> {
         self.children.values().filter(|child| !child.is_silent)
     }

@@ -12,8 +12,7 @@ use crate::{Event, How, LossCause, Message, NodeId};
 pub(super) struct Delivery {
     sender: NodeId,
     pub(super) reassembly: Reassembly,
-    /// First packet after a gap in the stream, perhaps in the middle of a message. Packets between
-    /// this one and the next message are lost.
+    /// First packet after a gap in the stream. Those between it and the next message are lost.
     resumed_at: Option<u64>,
     pub(super) is_held: bool,
 }
@@ -23,7 +22,6 @@ impl Delivery {
         Self { sender, reassembly: Reassembly::default(), resumed_at: None, is_held: false }
     }
 
-    /// Continues with packet `first`, after a gap in the stream.
     pub(super) fn resume(&mut self, first: u64) {
         self.reassembly = Reassembly::default();
         self.resumed_at = Some(first);
@@ -61,7 +59,6 @@ impl Delivery {
         }));
     }
 
-    /// Returns the first packet of the first message that was not delivered from `window`.
     pub(super) fn undelivered(&self, window: &RepairWindow) -> u64 {
         self.reassembly.begun_at().or(self.resumed_at).unwrap_or(window.taken_to)
     }

@@ -18,8 +18,6 @@ impl LossTolerance {
         Self { share, arrived: 0, lost: 0 }
     }
 
-    /// Records that a packet arrived after `lost_before` lost ones. Returns `true` if there are too
-    /// many losses.
     pub(super) fn on_arrival(&mut self, lost_before: u64) -> bool {
         self.arrived += 1;
         self.lost = self.lost.saturating_add(u32::try_from(lost_before).unwrap_or(u32::MAX));

@@ -7,7 +7,6 @@ use super::loss_tolerance::LossTolerance;
 
 #[derive(Debug)]
 pub(super) struct RateControl {
-    /// `None` if the rate does not follow losses.
     bic: Option<Bic>,
     tolerance: LossTolerance,
     /// Number after the last packet that arrived through the tree for the first time.
@@ -26,8 +25,7 @@ impl RateControl {
         self.next = self.next.max(first);
     }
 
-    /// Handles a packet of the tree that was sent with fewer than `in_flight` packets in flight.
-    /// Returns `true` if packets between it and the previous one are lost on the tree.
+    /// Returns `true` if packets between this one and the previous one are lost on the tree.
     pub(super) fn on_packet(&mut self, number: u64, in_flight: u32) -> bool {
         let Some(gap) = number.checked_sub(self.next) else { return false };
         if let Some(bic) = &mut self.bic {
@@ -40,8 +38,7 @@ impl RateControl {
         gap > 0
     }
 
-    /// Returns the number after the last packet that the receiver expects. It has room for packets
-    /// up to `room`, has the packets in `own`, and knows of packets up to `known_to`.
+    /// The receiver has room up to `room`, has `own`, and knows of packets up to `known_to`.
     pub(super) fn limit(&self, config: &Config, own: &SackSet, known_to: u64, room: u64) -> u64 {
         let Some(bic) = &self.bic else { return room };
         let mut limit = bic.highest_expected(known_to);

@@ -45,8 +45,7 @@ impl RelayQueue {
         Some(data)
     }
 
-    /// Queues a packet of the tree for the receivers below, if there are any. If the queue is full,
-    /// they repair the packet for each other.
+    /// If the queue is full, the receivers below repair the packet for each other.
     pub(super) fn offer(
         &mut self,
         cx: &mut Context<'_>,
@@ -59,7 +58,6 @@ impl RelayQueue {
         }
     }
 
-    /// Returns the next packet to relay. Without receivers below, all queued packets are dropped.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, has_children: bool) -> Option<DataPacket> {
         while let Some(data) = self.pop() {
             if has_children {

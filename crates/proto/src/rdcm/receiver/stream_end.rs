@@ -6,7 +6,6 @@ pub(super) struct StreamEnd {
     pub(super) known_to: u64,
     /// Like `known_to`, but according to the sender itself.
     pub(super) by_sender: u64,
-    /// End in the last announcement.
     pub(super) announced: u64,
 }
 
@@ -15,7 +14,6 @@ impl StreamEnd {
         Self { known_to: first, by_sender: first, announced: first }
     }
 
-    /// Records an arrival. Returns `true` if the packet was not known to have been sent.
     pub(super) fn on_packet(&mut self, number: u64, is_from_sender: bool) -> bool {
         let is_news = number >= self.known_to;
         self.known_to = self.known_to.max(number + 1);
@@ -25,7 +23,6 @@ impl StreamEnd {
         is_news
     }
 
-    /// Records the end of the stream so far, according to the sender.
     pub(super) fn on_end(&mut self, end: u64) {
         self.by_sender = self.by_sender.max(end);
         self.known_to = self.known_to.max(end);

@@ -9,7 +9,6 @@ use crate::Time;
 #[derive(Debug)]
 pub(super) struct Announcements {
     pub(super) next_at: Time,
-    /// Announcements since the last packet.
     count: u32,
 }
 
@@ -28,9 +27,8 @@ impl Announcements {
         self.next_at = now + self.delay(config, buffer);
     }
 
-    /// Returns the delay of the next announcement, after the last packet or announcement. If no
-    /// packet follows, the first announcement is sent soon and repeated after pauses that double,
-    /// as in LBRM, because the last packets or the announcements may be lost.
+    /// If no packet follows, the first announcement is sent soon and repeated after pauses that
+    /// double, as in LBRM, because the last packets or the announcements may be lost.
     fn delay(&self, config: &Config, buffer: &SendBuffer) -> Duration {
         let every = config.announce_every;
         if buffer.has_unsent() {

@@ -8,14 +8,11 @@ use crate::Time;
 /// A token bucket. Its rate follows the window and the round trip, or is fixed.
 #[derive(Debug)]
 pub(super) struct Pacer {
-    /// Maximum bytes that may be sent at once.
     burst: f64,
     /// Bytes that may be sent now. Negative after a burst, until it is paid for.
     tokens: f64,
     filled_at: Time,
-    /// When the next packet is due, as last returned.
     due: Option<Time>,
-    /// Maximum rate in bytes per second.
     most: Option<f64>,
     slow_start: bool,
     /// `true` after the bucket was empty, until it holds enough for a batch.
@@ -25,7 +22,6 @@ pub(super) struct Pacer {
 /// Window and round trip over which packets in flight are spread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
-    /// Window in bytes.
     pub(super) window: u64,
     pub(super) round_trip: Duration,
 }
@@ -36,14 +32,12 @@ const GAIN: f64 = 1.25;
 const START_GAIN: f64 = 2.0;
 /// Resolution of timers.
 const LEAST_WAIT: Duration = Duration::from_micros(20);
-/// Maximum delay of a call that is made up for: on a busy machine a thread waits for milliseconds
-/// until it runs.
+/// Maximum delay that is made up for: on a busy machine a thread waits for milliseconds.
 const MADE_UP: Duration = Duration::from_millis(8);
 /// Maximum time for which packets are batched into one system call.
 const BATCH: Duration = Duration::from_micros(500);
 
 impl Pacer {
-    /// Creates a pacer with bursts of `burst` bytes, and at most `most` bytes per second.
     pub(super) fn new(now: Time, burst: usize, most: Option<u64>) -> Self {
         let burst = burst as f64;
         let most = most.map(|most| most as f64);
@@ -51,7 +45,6 @@ impl Pacer {
         Self { burst, tokens, filled_at, due, most, slow_start: true, is_filling: false }
     }
 
-    /// Returns the rate in bytes per second. Returns `None` if it is unlimited.
     fn rate(&self, span: Option<Span>) -> Option<f64> {
         let gain = if self.slow_start { START_GAIN } else { GAIN };
         let paced = span.map(|Span { window, round_trip }| {
@@ -63,7 +56,6 @@ impl Pacer {
         }
     }
 
-    /// Returns when the next packet may be sent, with the window in `span`, if there is one.
     pub(super) fn next_at(&mut self, now: Time, span: Option<Span>) -> Time {
         let Some(rate) = self.rate(span) else { return now };
         let passed = now.since(self.filled_at).as_secs_f64();
@@ -83,8 +75,7 @@ impl Pacer {
         due
     }
 
-    /// Cancels the next packet because there is none to send. Time until there is one is not made
-    /// up for.
+    /// Cancels the next packet. Time until there is one to send is not made up for.
     pub(super) fn rest(&mut self) {
         self.due = None;
     }
@@ -94,7 +85,6 @@ impl Pacer {
         self.tokens = (self.tokens - bytes as f64).max(-self.burst);
     }
 
-    /// Ends slow start, because the window has shrunk.
     pub(super) fn on_reduction(&mut self) {
         self.slow_start = false;
     }

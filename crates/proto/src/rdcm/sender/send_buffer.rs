@@ -11,11 +11,9 @@ use crate::GroupId;
 
 #[derive(Debug)]
 pub(super) struct SendBuffer {
-    /// Packets that are kept, from `base` on.
     kept: VecDeque<Fragment>,
     pub(super) base: u64,
     pub(super) bytes: usize,
-    /// Number of the next packet to multicast.
     pub(super) next: u64,
 }
 
@@ -24,7 +22,6 @@ impl SendBuffer {
         Self { kept: VecDeque::new(), base: first, bytes: 0, next: first }
     }
 
-    /// Adds a message. Returns the number of its first packet, or `None` if there is no room.
     pub(super) fn push(&mut self, config: &Config, payload: &Bytes) -> Option<u64> {
         let count = config.packets_of(payload.len());
         let bytes = payload.len() + count * size_of::<Fragment>();
@@ -49,7 +46,6 @@ impl SendBuffer {
         self.next < self.end()
     }
 
-    /// Returns the first packet of the next message that is not partly sent.
     pub(super) fn next_message(&self) -> u64 {
         let unsent = (self.next - self.base) as usize;
         let begins = self.kept.iter().skip(unsent).position(|fragment| fragment.is_first);
@@ -60,21 +56,18 @@ impl SendBuffer {
         &self.kept[(number - self.base) as usize]
     }
 
-    /// Returns the first packets in these ranges that were sent and are kept.
     pub(super) fn sent_in(&self, ranges: &[Range<u64>]) -> impl Iterator<Item = (u64, Fragment)> {
         let sent = move |range: &Range<u64>| range.start.max(self.base)..range.end.min(self.next);
         let numbers = ranges.iter().flat_map(sent).take(MAX_REQUESTED);
         numbers.map(move |number| (number, self.get(number).clone()))
     }
 
-    /// Returns the next packet to multicast, which then counts as sent.
     pub(super) fn take_next(&mut self) -> Option<Fragment> {
         let fragment = self.kept.get((self.next - self.base) as usize)?.clone();
         self.next += 1;
         Some(fragment)
     }
 
-    /// Releases the packets before `edge` that were sent.
     pub(super) fn release(&mut self, edge: u64) {
         let edge = edge.min(self.next);
         while self.base < edge
@@ -93,5 +86,4 @@ impl SendBuffer {
     }
 }
 
-/// Maximum number of packets that are retransmitted for one request.
 const MAX_REQUESTED: usize = 256;

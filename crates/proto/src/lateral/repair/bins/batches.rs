@@ -17,7 +17,6 @@ pub(crate) struct BinIx(pub(crate) u32);
 pub(crate) struct Lane {
     /// The part of each batch that every packet touches, by bin.
     pub(crate) cells: Vec<Cell>,
-    /// The rest of each batch, by bin.
     pub(crate) batches: Vec<Batch>,
     /// Nodes drawn by open batches, by region. A node that two batches share is listed twice.
     pub(crate) held: Vec<Vec<NodeId>>,
@@ -47,7 +46,6 @@ pub(crate) struct Batch {
     /// XOR of their symbols. The buffer is taken when the first packet arrives, so that few buffers
     /// are in use and these stay in the cache.
     pub(crate) sum: Vec<u8>,
-    /// Number of this batch among those of the bin in this lane.
     pub(crate) generation: u32,
     /// `true` if the next batch is known to draw a target.
     pub(crate) due: bool,
@@ -55,21 +53,18 @@ pub(crate) struct Batch {
     pub(crate) waits: bool,
 }
 
-/// A region that a bin selects targets from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
     pub(crate) region: RegionIx,
     /// Mean number of targets for each repair.
     pub(crate) targets: f64,
-    /// Targets owed from earlier draws.
     pub(crate) owed: f64,
 }
 
 impl Cell {
     const WANTED: u16 = 1 << 15;
 
-    /// Creates the cell of one or more batches without targets, `left` packets long in all. `left`
-    /// is at least 1.
+    /// Creates the cell of batches without targets, `left` packets long in all, at least 1.
     pub(crate) fn idle(left: u32) -> Self {
         Self(left as u16)
     }
@@ -96,7 +91,6 @@ impl Cell {
 }
 
 impl Lane {
-    /// Lets a bin with one region wait for the next node that is released there.
     pub(crate) fn wait(&mut self, bin: BinIx) {
         let batch = &mut self.batches[bin.0 as usize];
         if let [source] = &batch.sources[..]
@@ -162,8 +156,7 @@ impl Lane {
 /// Maximum number of batches without targets that are drawn in advance.
 pub(crate) const MAX_BATCHES_AHEAD: u32 = 1000;
 
-/// Draws up to `wanted` random nodes that are not in `held`, adds them to `held` and passes them to
-/// `take`. Returns their number.
+/// Draws up to `wanted` random nodes that are not in `held`. Returns their number.
 pub(crate) fn draw_free(
     rng: &mut Rng,
     nodes: &mut [NodeId],
@@ -188,9 +181,8 @@ pub(crate) fn draw_free(
     drawn
 }
 
-/// Draws up to `wanted` nodes that only other batches hold, adds them to `held` and passes them to
-/// `take`. Returns their number. The last `own` of `held` are the batch's own. `nodes` are in
-/// random order, because [`draw_free`] has just visited all of them.
+/// Draws up to `wanted` nodes that only other batches hold. The last `own` of `held` are the
+/// batch's own. `nodes` are in random order, because [`draw_free`] has just visited all of them.
 pub(crate) fn draw_shared(
     nodes: &[NodeId],
     held: &mut Vec<NodeId>,

@@ -44,7 +44,6 @@ pub(crate) struct Bins {
     regions: Regions,
     r: u8,
     flush_after: Option<Duration>,
-    /// Bins of each group, by group index.
     of_group: Vec<Vec<BinIx>>,
     /// Bins that serve each region, by region index: its chain when it was last applied.
     of_region: Vec<Vec<(Link, BinIx)>>,
@@ -63,7 +62,6 @@ pub(crate) struct Bins {
     arrivals: u64,
     rng: Rng,
     full: Vec<BinIx>,
-    /// Number of targets that a draw takes from each source of the bin.
     wanted: Vec<usize>,
     /// Regions in which nodes were released that bins wait for.
     freed: Vec<RegionIx>,
@@ -72,11 +70,9 @@ pub(crate) struct Bins {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// Targets postponed because open batches held all nodes of the region.
     pub(crate) targets_short: u64,
     pub(crate) targets_shared: u64,
     pub(crate) flushed: u64,
-    /// Repairs of batches sent early because of a view change, one for each target.
     pub(crate) cut_short: u64,
 }
 
@@ -122,8 +118,7 @@ struct Flush {
     generation: u32,
 }
 
-/// Maximum number of targets that a bin may owe a region in a lane. Targets beyond it are drawn
-/// from the nodes of other batches.
+/// Maximum targets that a bin owes a region in a lane. More are drawn from those of other batches.
 const MAX_OWED: usize = 8;
 
 impl Bins {
@@ -156,7 +151,6 @@ impl Bins {
         }
     }
 
-    /// Sets the r of all the node's groups. It may only change while there are no bins.
     pub(crate) fn set_r(&mut self, r: u8) {
         assert!(self.by_set.is_empty() || self.r == r, "r changed under existing bins");
         self.r = r;
@@ -225,8 +219,7 @@ impl Bins {
         self.drop_stale_flushes();
     }
 
-    /// Reads the memory that [`Bins::accept`] will need for a packet of `group`. The result has no
-    /// meaning.
+    /// Reads the memory that [`Bins::accept`] will need. The result has no meaning.
     pub(crate) fn prefetch(&self, group: GroupIx) -> u32 {
         const OF_A_CACHE_LINE: usize = 64 / size_of::<BinIx>();
         let of_group = self.of_group.get(group.0 as usize);
@@ -238,7 +231,6 @@ impl Bins {
         self.to_flush.front().map(|flush| flush.due)
     }
 
-    /// Sends the partly filled batches whose oldest packet has waited long enough.
     pub(crate) fn flush_due(&mut self, now: Time, mut send: impl FnMut(Repair<'_>)) {
         if self.next_flush().is_none_or(|due| due > now) {
             return;
@@ -260,8 +252,6 @@ impl Bins {
         self.by_set.len()
     }
 
-    /// Checks the invariants: held nodes are those that open batches have drawn, a batch holds at
-    /// most r packets and none without targets, and groups, regions and bins refer to each other.
     pub(crate) fn check(&self) {
         self.regions.check();
         self.check_links();
@@ -340,8 +330,7 @@ impl Bins {
     }
 
     /// Returns `true` if the bin owes targets and other batches hold all nodes of its only region.
-    /// In that case its debt grows, and it tries again when a node is released or after another r
-    /// packets.
+    /// It tries again when a node is released or after another r packets.
     fn is_blocked(&mut self, bin: BinIx, lane: usize) -> bool {
         let Lane { cells, batches, held, .. } = &mut self.lanes[lane];
         let [source] = &mut batches[bin.0 as usize].sources[..] else { return false };
@@ -406,8 +395,7 @@ impl Bins {
         idle
     }
 
-    /// Drops the flush times of batches that were sent in the meantime, as soon as they reach the
-    /// front. The node is not woken for them.
+    /// Drops the flush times of batches that were sent, so that the node is not woken for them.
     fn drop_stale_flushes(&mut self) {
         while self.to_flush.front().is_some_and(|flush| self.is_stale(flush)) {
             self.to_flush.pop_front();

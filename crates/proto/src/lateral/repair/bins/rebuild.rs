@@ -55,8 +55,6 @@ impl Bins {
         self.drop_stale_flushes();
     }
 
-    /// Checks that every bin is filed under its groups and has the right number of regions, and
-    /// that every group has its bins.
     pub(crate) fn check_links(&self) {
         let mut serving = vec![0; self.bins.len()];
         for (_, bin) in self.of_region.iter().flatten() {
@@ -121,9 +119,8 @@ impl Bins {
         self.links = links;
     }
 
-    /// Changes a bin from the groups of one link of the region to those of another. The two sets
-    /// differ by some of the `changed` groups. Returns `false` if it cannot, because another bin
-    /// has the new set or another region needs the old one.
+    /// Changes a bin to the groups of another link, which differ by some of the `changed` ones.
+    /// Returns `false` if another bin has the new set, or another region needs the old one.
     fn regroup(
         &mut self,
         bin: BinIx,
@@ -186,7 +183,6 @@ impl Bins {
         }
     }
 
-    /// Sends a batch early, because it may hold no more packets.
     fn cut_short(&mut self, bin: BinIx, lane: usize, send: &mut impl FnMut(Repair<'_>)) {
         let mut repairs = 0;
         self.finish(bin, lane, &mut |repair: Repair<'_>| {
@@ -210,7 +206,6 @@ impl Bins {
         self.mark_changed(bin);
     }
 
-    /// Returns the bin of a link in the chain of `region`, and lets it serve the region.
     fn link(&mut self, region: RegionIx, link: &Link) -> BinIx {
         let bin = match self.by_set.get(&link.set) {
             Some(bin) => *bin,
@@ -251,8 +246,7 @@ impl Bins {
         bin
     }
 
-    /// Removes a bin. Its batches have no targets left: they were sent when its last region was
-    /// unlinked.
+    /// The batches have no targets left: they were sent when the last region was unlinked.
     fn remove_bin(&mut self, bin: BinIx) {
         let record = &mut self.bins[bin.0 as usize];
         for group in record.groups.drain(..) {

@@ -5,8 +5,6 @@ use crate::lateral::config::RepairScope;
 use crate::lateral::index::GroupIx;
 
 impl Regions {
-    /// Checks that every node is in exactly the regions of its groups, and that every group has the
-    /// right regions and size.
     pub(crate) fn check(&self) {
         let mut places = 0;
         let mut filed = 0;
