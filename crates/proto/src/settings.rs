@@ -33,10 +33,8 @@ pub enum Profile {
     Guest,
 }
 
-/// The rate-of-fire (r, c) of repairs (Slingshot 3.1, Ricochet 3).
-///
-/// For every `r` packets that a node receives, it sends repairs of them to `c` other members of the
-/// group on average.
+/// The rate-of-fire (r, c) of repairs (Slingshot 3.1, Ricochet 3): for every `r` packets that a
+/// node receives, it sends repairs of them to `c` other members on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateOfFire {
     /// Packets per repair, 1 to [`RateOfFire::MAX_R`]. Must be the same in all groups of a node.
@@ -306,12 +304,17 @@ mod tests {
         }
     }
 
+    fn encoded(settings: &GroupSettings) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        settings.encode(&mut bytes);
+        bytes
+    }
+
     proptest! {
         #[test]
         fn decoding_is_the_inverse_of_encoding(r in 1..=32_u8, c: u8, name in ".*") {
             let settings = GroupSettings::new(&name, Profile::TimeCritical(RateOfFire::new(r, c)));
-            let mut bytes = Vec::new();
-            settings.encode(&mut bytes);
+            let bytes = encoded(&settings);
             prop_assert_eq!(bytes.len(), SETTINGS_BYTES);
             prop_assert_eq!(GroupSettings::decode(&bytes), Ok((settings, &[][..])));
         }
@@ -319,8 +322,7 @@ mod tests {
         #[test]
         fn an_ordered_group_says_how_many_must_remain(quorum: u16, name in ".*") {
             let settings = |it| GroupSettings::new(&name, Profile::Ordered(it));
-            let mut bytes = Vec::new();
-            settings(Quorum::All).encode(&mut bytes);
+            let mut bytes = encoded(&settings(Quorum::All));
             bytes[1..3].copy_from_slice(&quorum.to_be_bytes());
             let decoded = GroupSettings::decode(&bytes).map(|(settings, _)| settings);
             prop_assert_eq!(decoded.ok(), Quorum::from_wire(quorum).map(settings));
@@ -330,8 +332,7 @@ mod tests {
         fn bulk_delivery_and_a_guest_have_no_parameters_on_the_wire(r: u8, c: u8, name in ".*") {
             for (profile, byte) in [(Profile::Bulk, 3), (Profile::Guest, 255)] {
                 let settings = GroupSettings::new(&name, profile);
-                let mut bytes = Vec::new();
-                settings.encode(&mut bytes);
+                let mut bytes = encoded(&settings);
                 prop_assert_eq!(&bytes[..4], &[byte, 0, 0, 0]);
                 prop_assert_eq!(GroupSettings::decode(&bytes), Ok((settings, &[][..])));
                 (bytes[1], bytes[2]) = (r, c);

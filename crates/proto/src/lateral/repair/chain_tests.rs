@@ -9,6 +9,23 @@ pub(crate) type Memberships = BTreeMap<NodeId, BTreeSet<GroupIx>>;
 /// Number of targets that each bin selects from each region. Both are identified by their groups.
 pub(crate) type Selections = BTreeMap<(Vec<GroupIx>, Vec<GroupIx>), f64>;
 
+/// Returns the members of the groups 0 to 2 in figures 5 to 7 of the Ricochet paper: |a|=5 |b|=1
+/// |c|=5 |ab|=2 |ac|=3 |bc|=7 |abc|=10.
+pub(crate) fn papers_example() -> Vec<(NodeId, GroupIx)> {
+    let regions: [(&[u32], usize); 7] = [
+        (&[0], 5),
+        (&[1], 1),
+        (&[2], 5),
+        (&[0, 1], 2),
+        (&[0, 2], 3),
+        (&[1, 2], 7),
+        (&[0, 1, 2], 10),
+    ];
+    let groups_of = regions.into_iter().flat_map(|(groups, nodes)| [groups].repeat(nodes));
+    let nodes = (1..).map(NodeId).zip(groups_of);
+    nodes.flat_map(|(node, groups)| groups.iter().map(move |ix| (node, GroupIx(*ix)))).collect()
+}
+
 /// Computes the selections from the memberships alone, as in the paper: finds the regions, and
 /// visits the groups of each from the lowest rate on.
 pub(crate) fn selections_of(

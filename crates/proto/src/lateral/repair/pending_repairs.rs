@@ -20,12 +20,10 @@ use crate::lateral::config::Solver;
 use crate::lateral::packet::symbol::xor_growing;
 use crate::{IdMap, NodeId, PacketId, Time};
 
-/// Maximum number of unknown packets in all pending repairs together.
 const MAX_UNKNOWN: usize = 2048;
 /// Maximum number of bytes XORed for one datagram. With 256 pending repairs at an MTU of 1500, half
 /// of it suffices for all of them.
 const MAX_WORK: usize = 1 << 20;
-/// Work for the bits of a row, in bytes.
 const WORK_OF_BITS: usize = MAX_UNKNOWN / 8;
 
 /// Maximum number of unknown packets of a row that are tried as its pivot.
@@ -41,15 +39,11 @@ pub(crate) struct PendingRepairs {
     columns: Columns,
     solved: VecDeque<Solved>,
     work: Work,
-    /// Repairs dropped for age or lack of room.
     pub(crate) dropped: u64,
-    /// Repairs dropped by the limits on unknown packets and on work.
     pub(crate) over_budget: u64,
-    /// Latest time passed in.
     now: Time,
 }
 
-/// A packet solved from the equations.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Solved {
     pub(crate) id: PacketId,
@@ -68,7 +62,6 @@ struct Row {
     received_at: Time,
 }
 
-/// Assignment of packets to the bits of the rows.
 #[derive(Debug)]
 struct Columns {
     by_id: IdMap<PacketId, usize>,
@@ -121,7 +114,6 @@ impl PendingRepairs {
         }
     }
 
-    /// XORs a packet that arrived out of every row.
     pub(crate) fn on_packet(&mut self, id: PacketId, symbol: &[u8]) {
         let Some(column) = self.columns.remove(id) else { return };
         let Self { rows, work, over_budget, .. } = self;
@@ -148,7 +140,6 @@ impl PendingRepairs {
         }
     }
 
-    /// Returns the next solved packet, if enough work is left to process it.
     pub(crate) fn pop_solved(&mut self) -> Option<Solved> {
         if self.work.0 < MAX_WORK / 2 {
             return None;
@@ -156,8 +147,6 @@ impl PendingRepairs {
         self.solved.pop_front()
     }
 
-    /// Returns the time at which solved packets are to be processed or the oldest pending repair is
-    /// to be dropped.
     pub(crate) fn next_due(&self) -> Option<Time> {
         if self.solved.is_empty() { self.next_drop() } else { Some(self.now) }
     }
@@ -249,7 +238,6 @@ impl PendingRepairs {
         });
     }
 
-    /// Vacates the columns that occur in no row.
     fn release_columns(&mut self) {
         let mut used = FixedBitSet::with_capacity(MAX_UNKNOWN);
         self.rows.iter().for_each(|row| used.union_with(&row.unknown));
@@ -258,7 +246,6 @@ impl PendingRepairs {
 }
 
 impl Row {
-    /// XORs another row into this one.
     fn add(&mut self, other: &Self) {
         self.unknown.symmetric_difference_with(&other.unknown);
         xor_growing(&mut self.sum, &other.sum);
@@ -305,7 +292,6 @@ impl Columns {
         Some(column)
     }
 
-    /// Vacates all columns that are not in `used`.
     fn retain(&mut self, used: &FixedBitSet) {
         for (column, id) in self.ids.iter().enumerate() {
             if !used.contains(column) && self.by_id.get(id) == Some(&column) {
@@ -359,7 +345,15 @@ mod tests {
     }
 
     fn insert(pending: &mut PendingRepairs, now: Time, numbers: &[u32]) {
-        renewed(pending).insert(now, FROM, numbers.iter().map(|n| id(*n)).collect(), sum(numbers));
+        insert_sum(pending, now, numbers, sum(numbers));
+    }
+
+    fn insert_sum(pending: &mut PendingRepairs, now: Time, numbers: &[u32], sum: Vec<u8>) {
+        renewed(pending).insert(now, FROM, numbers.iter().map(|n| id(*n)).collect(), sum);
+    }
+
+    fn roomy(solver: Solver) -> PendingRepairs {
+        PendingRepairs::new(solver, 4096, Duration::from_secs(1), 7)
     }
 
     /// Takes solved packets, checks that they are correct, and feeds them back like the engine.
@@ -412,11 +406,11 @@ mod tests {
 
     #[test]
     fn what_would_cost_too_much_is_given_up_and_counted() {
-        let mut pending = PendingRepairs::new(Solver::Peeling, 4096, Duration::from_secs(1), 7);
+        let mut pending = roomy(Solver::Peeling);
         // All 300 rows of 4 KiB contain packet 0. When it arrives, 240 are changed and the rest are
         // dropped.
         for number in 1..=300 {
-            renewed(&mut pending).insert(Time(0), FROM, vec![id(0), id(number)], vec![0; 4096]);
+            insert_sum(&mut pending, Time(0), &[0, number], vec![0; 4096]);
         }
         assert_eq!((pending.rows.len(), pending.over_budget), (300, 0));
         renewed(&mut pending).on_packet(id(0), &[0; 4096]);
@@ -427,14 +421,13 @@ mod tests {
 
     #[test]
     fn elimination_drops_rows_whose_turn_comes_too_late() {
-        let mut pending = PendingRepairs::new(Solver::Elimination, 4096, Duration::from_secs(1), 7);
+        let mut pending = roomy(Solver::Elimination);
         // The last repair takes packet 1 as its pivot and solves all 300 rows before it.
         for number in 0..300 {
-            let missing = vec![id(10 + number), id(1), id(2)];
-            renewed(&mut pending).insert(Time(0), FROM, missing, vec![number as u8; 4096]);
+            insert_sum(&mut pending, Time(0), &[10 + number, 1, 2], vec![number as u8; 4096]);
         }
         assert_eq!((pending.rows.len(), pending.over_budget), (300, 0));
-        renewed(&mut pending).insert(Time(0), FROM, vec![id(1), id(2)], vec![9; 4096]);
+        insert_sum(&mut pending, Time(0), &[1, 2], vec![9; 4096]);
         let kept = MAX_WORK / (4096 + WORK_OF_BITS);
         assert_eq!((pending.rows.len(), pending.solved.len()), (1, kept));
         assert_eq!(pending.over_budget, 300 - kept as u64);
@@ -447,36 +440,27 @@ mod tests {
 
     #[test]
     fn elimination_drops_a_new_row_that_needs_too_many_others() {
-        let mut pending = PendingRepairs::new(Solver::Elimination, 4096, Duration::from_secs(1), 7);
+        let mut pending = roomy(Solver::Elimination);
         for number in 0..300 {
-            renewed(&mut pending).insert(
-                Time(0),
-                FROM,
-                vec![id(10 + number), id(1)],
-                vec![0; 4096],
-            );
+            insert_sum(&mut pending, Time(0), &[10 + number, 1], vec![0; 4096]);
         }
-        let all = (0..300).map(|number| id(10 + number)).collect();
-        renewed(&mut pending).insert(Time(0), FROM, all, vec![0; 4096]);
+        let all: Vec<u32> = (10..310).collect();
+        insert_sum(&mut pending, Time(0), &all, vec![0; 4096]);
         assert_eq!((pending.rows.len(), pending.over_budget), (300, 1));
         pending.check();
     }
 
     #[test]
     fn too_many_unknown_packets_are_refused_until_others_are_known() {
-        let mut pending = PendingRepairs::new(Solver::Elimination, 4096, Duration::from_secs(1), 7);
-        let pair = |n| vec![id(2 * n), id(2 * n + 1)];
+        let mut pending = roomy(Solver::Elimination);
+        let pair = |n| [2 * n, 2 * n + 1];
         for n in 0..MAX_UNKNOWN as u32 / 2 + 3 {
-            renewed(&mut pending).insert(Time(0), FROM, pair(n), vec![1; 60]);
+            insert_sum(&mut pending, Time(0), &pair(n), vec![1; 60]);
         }
         assert_eq!((pending.rows.len(), pending.over_budget), (MAX_UNKNOWN / 2, 3));
-        pending.drop_old(Time(0) + Duration::from_secs(1));
-        renewed(&mut pending).insert(
-            Time(0) + Duration::from_secs(1),
-            FROM,
-            pair(5000),
-            vec![1; 60],
-        );
+        let later = Time(0) + Duration::from_secs(1);
+        pending.drop_old(later);
+        insert_sum(&mut pending, later, &pair(5000), vec![1; 60]);
         assert_eq!((pending.rows.len(), pending.over_budget), (1, 3));
         pending.check();
     }
@@ -497,11 +481,8 @@ mod tests {
                 rows.push(row);
             }
         }
-        let mut solved: Vec<u32> = rows
-            .iter()
-            .filter(|row| row.count_ones() == 1)
-            .map(|row| row.trailing_zeros())
-            .collect();
+        let alone = rows.iter().filter(|row| row.count_ones() == 1);
+        let mut solved: Vec<u32> = alone.map(|row| row.trailing_zeros()).collect();
         solved.sort_unstable();
         solved
     }

@@ -2,7 +2,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::lateral::packet::symbol::Arena;
-use crate::lateral::repair::chain::tests::{Memberships, Selections, compare, selections_of};
+use crate::lateral::repair::chain::tests::{
+    Memberships, Selections, compare, papers_example, selections_of,
+};
 use crate::{GroupId, Rng, SeqNo};
 use proptest::prelude::*;
 
@@ -326,23 +328,8 @@ fn the_mean_holds_in_a_group_that_wants_three_of_four_members() -> Result<(), Te
 
 #[test]
 fn the_papers_example_keeps_both_guarantees() {
-    let populations: [(&[u32], u64); 7] = [
-        (&[0], 5),
-        (&[1], 1),
-        (&[2], 5),
-        (&[0, 1], 2),
-        (&[0, 2], 3),
-        (&[1, 2], 7),
-        (&[0, 1, 2], 10),
-    ];
-    let mut node = 0;
-    let mut memberships = Vec::new();
-    for (groups, count) in populations {
-        for _ in 0..count {
-            node += 1;
-            memberships.extend(groups.iter().map(|group| (node, *group)));
-        }
-    }
+    let memberships: Vec<(u64, u32)> =
+        papers_example().into_iter().map(|(node, group)| (node.0, group.0)).collect();
     let (rig, copies) = run(&memberships, &[5, 4, 3], 1, 40_000);
     for (mean, c) in copies.iter().map(Copies::mean).zip([5.0, 4.0, 3.0]) {
         assert!((mean - c).abs() < 0.05, "{mean} of {c}");
@@ -443,8 +430,7 @@ proptest! {
 
 #[test]
 fn a_fill_stays_open_where_another_bin_of_its_region_changes() {
-    // Node 1 is in all three. Half of its packets of A come from a bin of A, half from one of A, B
-    // and C.
+    // Half of node 1's packets of A come from a bin of A, half from one of A, B and C.
     let mut rig = Rig::new(RepairScope::Regions, 1, None, 8)
         .with_group(A, 1, [1])
         .with_group(B, 1, 1..=2)

@@ -1,42 +1,27 @@
 use super::*;
 use crate::Rng;
-use crate::lateral::repair::chain::tests::{Memberships, Selections, compare, selections_of};
+use crate::lateral::repair::chain::tests::{
+    Memberships, Selections, compare, papers_example, selections_of,
+};
 use proptest::prelude::*;
 
 const A: GroupIx = GroupIx(0);
 const B: GroupIx = GroupIx(1);
 const C: GroupIx = GroupIx(2);
 
-/// Returns the regions of figures 5 to 7 of the Ricochet paper: |a|=5 |b|=1 |c|=5 |ab|=2 |ac|=3
-/// |bc|=7 |abc|=10.
 fn golden() -> Regions {
-    let populations: [(&[GroupIx], u64); 7] = [
-        (&[A], 5),
-        (&[B], 1),
-        (&[C], 5),
-        (&[A, B], 2),
-        (&[A, C], 3),
-        (&[B, C], 7),
-        (&[A, B, C], 10),
-    ];
     let mut regions = with_c(RepairScope::Regions, &[5, 4, 3]);
-    let mut node = 0;
-    for (groups, count) in populations {
-        for _ in 0..count {
-            node += 1;
-            groups.iter().for_each(|group| regions.add(NodeId(node), *group));
-        }
-    }
+    papers_example().into_iter().for_each(|(node, group)| regions.add(node, group));
     regions.check();
     regions.settle();
     regions.check();
     regions
 }
 
-/// Applies all recorded changes, and returns the next changed region.
-fn next_change(regions: &mut Regions) -> Option<(RegionIx, Change)> {
+/// Applies all recorded changes, and returns the changed regions.
+fn changes(regions: &mut Regions) -> Vec<(RegionIx, Change)> {
     regions.settle();
-    regions.next_change()
+    core::iter::from_fn(|| regions.next_change()).collect()
 }
 
 fn with_c(scope: RepairScope, cs: &[u8]) -> Regions {
@@ -106,14 +91,10 @@ fn bin_may_exist_for_a_group_set_that_is_no_region() {
 #[test]
 fn a_change_touches_the_regions_of_its_group_and_no_others() {
     let mut regions = golden();
-    let all = core::iter::from_fn(|| next_change(&mut regions)).count();
-    assert_eq!(all, regions.slots());
+    assert_eq!(changes(&mut regions).len(), regions.slots());
     regions.add(NodeId(100), C);
-    let changes: BTreeMap<Vec<GroupIx>, Change> = core::iter::from_fn(|| next_change(&mut regions))
-        .collect::<Vec<_>>()
-        .into_iter()
-        .map(|(ix, change)| (groups_of(&regions, ix), change))
-        .collect();
+    let changes = changes(&mut regions).into_iter();
+    let changes: BTreeMap<_, _> = changes.map(|(ix, it)| (groups_of(&regions, ix), it)).collect();
     let span = Span::between(3.0 / 25.0, 3.0 / 26.0);
     let only_c = || Change::Groups(SmallVec::from_elem(Moved { group: C, belongs: true }, 1), span);
     let expected = [
@@ -130,21 +111,21 @@ fn lone_node_takes_its_region_along() {
     let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
     regions.add(NodeId(1), A);
     regions.add(NodeId(2), B);
-    while next_change(&mut regions).is_some() {}
+    changes(&mut regions);
     regions.add(NodeId(1), C);
     regions.settle();
     assert_eq!(regions.slots(), 2);
     let change =
         Change::Groups(SmallVec::from_elem(Moved { group: C, belongs: true }, 1), Span::up_to(1.0));
-    assert_eq!(next_change(&mut regions), Some((RegionIx(0), change)));
+    assert_eq!(changes(&mut regions), [(RegionIx(0), change)]);
     // Where it joins other nodes or leaves others behind, the nodes of regions change.
     regions.remove(NodeId(1), C);
-    while next_change(&mut regions).is_some() {}
+    changes(&mut regions);
     regions.add(NodeId(2), A);
     regions.settle();
     regions.remove(NodeId(2), B);
-    let changes: Vec<_> = core::iter::from_fn(|| next_change(&mut regions)).collect();
-    assert_eq!(changes, [(RegionIx(1), Change::Nodes), (RegionIx(0), Change::Nodes)]);
+    let both = [(RegionIx(1), Change::Nodes), (RegionIx(0), Change::Nodes)];
+    assert_eq!(changes(&mut regions), both);
     regions.check();
 }
 
@@ -153,9 +134,9 @@ fn nodes_that_all_move_take_their_region_along() {
     let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
     let nodes = || (1..=3).map(NodeId);
     nodes().for_each(|node| [A, B].iter().for_each(|group| regions.add(node, *group)));
-    while next_change(&mut regions).is_some() {}
+    changes(&mut regions);
     let groups_moved = |regions: &mut Regions, group, belongs| {
-        let changes: Vec<_> = core::iter::from_fn(|| next_change(regions)).collect();
+        let changes = changes(regions);
         let [(RegionIx(0), Change::Groups(moved, _))] = &changes[..] else {
             panic!("not one region by its groups: {changes:?}");
         };
@@ -170,8 +151,8 @@ fn nodes_that_all_move_take_their_region_along() {
     assert_eq!(regions.nodes(RegionIx(0)), [NodeId(1), NodeId(2), NodeId(3)]);
     // One of the nodes stays behind.
     nodes().take(2).for_each(|node| regions.remove(node, C));
-    let changes: Vec<_> = core::iter::from_fn(|| next_change(&mut regions)).collect();
-    assert_eq!(changes, [(RegionIx(1), Change::Nodes), (RegionIx(0), Change::Nodes)]);
+    let both = [(RegionIx(1), Change::Nodes), (RegionIx(0), Change::Nodes)];
+    assert_eq!(changes(&mut regions), both);
     regions.check();
 }
 
@@ -185,13 +166,12 @@ fn nodes_that_join_many_groups_at_once_move_once() {
     regions.add(NodeId(4), A);
     regions.remove(NodeId(4), A);
     assert!(regions.is_touched() && regions.slots() == 0 && !regions.is_neighbour(NodeId(4)));
-    let changes: Vec<_> = core::iter::from_fn(|| next_change(&mut regions)).collect();
-    assert_eq!(changes, [(RegionIx(0), Change::Nodes)]);
+    assert_eq!(changes(&mut regions), [(RegionIx(0), Change::Nodes)]);
     assert_eq!(regions.nodes(RegionIx(0)), [NodeId(1), NodeId(2), NodeId(3)]);
     // A change that was undone has no effect.
     regions.remove(NodeId(2), B);
     regions.add(NodeId(2), B);
-    assert_eq!(next_change(&mut regions), None);
+    assert_eq!(changes(&mut regions), []);
     assert!(!regions.is_touched());
     regions.check();
 }
@@ -200,7 +180,7 @@ fn nodes_that_join_many_groups_at_once_move_once() {
 fn the_list_of_changed_groups_has_an_end() {
     let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
     [A, B].iter().for_each(|group| regions.add(NodeId(1), *group));
-    while next_change(&mut regions).is_some() {}
+    changes(&mut regions);
     for _ in 0..10 {
         regions.add(NodeId(2), A);
         regions.add(NodeId(3), B);
@@ -209,7 +189,7 @@ fn the_list_of_changed_groups_has_an_end() {
         regions.remove(NodeId(3), B);
         regions.settle();
     }
-    let changes: Vec<_> = core::iter::from_fn(|| next_change(&mut regions)).collect();
+    let changes = changes(&mut regions);
     assert!(changes.contains(&(RegionIx(0), Change::Nodes)), "{changes:?}");
 }
 
