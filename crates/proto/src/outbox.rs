@@ -1,7 +1,6 @@
 //! Queue of outgoing datagrams in one reusable buffer.
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::{Class, Destination, Transmit};

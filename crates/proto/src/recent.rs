@@ -3,11 +3,9 @@
 use alloc::collections::BTreeMap;
 use core::ops::RangeInclusive;
 
-/// A bounded map, with the order of insertion.
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
     entries: BTreeMap<K, (u64, V)>,
-    /// Keys by the number of their insertion.
     order: BTreeMap<u64, K>,
     insertions: u64,
 }
@@ -35,6 +33,10 @@ impl<K: Copy + Ord, V> Recent<K, V> {
 
     pub(crate) fn get(&self, key: K) -> Option<&V> {
         self.entries.get(&key).map(|(_, value)| value)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
+        self.entries.get_mut(&key).map(|(_, value)| value)
     }
 
     pub(crate) fn remove(&mut self, key: K) -> Option<V> {
@@ -72,7 +74,8 @@ mod tests {
             [9, 5, 7, 1].map(|key| recent.get(key).copied()),
             [Some(90), None, Some(70), Some(10)]
         );
-        assert_eq!(recent.remove(9), Some(90));
+        assert_eq!(recent.get_mut(9), Some(&mut 90));
+        assert_eq!([recent.remove(9), recent.remove(9)], [Some(90), None]);
         recent.insert(0, 0, 3);
         assert!(recent.range(0..=9).map(|(key, _)| *key).eq([0, 1, 7]), "there is room again");
         assert_eq!((recent.order.len(), recent.len()), (3, 3));

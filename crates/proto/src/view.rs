@@ -11,10 +11,8 @@ pub struct ViewChange {
     pub node: NodeId,
     /// Kind of the change.
     pub kind: ViewChangeKind,
-    /// Version of the group's view after this change.
-    ///
-    /// It is counted locally and grows by one with every change. Versions of different nodes are
-    /// not comparable.
+    /// Version of the group's view after this change, counted locally: it grows by one with every
+    /// change, and is not comparable between nodes.
     pub version: u32,
 }
 
@@ -41,16 +39,13 @@ impl View {
     pub fn apply(&mut self, change: &ViewChange) -> bool {
         self.version = change.version;
         match (change.kind, self.members.binary_search(&change.node)) {
-            (ViewChangeKind::Joined, Err(place)) => {
-                self.members.insert(place, change.node);
-                true
-            }
+            (ViewChangeKind::Joined, Err(place)) => self.members.insert(place, change.node),
             (ViewChangeKind::Left | ViewChangeKind::Failed, Ok(place)) => {
                 self.members.remove(place);
-                true
             }
-            _ => false,
+            _ => return false,
         }
+        true
     }
 
     /// Returns the other members, in order of their ids.

@@ -13,13 +13,11 @@ use crate::{RateOfFire, SeqNo};
 /// A time is 0 or from 1 us to 24 h.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Size of the largest IP packet on the path, in bytes, at least 700. Default 1500. Repairs
-    /// never exceed it, which limits the message that fits one packet: 1284 bytes at r = 8 and the
-    /// default.
+    /// Bytes of the largest IP packet on the path, at least 700. Default 1500. Repairs never exceed
+    /// it, so that it limits the message that fits one packet: 1284 bytes at r = 8.
     pub path_mtu: u16,
-    /// Maximum size of a message in bytes, at most 16 MiB. Default 16 MiB. A message that does not
-    /// fit one packet is split into fragments. One that fits is always accepted, so that 0 disables
-    /// fragmentation.
+    /// Bytes of the largest message. Default and maximum 16 MiB. A message that does not fit one
+    /// packet is split into fragments. One that fits is always accepted: 0 disables fragmentation.
     pub message_bytes: usize,
     /// Rate at which fragments leave, in bytes per second, for all groups together. It keeps large
     /// messages from crowding out other traffic. 0 is no limit. Default 32 MiB.
@@ -27,8 +25,7 @@ pub struct Config {
     /// Maximum number of packets in flight to the slowest member while fragments queue. Never more
     /// than `window`. Default 1024, which is what a receiver buffers (Ricochet 3.2.5).
     pub flight: u32,
-    /// Maximum number of bytes of messages whose fragments have not left. An empty queue accepts a
-    /// message of any size. Default 32 MiB.
+    /// Maximum bytes of queued messages. An empty queue accepts any message. Default 32 MiB.
     pub queue_bytes: usize,
     /// Maximum number of bytes of messages in reassembly, at most half of `buffer_bytes`. The bytes
     /// in use reduce the capacity of the data buffer. Default 32 MiB.
@@ -62,19 +59,16 @@ pub struct Config {
     pub heartbeat: Option<Duration>,
     /// Start of the stream that a new receiver is owed. Default [`StreamStart::AskSender`].
     pub stream_start: StreamStart,
-    /// Lowest first sequence number of this node's streams. Default 1. With
-    /// [`StreamStart::FromFirst`] every stream begins with it, and all members must use the same
-    /// value. Otherwise, a node with an incarnation adds an offset below 2^31 that is derived from
-    /// the incarnation and the group. Tests and simulations set it just below 2^31 or 2^32, so that
-    /// numbers wrap early.
+    /// Lowest first sequence number of own streams. Default 1. With [`StreamStart::FromFirst`]
+    /// every stream begins with it, and all members must use the same value. Otherwise, a node with
+    /// an incarnation adds an offset below 2^31 that is derived from the incarnation and the group.
+    /// Simulations set it just below 2^31 or 2^32, so that numbers wrap early.
     pub first_number: SeqNo,
     /// Time after which a missing packet is lost, whatever else is tried. Default 10 s.
     pub give_up_after: Duration,
-    /// Maximum number of bytes of packets kept to decode repairs and to answer NAKs. Default 64
-    /// MiB.
+    /// Maximum bytes of packets kept to decode repairs and to answer NAKs. Default 64 MiB.
     pub buffer_bytes: usize,
-    /// Age at which these packets are evicted, or up to an eighth later, so that many are evicted
-    /// at once. Default 10 s.
+    /// Age at which these packets are evicted, many at once: up to an eighth later. Default 10 s.
     pub buffer_age: Duration,
     /// Largest step of a stream, in packets, that is recovered. The packets skipped in a larger one
     /// are reported as lost. Default 65536, at most 2^24.
@@ -110,8 +104,7 @@ pub enum Solver {
 /// Start of the stream that a new receiver is owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamStart {
-    /// The first position sent after the sender learned of this member. The sender is queried for
-    /// it.
+    /// The first position sent after the sender learned of this member. The sender is queried.
     AskSender,
     /// The very first packet. For experiments in which all members are present from the start.
     FromFirst,
@@ -126,8 +119,7 @@ pub struct NakConfig {
     pub jitter: Duration,
     /// First node to query. Default [`AskFirst::RepairSender`].
     pub first: AskFirst,
-    /// First retry interval. It doubles up to 4 times this value; after 8 attempts it is 16 times
-    /// this value. Default 10 ms.
+    /// First retry interval. It doubles up to fourfold, after 8 attempts to 16-fold. Default 10 ms.
     pub retry: Duration,
     /// Maximum number of attempts for one packet. Default 40.
     pub attempts: u8,
@@ -137,8 +129,7 @@ pub struct NakConfig {
     pub answers_per_second: u32,
 }
 
-/// First node to query for a missing packet. After the nodes named here, random members and the
-/// packet's sender are queried in turn.
+/// First node to query for a missing packet, before random members and the sender in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskFirst {
     /// Nodes that sent repairs containing the packet, then the packet's sender.
@@ -169,11 +160,9 @@ pub enum ConfigError {
     Time(&'static str),
 }
 
-/// Size of the IPv4 and UDP headers, in bytes.
 const IP_UDP_BYTES: usize = 28;
 pub(super) const MIN_PATH_MTU: u16 = 700;
-/// Bound for the number of packets queued in one group of a sender. A number that seems to be
-/// further ahead is an old one.
+/// Bound for the packets queued in one group. A number further ahead is an old one.
 pub(super) const MAX_AHEAD: i32 = 1 << 24;
 const MAX_GAP: u32 = MAX_AHEAD as u32;
 
@@ -305,11 +294,6 @@ impl Config {
     /// Returns the size of each fragment but the last, in bytes.
     pub(super) fn fragment_bytes(&self, rate: RateOfFire) -> u16 {
         (self.packet_limit(rate) - FRAGMENT_HEADER_BYTES) as u16
-    }
-
-    /// Returns the maximum number of bytes of messages in reassembly.
-    pub(super) fn assembly_limit(&self) -> usize {
-        self.assembly_bytes.min(self.buffer_bytes / 2)
     }
 }
 

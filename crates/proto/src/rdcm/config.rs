@@ -10,38 +10,31 @@ use super::topology::Vertex;
 use crate::bounds::out_of_bounds;
 use crate::{NodeId, Origin, Rng, SeqNo};
 
-/// Settings of an [`Rdcm`](super::Rdcm) engine. The defaults suit a local network whose topology is
-/// unknown.
+/// Settings of an [`Rdcm`](super::Rdcm) engine. The defaults suit an unknown local network.
 ///
 /// Each duration is zero or from 1 us to 24 h.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Size of the largest IP packet on the path, in bytes. IP never fragments a packet of this
-    /// engine. Default 1500.
+    /// Bytes of the largest IP packet on the path, which IP never fragments. Default 1500.
     pub path_mtu: u16,
-    /// Size of the largest message, in bytes. Larger messages are refused. Default and maximum:
-    /// 1 MiB.
+    /// Bytes of the largest message. Larger messages are refused. Default and maximum: 1 MiB.
     pub message_bytes: usize,
-    /// Capacity of the sender's buffer, in bytes. It keeps messages until all receivers have them,
-    /// with about 40 bytes of overhead per packet. When it is full, more messages are refused.
-    /// Default 32 MiB.
+    /// Bytes of the sender's buffer, which keeps messages until all receivers have them, with about
+    /// 40 bytes of overhead per packet. A full buffer refuses messages. Default 32 MiB.
     pub send_bytes: usize,
-    /// Maximum number of packets that a receiver keeps for itself and for the receivers that it
-    /// serves. It must exceed the packets of the largest message. Default 16384, which is 24 MiB
-    /// with packets of 1500 bytes.
+    /// Maximum packets that a receiver keeps for itself and for those that it serves. The largest
+    /// message must have fewer. Default 16384, which is 24 MiB with packets of 1500 bytes.
     pub window_packets: u32,
     /// Congestion control of the sending rate. Default BIC.
     pub congestion: Congestion,
-    /// Share of packets that a receiver may lose on the tree before it treats the losses as
-    /// congestion. Repairs are faster than the recovery of a window, and many networks lose a few
-    /// packets at any rate. Default 2 %, as in BBR. Zero is BIC as published, which shares a link
-    /// with TCP fairly.
+    /// Share of packets that may be lost on the tree before it counts as congestion. Repairs are
+    /// faster than the recovery of a window, and many networks lose a few packets at any rate.
+    /// Default 2 %, as in BBR. Zero is BIC as published, which shares a link with TCP fairly.
     pub tolerated_loss: f64,
     /// Maximum rate of a sender's multicast, in bytes per second, with the headers of IP and UDP. A
     /// packet counts once, regardless of the number of unicast copies. Default: no limit.
     pub rate: Option<u64>,
-    /// Maximum number of packets that a sender multicasts at once. Default 48, as many as one
-    /// system call accepts.
+    /// Maximum packets that a sender multicasts at once. Default 48, one system call's worth.
     pub burst_packets: u32,
     /// Number of copies of a packet, from 1 to 16, that the sender and each relaying receiver send
     /// where multicast does not reach all. More copies make the path shorter, but each link carries
@@ -60,11 +53,9 @@ pub struct Config {
     pub ack_every: u32,
     /// Maximum delay of an acknowledgment that waits for more packets. Default 1 ms.
     pub ack_delay: Duration,
-    /// Maximum number of repairs in flight to one successor. It is lower while repairs are lost.
-    /// Default 256.
+    /// Maximum repairs in flight to one successor, lower while repairs are lost. Default 256.
     pub repairs_in_flight: u32,
-    /// Time without progress after which a receiver requests packets from the sender. Default
-    /// 40 ms.
+    /// Time without progress until a receiver requests packets from the sender. Default 40 ms.
     pub ask_after: Duration,
     /// Interval between a receiver's progress reports to the sender. It is longer in a large group,
     /// which limits the sender's load to 10,000 reports per second. Default 20 ms.
@@ -79,21 +70,18 @@ pub struct Config {
     pub cut_after: Duration,
     /// Time after which a link that is believed dead is tried again. Default 30 s.
     pub retry_link_after: Duration,
-    /// Silence after which a receiver is evicted. The others continue, and it is readmitted when it
-    /// is heard again. Default 400 ms.
+    /// Silence after which a receiver is evicted, until it is heard again. Default 400 ms.
     pub gone_after: Duration,
     /// Time after which a receiver that stalls the others is evicted. With `None` no receiver is
     /// evicted for this reason. The setting has no effect with [`Slowest::Wait`]. Default 5 s.
     pub slow_after: Option<Duration>,
     /// Policy for a receiver that slows the others down without stopping them. Choose
     /// [`Slowest::Wait`] if every receiver must get everything in one stream, and a share if most
-    /// receivers must not suffer for one. Default: it is evicted below half of the median
-    /// receiver's rate.
+    /// must not suffer for one. Default: evicted below half of the median receiver's rate.
     pub slowest: Slowest,
     /// Minimum time until an evicted receiver is readmitted. Default 200 ms.
     pub readmit_after: Duration,
-    /// Time for which receivers continue to repair for each other when the sender is gone. Default
-    /// 1 s.
+    /// Time for which receivers repair for each other when the sender is gone. Default 1 s.
     pub linger: Duration,
     /// Epoch of the first places of this node's streams. Default `None`: a random epoch, which
     /// cannot be guessed. Simulations set it just below 2^31 or 2^32, so that epochs wrap early.
@@ -211,12 +199,7 @@ impl Config {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES - DATA_BYTES
     }
 
-    pub(super) fn first_packet(&self) -> u64 {
-        u64::from(self.first_number.minus(1).0) + 1
-    }
-
-    /// Returns the number before that of a node's first stream. It differs after each start, even
-    /// with the same seed.
+    /// It differs after each start, even with the same seed.
     pub(super) fn number_before_streams(&self, origin: Origin, seed: u64) -> u32 {
         let Origin { node, incarnation } = origin;
         let drawn = || Rng::new(seed ^ incarnation.0 ^ node.0.rotate_left(32)).next_u64() >> 32;
@@ -228,8 +211,7 @@ impl Config {
         bytes.div_ceil(self.fragment_bytes()).max(1)
     }
 
-    /// Returns the maximum number of overlay children of a receiver whose place fits into one
-    /// packet.
+    /// Returns the maximum number of overlay children for which a place fits into one packet.
     pub(super) fn most_children(&self) -> usize {
         let left = usize::from(self.path_mtu) - UDP_AND_IP_BYTES - PLACE_BYTES;
         MAX_PORTS.min(left / size_of::<NodeId>() - self.relay_children)
@@ -239,7 +221,6 @@ impl Config {
         self.report_every.max(REPORT_SHARE * receivers)
     }
 
-    /// Returns the number of packets that are expected of a stream before any of them arrives.
     pub(super) fn initial_window(&self) -> u64 {
         match self.congestion {
             Congestion::Bic { initial } => initial.into(),
@@ -263,7 +244,6 @@ impl Config {
         self.cut_after
     }
 
-    /// Returns the silence after which a sender is assumed to have stopped sending.
     pub(super) fn sender_gone_after(&self) -> Duration {
         2 * self.gone_after.max(2 * self.idle_announce_every())
     }
@@ -327,10 +307,8 @@ impl Config {
             (self.gone_after.is_zero(), "gone_after"),
             (self.slow_after == Some(Duration::ZERO), "slow_after"),
         ];
-        match zeros.iter().find(|(is_zero, _)| *is_zero) {
-            Some((_, name)) => Err(ConfigError::Zero(name)),
-            None => Ok(()),
-        }
+        let zero = zeros.iter().find(|(is_zero, _)| *is_zero);
+        zero.map_or(Ok(()), |(_, name)| Err(ConfigError::Zero(name)))
     }
 
     fn check_times(&self) -> Result<(), ConfigError> {

@@ -1,18 +1,17 @@
 //! One group, in which this node sends, receives, or waits.
 
-use alloc::vec::Vec;
-
 use bytes::Bytes;
 
 use super::config::Config;
 use super::context::Context;
 use super::epoch;
 use super::packet::{Packet, Place, Report, Way};
-use super::receiver::{EndedStream, EndedStreams, Receiver};
+use super::receiver::Receiver;
 use super::sender::{Farewells, ManagerEvent, Sender};
+use crate::recent::Recent;
 use crate::{Confirmed, Event, GroupId, Hops, LossCause, NodeId, SendError, SeqNo, Time};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Group {
     /// Other members, sorted.
     members: Vec<NodeId>,
@@ -20,34 +19,34 @@ pub(super) struct Group {
     stream: u32,
     /// Last sender that was heard here, and when, if this node has no place in its stream yet.
     heard: Option<(NodeId, Time)>,
-    /// Streams that this node received and that are over here.
-    ended: EndedStreams,
+    /// Streams that ended here, by sender and number, although their senders may continue. A node
+    /// that was suspended can take a live sender for gone, and a node that is cut off from its
+    /// sender follows another one.
+    ended: Recent<(NodeId, u32), EndedStream>,
     pub(super) farewells: Farewells,
-    /// When this node may next report to a sender that it has no place.
     report_again_at: Time,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Role {
     /// No sender is known here, or the node has no place yet.
+    #[default]
     Waiting,
     Sender(Box<Sender>),
     Receiver(Box<Receiver>),
 }
 
-impl Group {
-    pub(super) fn new() -> Self {
-        Self {
-            members: Vec::new(),
-            role: Role::Waiting,
-            stream: 0,
-            heard: None,
-            ended: EndedStreams::default(),
-            farewells: Farewells::default(),
-            report_again_at: Time::ZERO,
-        }
-    }
+#[derive(Debug)]
+struct EndedStream {
+    /// All packets before this one were delivered or reported as lost.
+    accounted_to: u64,
+    epoch: u32,
+}
 
+/// Streams whose end is remembered. Packets of earlier ones may be delivered again.
+const MAX_ENDED: usize = 64;
+
+impl Group {
     pub(super) fn as_sender(&self) -> Option<&Sender> {
         match &self.role {
             Role::Sender(sender) => Some(sender),
@@ -62,7 +61,6 @@ impl Group {
         }
     }
 
-    /// Returns the number of the stream that this node sends or receives, or of its last one.
     pub(super) fn stream(&self) -> u32 {
         self.stream
     }
@@ -153,7 +151,7 @@ impl Group {
             match &mut self.role {
                 Role::Sender(sender) => sender.on_joined(cx, node),
                 Role::Receiver(receiver) if receiver.sender == node => {
-                    receiver.on_sender_back(cx.now);
+                    receiver.liveness.on_back(cx.now);
                 }
                 Role::Receiver(_) | Role::Waiting => {}
             }
@@ -195,7 +193,7 @@ impl Group {
         if let Role::Receiver(receiver) = &mut self.role
             && (receiver.sender, self.stream) == (from, stream)
         {
-            receiver.on_sender_heard(cx.now);
+            receiver.liveness.on_heard(cx.now);
         }
         if let Packet::Farewell { epoch, end } = packet {
             self.on_farewell(cx, from, (stream, epoch), end);
@@ -213,8 +211,7 @@ impl Group {
         }
     }
 
-    /// Reports to a sender that this node has no place. If the sender has evicted this node for
-    /// that reason, the report requests readmission.
+    /// If the sender has evicted this node for lack of a place, the report requests readmission.
     fn report_no_place(&mut self, cx: &mut Context<'_>, sender: NodeId, stream: u32) {
         if self.report_again_at > cx.now {
             return;
@@ -223,7 +220,7 @@ impl Group {
         cx.stream = stream;
         cx.counters.reports_sent += 1;
         // A node that had a place continues after the packets that it has reported as lost.
-        let next = self.ended.of_mut(sender, stream).map_or(0, |ended| ended.accounted_to);
+        let next = self.ended.get((sender, stream)).map_or(0, |ended| ended.accounted_to);
         let report = Report { epoch: epoch::NONE, next, limit: 0, by_tree: 0, by_repair: 0 };
         cx.unicast(sender, &Packet::Report(report));
     }
@@ -307,7 +304,7 @@ impl Group {
             return;
         }
         self.end_stream(cx);
-        let ended = self.ended.take(from, stream);
+        let ended = self.ended.remove((from, stream));
         let lost_from = ended.as_ref().map_or(place.owed_from, |ended| ended.accounted_to);
         cx.lose(from, lost_from, place.first, LossCause::TooFarBehind);
         place.first = place.first.max(lost_from);
@@ -323,19 +320,14 @@ impl Group {
 
     fn end_stream(&mut self, cx: &mut Context<'_>) {
         if let Role::Receiver(receiver) = &mut self.role {
-            let accounted_to = receiver.finish(cx);
-            self.ended.push(EndedStream {
-                sender: receiver.sender,
-                stream: self.stream,
-                accounted_to,
-                epoch: receiver.place.epoch,
-            });
+            let (accounted_to, epoch) = (receiver.finish(cx), receiver.place.epoch);
+            let ended = EndedStream { accounted_to, epoch };
+            self.ended.insert((receiver.sender, self.stream), ended, MAX_ENDED);
             self.role = Role::Waiting;
         }
     }
 
-    /// Handles the end of the stream of a former sender. The packets that have not arrived here are
-    /// lost, or will be soon.
+    /// Packets of the former sender that have not arrived here are lost, or will be soon.
     fn on_farewell(
         &mut self,
         cx: &mut Context<'_>,
@@ -351,7 +343,7 @@ impl Group {
                 return;
             }
             receiver.on_farewell(cx, end);
-        } else if let Some(ended) = self.ended.of_mut(from, stream) {
+        } else if let Some(ended) = self.ended.get_mut((from, stream)) {
             if !epoch::are_near(ended.epoch, epoch) {
                 cx.counters.implausible += 1;
                 return;
@@ -375,7 +367,7 @@ impl Group {
 
     pub(super) fn close(&mut self, cx: &mut Context<'_>) {
         if let Role::Sender(sender) = &mut self.role {
-            sender.receivers.close(cx);
+            sender.receivers.manager.close(cx);
         }
     }
 
@@ -386,15 +378,14 @@ impl Group {
             Role::Sender(sender) => sender.handle_timeout(cx),
             Role::Receiver(receiver) => {
                 receiver.handle_timeout(cx);
-                if receiver.is_over(cx.now, cx.config) {
+                if receiver.liveness.over_at(cx.config) <= cx.now {
                     self.end_stream(cx);
                 }
             }
         }
     }
 
-    /// Returns when [`Group::handle_timeout`] is to be called. Data to be sent does not count while
-    /// the network is blocked.
+    /// Data to be sent does not count while the network is blocked.
     pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
         let due = match &mut self.role {
             Role::Waiting => Time::MAX,

@@ -18,7 +18,7 @@
 //! | 3.4 packets that no receiver repairs | `receiver/repair_request` |
 //! | 3.5 congestion control, BIC | `receiver/bic`, `receiver/rate_control`, `sender/pacer` |
 //! | - (networks without multicast) | `sender/relay_tree`, `receiver/relay_queue` |
-//! | - (one sender at a time) | `receiver/ended`, `sender/farewell` |
+//! | - (one sender at a time) | `group`, `sender/farewell` |
 //! | - (slow receivers) | `sender/waits`, `sender/stall`, [`Slowest`] |
 //!
 //! # Streams
@@ -308,7 +308,7 @@ impl Engine for Rdcm {
         if self.groups.contains_key(&group) {
             return Err(JoinError::AlreadyJoined);
         }
-        self.groups.insert(group, Group::new());
+        self.groups.insert(group, Group::default());
         Ok(())
     }
 

@@ -190,8 +190,7 @@ impl Topology {
     /// a quarter of the product of both, with `per_rack` hosts each.
     ///
     /// # Errors
-    /// Fails if a number of ports is odd or zero, if `per_rack` is zero, or if the topology is too
-    /// large.
+    /// Fails if a number of ports is odd or zero, if `per_rack` is zero, or if it is too large.
     pub fn vl2(
         aggregation_ports: u32,
         intermediate_ports: u32,
@@ -209,10 +208,8 @@ impl Topology {
         )?;
         let racks = racks as u32;
         let hosts = racks * per_rack;
-        let numbered = |kind: &'static str, count| (0..count).map(move |it| format!("{kind} {it}"));
-        let switches = numbered("rack", racks)
-            .chain(numbered("aggregation", aggregations))
-            .chain(numbered("intermediate", half));
+        let counts = [("rack", racks), ("aggregation", aggregations), ("intermediate", half)];
+        let switches = counts.into_iter().flat_map(|(kind, count)| numbered(kind, count));
         let names = (0..hosts).map(|it| format!("host {}.{}", it / per_rack, it % per_rack));
         let mut topology = Self::new(names.collect(), switches.collect(), false)?;
         let intermediate = hosts + racks + aggregations;
@@ -220,8 +217,7 @@ impl Topology {
             topology.link(Vertex(host), Vertex(hosts + host / per_rack))?;
         }
         for rack in 0..racks {
-            // Each pair of aggregation switches has as many racks as one of them has ports for
-            // racks.
+            // Each pair of aggregation switches has as many racks as one has ports for racks.
             let pair = hosts + racks + rack / half * 2;
             for aggregation in [pair, pair + 1] {
                 topology.link(Vertex(hosts + rack), Vertex(aggregation))?;
@@ -254,8 +250,7 @@ impl Topology {
         let name = |level: usize, it: u64| format!("switch {level}.{it}");
         let switches =
             (0..depth).flat_map(|level| (0..widths[level]).map(move |it| name(level, it)));
-        let names = (0..hosts).map(|it| format!("host {it}")).collect();
-        let mut topology = Self::new(names, switches.collect(), false)?;
+        let mut topology = Self::new(numbered("host", hosts), switches.collect(), false)?;
         let mut above = hosts;
         for (level, fanout) in fanouts.iter().enumerate() {
             let below = if level + 1 == depth { 0 } else { above + widths[level] as u32 };
@@ -267,8 +262,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Creates racks with these numbers of hosts, all below one switch. A rack without hosts is
-    /// still a switch.
+    /// Creates racks with these numbers of hosts, which may be 0, all below one switch.
     ///
     /// # Errors
     /// Fails if the topology is too large.
@@ -276,11 +270,9 @@ impl Topology {
         let hosts = hosts_of.iter().fold(0_u64, |sum, count| sum.saturating_add((*count).into()));
         check_size(hosts.saturating_add(hosts_of.len() as u64 + 1))?;
         let hosts = hosts as u32;
-        let mut switches: Vec<String> =
-            (0..hosts_of.len()).map(|it| format!("rack {it}")).collect();
+        let mut switches = numbered("rack", hosts_of.len() as u32);
         switches.push("core".to_owned());
-        let names = (0..hosts).map(|it| format!("host {it}")).collect();
-        let mut topology = Self::new(names, switches, false)?;
+        let mut topology = Self::new(numbered("host", hosts), switches, false)?;
         let core = Vertex(hosts + hosts_of.len() as u32);
         let mut host = 0;
         for (rack, count) in hosts_of.iter().enumerate() {
@@ -304,8 +296,8 @@ impl Topology {
         let first = self.names.len() as u32;
         let visitors = first..first + VISITOR_RACKS * RACK_OF_VISITORS;
         check_size(u64::from(visitors.end) + u64::from(VISITOR_RACKS) + 1)?;
-        self.names.extend((0..visitors.len()).map(|it| format!("visitor {it}")));
-        self.names.extend((0..VISITOR_RACKS).map(|it| format!("visitors' rack {it}")));
+        self.names.extend(numbered("visitor", visitors.len() as u32));
+        self.names.extend(numbered("visitors' rack", VISITOR_RACKS));
         self.names.push("visitors".to_owned());
         self.neighbours.resize(self.names.len(), Vec::new());
         let entry = Vertex(visitors.end + VISITOR_RACKS);
@@ -383,18 +375,19 @@ impl Topology {
     }
 }
 
+fn numbered(kind: &str, count: u32) -> Vec<String> {
+    (0..count).map(|it| format!("{kind} {it}")).collect()
+}
+
 fn at_least(what: &'static str, given: u32, least: u32) -> Result<(), TopologyError> {
     let must = if least == 1 { "at least 1" } else { "at least 2" };
     if given < least { Err(TopologyError::Shape { what, must, given }) } else { Ok(()) }
 }
 
 fn even(what: &'static str, given: u32) -> Result<(), TopologyError> {
-    let is_even = given > 0 && given.is_multiple_of(2);
-    if is_even {
-        Ok(())
-    } else {
-        Err(TopologyError::Shape { what, must: "even and at least 2", given })
-    }
+    let must = "even and at least 2";
+    let is_odd = given == 0 || !given.is_multiple_of(2);
+    if is_odd { Err(TopologyError::Shape { what, must, given }) } else { Ok(()) }
 }
 
 fn check_size(vertices: u64) -> Result<(), TopologyError> {

@@ -6,14 +6,14 @@ use crate::lateral::config::StreamStart;
 use crate::lateral::context::Context;
 use crate::lateral::index::StreamIx;
 use crate::lateral::recovery::first_wait;
+use crate::lateral::streams::FormerStream;
 use crate::{LossCause, SeqNo, Time};
 
 /// Maximum number of missing packets. A node with more cannot catch up.
 const MAX_MISSING: usize = 1 << 18;
 
 impl Receiver {
-    /// Records every unknown number of the stream before `end` as missing. Returns `false` if `end`
-    /// is not believed: a jump needs the sender's confirmation.
+    /// Returns `false` if `end` is not believed: a jump needs the sender's confirmation.
     pub(crate) fn notice_up_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
         let max_gap = cx.config.max_gap;
         let stream = self.streams.get_mut(ix);
@@ -25,8 +25,7 @@ impl Receiver {
                 return false;
             }
             if cx.config.stream_start == StreamStart::AskSender {
-                // The number may belong to another incarnation, which is as unconfirmed as the
-                // jump.
+                // The number may be of another incarnation, which is as unconfirmed as the jump.
                 stream.incarnation = None;
             }
         }
@@ -54,8 +53,7 @@ impl Receiver {
         true
     }
 
-    /// Records the packets from `first` to the known start of the stream as missing, because they
-    /// are owed too. If they are too many, they are reported as lost.
+    /// Records the owed packets from `first` to the known start of the stream as missing.
     pub(super) fn notice_down_to(&mut self, cx: &mut Context, ix: StreamIx, first: SeqNo) {
         let window = &self.streams.get(ix).window;
         let (first, start) = (window.owed_from(first), window.start());
@@ -89,11 +87,8 @@ impl Receiver {
         self.streams.push_missing(cx.now, ix, due);
     }
 
-    /// Gives up everything of the stream before `end` that is missing.
     pub(super) fn skip_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) {
-        self.delivery(cx).end_messages(ix, LossCause::TooFarBehind);
-        let known_to = self.streams.get(ix).window.end();
-        self.lose_missing_before(cx, ix, end);
+        let known_to = self.empty_window(cx, ix, end);
         // Packets beyond the end that belong to a message which is over were reported with it.
         let first = self.reassembly.reported_to(ix, known_to);
         if end.is_after(first) {
@@ -105,21 +100,20 @@ impl Receiver {
     }
 
     /// Continues the stream at `end`, which may belong to another incarnation of its sender.
-    /// Missing packets are reported lost. Returns the number before which every packet was
-    /// delivered or reported lost.
+    /// Returns the number before which every packet was delivered or reported lost.
     pub(super) fn move_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> SeqNo {
-        self.delivery(cx).end_messages(ix, LossCause::TooFarBehind);
-        let known_to = self.streams.get(ix).window.end();
-        self.lose_missing_before(cx, ix, end);
+        let known_to = self.empty_window(cx, ix, end);
         self.delivery(cx).forget_messages(ix, known_to)
     }
 
-    /// Empties the window up to `end`, and reports what was missing as lost.
-    fn lose_missing_before(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) {
+    /// Empties the window up to `end`: what is missing is lost. Returns its former end.
+    fn empty_window(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> SeqNo {
+        self.delivery(cx).end_messages(ix, LossCause::TooFarBehind);
+        let known_to = self.streams.get(ix).window.end();
         for seqno in self.streams.skip_to(ix, end) {
-            let range = (seqno, seqno);
-            self.delivery(cx).lose(ix, range, LossCause::TooFarBehind);
+            self.delivery(cx).lose(ix, (seqno, seqno), LossCause::TooFarBehind);
         }
+        known_to
     }
 
     /// Handles a number that is more than [`max_gap`](crate::lateral::Config::max_gap) ahead. It is
@@ -149,12 +143,12 @@ impl Receiver {
             self.query_sender(cx, ix);
             return false;
         }
-        // The numbers belong to an unknown incarnation until the sender answers, or to one that was
-        // followed before.
+        // Until the sender answers, the incarnation is unknown, or one that was followed before.
         let former_to = self.move_to(cx, ix, doubted);
         let others = self.streams.former_mut(group);
         let resumed = others.take_near(sender, doubted);
-        others.leave(sender, former, former_to, cx.config.streams_per_group);
+        let left = FormerStream { to: former_to, over_since: None };
+        others.note(sender, former, left, cx.config.streams_per_group);
         let stream = self.streams.get_mut(ix);
         stream.begin_unknown();
         if let Some((incarnation, to)) = resumed {

@@ -14,7 +14,9 @@ use super::index::{GroupIx, StreamIx};
 use super::packet::WireId;
 use super::packet::symbol::Symbol;
 use super::recovery::Step;
-use super::streams::{Arrival, FormerStreams, Missing, MissingIx, Place, Slot, Stream, Streams};
+use super::streams::{
+    Arrival, FormerStream, FormerStreams, Missing, MissingIx, Place, Slot, Stream, Streams,
+};
 use crate::{Destination, How, LossCause, NodeId, Origin, PacketId, Rng, SeqNo};
 use sender_queries::SenderQueries;
 
@@ -55,7 +57,7 @@ impl Receiver {
     pub(super) fn new(config: &Config, seed: u64, nonces: Rng) -> Self {
         Self {
             streams: Streams::new(seed, config.buffer_bytes, config.buffer_age),
-            reassembly: Reassembly::new(config.assembly_limit()),
+            reassembly: Reassembly::new(config.assembly_bytes.min(config.buffer_bytes / 2)),
             queries: SenderQueries::new(nonces),
         }
     }
@@ -73,18 +75,22 @@ impl Receiver {
         *self.streams.former_mut(ix) = former;
     }
 
-    /// Forgets the streams of a group that this node leaves. Returns its positions in them.
-    ///
     /// Every sender gets a last acknowledgment, so that this node's losses do not go unnoticed.
     pub(super) fn leave(&mut self, cx: &mut Context, ix: GroupIx) -> FormerStreams {
-        self.send_last_acks(cx, ix);
+        let id = cx.id();
+        for stream in self.streams.of_group(ix) {
+            if stream.opened && stream.sender != id {
+                send_ack(cx, stream);
+            }
+        }
         let (streams, mut former) = self.streams.remove_group(ix);
         for (ix, stream) in streams {
             cx.timers.cancel(TimerKey::Open(ix));
             let end = stream.window.reported_to();
             let to = self.delivery(cx).forget_messages(ix, end);
-            let limit = cx.config.streams_per_group;
-            former.leave(stream.sender, stream.incarnation, to, limit);
+            let (limit, left) =
+                (cx.config.streams_per_group, FormerStream { to, over_since: None });
+            former.note(stream.sender, stream.incarnation, left, limit);
         }
         former
     }
@@ -147,8 +153,7 @@ impl Receiver {
         if record.is_some() { Outcome::Repaired } else { Outcome::New }
     }
 
-    /// Handles a packet whose number lies before the window. If it lies far before, this node may
-    /// have believed numbers that were never sent, and queries the sender.
+    /// If the number lies far before the window, this node may have believed numbers never sent.
     fn on_number_before(&mut self, cx: &mut Context, ix: StreamIx, seqno: SeqNo) {
         let stream = self.streams.get(ix);
         let behind = stream.window.settled_to().distance_from(seqno);
@@ -158,9 +163,8 @@ impl Receiver {
         }
     }
 
-    /// Handles a multicast of a known packet: a duplicate, or the first multicast of a packet that
-    /// was repaired. In the latter case, returns its id and its symbol: it enters the bins now,
-    /// like all data packets (Slingshot, algorithm 1, line 12).
+    /// Returns a packet that was repaired, at its first multicast: it enters the bins now, like all
+    /// data packets (Slingshot, algorithm 1, line 12).
     pub(super) fn on_known_data(
         &mut self,
         cx: &mut Context,
@@ -178,8 +182,6 @@ impl Receiver {
         }
     }
 
-    /// Returns the stream of a packet that was retransmitted, if the packet is missing and `from`
-    /// may retransmit it.
     pub(super) fn missing_in(
         &self,
         cx: &mut Context,
@@ -260,8 +262,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the next missing packet that is due and need not wait for its sender's answer. Its
-    /// due time is cleared.
+    /// Returns the next missing packet that is due and need not wait for its sender's answer.
     pub(super) fn next_due(&mut self, cx: &mut Context) -> Option<(MissingIx, Missing)> {
         while let Some(ix) = self.streams.losses.pop_due(cx.now) {
             let missing = *self.streams.losses.get(ix);
@@ -314,8 +315,6 @@ impl Receiver {
         }
     }
 
-    /// Sends an acknowledgment to the stream's sender, or an open if the start of the stream is
-    /// unknown.
     pub(super) fn acknowledge(&mut self, cx: &mut Context, ix: StreamIx) {
         let stream = self.streams.get_mut(ix);
         if stream.opened {
@@ -325,17 +324,7 @@ impl Receiver {
         }
     }
 
-    fn send_last_acks(&self, cx: &mut Context, group: GroupIx) {
-        let id = cx.id();
-        for stream in self.streams.of_group(group) {
-            if stream.opened && stream.sender != id {
-                send_ack(cx, stream);
-            }
-        }
-    }
-
-    /// Returns the stream that a packet belongs to, a new one if it is the first heard of it.
-    /// Returns `None` if there is no room for it, or if it seems to belong to a former incarnation.
+    /// Returns `None` if there is no room, or if the packet seems to be of a former incarnation.
     fn stream_of(
         &mut self,
         cx: &mut Context,
@@ -377,8 +366,7 @@ impl Receiver {
     }
 
     /// Returns the stream of a sender that was heard directly. Returns `None` if there is no room
-    /// for it, or if it belongs to another incarnation than the known one. In the latter case, the
-    /// sender is queried.
+    /// for it, or if it is of another incarnation than the known one: the sender is then queried.
     pub(super) fn direct_stream_of(
         &mut self,
         cx: &mut Context,
@@ -412,8 +400,7 @@ impl Receiver {
         Some(ix)
     }
 
-    /// Forgets a sender of the group that is not a member and has no packet held or missing, to
-    /// make room for another one. Returns `false` if there is none.
+    /// Makes room for another sender. Returns `false` if none can be forgotten.
     fn forget_departed_sender(&mut self, cx: &mut Context, group: GroupIx) -> bool {
         let members = &cx.groups.get(group).members;
         let departed = |sender| sender != cx.id() && !members.contains(sender);
@@ -423,9 +410,8 @@ impl Receiver {
         let end = self.streams.get(ix).window.end();
         let to = self.delivery(cx).forget_messages(ix, end);
         let stream = self.streams.remove(ix);
-        let limit = cx.config.streams_per_group;
-        let former = self.streams.former_mut(group);
-        former.leave(stream.sender, stream.incarnation, to, limit);
+        let (limit, left) = (cx.config.streams_per_group, FormerStream { to, over_since: None });
+        self.streams.former_mut(group).note(stream.sender, stream.incarnation, left, limit);
         true
     }
 

@@ -30,18 +30,17 @@ pub(super) struct NakRecovery {
 /// Next action for a missing packet that is due.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
-    /// The packet is lost.
     GiveUp(LossCause),
-    /// Nothing happens before this time.
     WaitUntil(Time),
     /// No packet may be requested before this time.
     PauseUntil(Time),
-    /// The packet is requested from `target`, and again at `retry_at`.
-    Request { target: NodeId, retry_at: Time },
+    Request {
+        target: NodeId,
+        retry_at: Time,
+    },
 }
 
 impl NakRecovery {
-    /// Creates the recovery of a node. `nonces` is the source of its secret.
     pub(super) fn new(config: Option<&NakConfig>, nonces: &mut Rng) -> Self {
         let limit = |of: fn(&NakConfig) -> u32| RateLimit::new(config.map_or(0, of));
         Self {
@@ -51,7 +50,6 @@ impl NakRecovery {
         }
     }
 
-    /// Returns the next action for a packet of `stream` that is missing and due.
     pub(super) fn next_step(
         &mut self,
         cx: &mut Context,
@@ -92,8 +90,7 @@ impl NakRecovery {
         cx.transmit_to(target, Packet::Nak { cookie, ids });
     }
 
-    /// Repeats a request for the packets that are still missing, with the cookie that the queried
-    /// node requires.
+    /// Repeats a request for what is still missing, with the cookie that the queried node requires.
     pub(super) fn on_challenge(
         &mut self,
         cx: &mut Context,

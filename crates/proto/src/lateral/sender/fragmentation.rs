@@ -23,10 +23,9 @@ use crate::Time;
 use crate::lateral::index::GroupIx;
 use crate::lateral::packet::symbol::{Arena, Fragment, Symbol};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Fragmenter {
     queued: BTreeMap<GroupIx, VecDeque<QueuedMessage>>,
-    /// Groups that may send, in the order of their turns.
     turns: VecDeque<GroupIx>,
     held_back: BTreeSet<GroupIx>,
     pub(super) bytes: usize,
@@ -43,7 +42,7 @@ pub(super) struct QueuedMessage {
 }
 
 /// Rate limit in bytes per second, with a burst of [`BURST`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Pace {
     bytes_per_second: u64,
     used_up_to: Time,
@@ -59,7 +58,6 @@ impl QueuedMessage {
         self.fragment.map_or(1, |fragment| fragment.count())
     }
 
-    /// Returns the next packet, and `true` if it is the last.
     fn next_symbol(&mut self, arena: &mut Arena) -> (Symbol, bool) {
         let Self { payload, accepted_at, deadline, fragment } = self;
         let Some(fragment) = fragment else {
@@ -89,13 +87,8 @@ impl Pace {
 
 impl Fragmenter {
     pub(super) fn new(bytes_per_second: u64) -> Self {
-        Self {
-            queued: BTreeMap::new(),
-            turns: VecDeque::new(),
-            held_back: BTreeSet::new(),
-            bytes: 0,
-            pace: Pace { bytes_per_second, used_up_to: Time::ZERO },
-        }
+        let pace = Pace { bytes_per_second, ..Pace::default() };
+        Self { pace, ..Self::default() }
     }
 
     pub(super) fn holds(&self, group: GroupIx) -> bool {
@@ -106,7 +99,6 @@ impl Fragmenter {
         self.turns.front().copied()
     }
 
-    /// Returns the time at which the next packet may leave, if the pace does not allow it now.
     pub(super) fn paced_until(&self, now: Time) -> Option<Time> {
         (!self.pace.allows(now)).then(|| self.pace.next_at())
     }
@@ -149,8 +141,7 @@ impl Fragmenter {
         Some((group, symbol))
     }
 
-    /// Drops the messages of a group that this node left. Returns the number of those that have not
-    /// left in full.
+    /// Drops the messages of a group. Returns the number of those that have not left in full.
     pub(super) fn forget(&mut self, group: GroupIx) -> usize {
         self.turns.retain(|other| *other != group);
         self.held_back.remove(&group);

@@ -8,24 +8,20 @@ use crate::{NodeId, SeqNo, Time};
 
 /// A position in a node's own stream. Positions do not wrap, so that a member that has been silent
 /// for 2^31 packets is still behind. The low half is the [`SeqNo`] on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position(u64);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct OwnStream {
     pub(crate) start: Position,
     pub(crate) next: Position,
     /// Position after all accepted messages. Beyond `next` while packets are queued.
     pub(crate) accepted_to: Position,
     members: BTreeMap<NodeId, Member>,
-    /// Position before which everything is to be confirmed by the members.
     confirm: Option<Position>,
     held_back_since: Option<Time>,
-    /// Time from the last heartbeat to the next.
     heartbeat_interval: Duration,
-    /// Time from the last heartbeat to the joiners to the next.
     joiners_interval: Duration,
-    /// Position before which acknowledgments were last requested by a data packet.
     acks_requested_to: Position,
     /// Lower bound for the positions of all members that are waited for. While `next` is less than
     /// a window ahead of it, no member needs to be checked.
@@ -37,41 +33,33 @@ pub(crate) struct OwnStream {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DueHeartbeat {
     pub(super) confirm: bool,
-    /// Time to the next one; `None` if there is none.
     pub(super) next_after: Option<Duration>,
 }
 
 #[derive(Debug)]
 pub(super) struct Confirmation {
-    /// Position before which everything is confirmed.
     pub(super) up_to: Position,
     pub(super) members: usize,
-    /// Members that lost packets, and how many each.
     pub(super) incomplete: Vec<(NodeId, u32)>,
 }
 
 const MAX_DEPARTED: usize = 64;
-/// Time from a request for acknowledgments to its first repetition.
 const CONFIRM_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest interval between requests for acknowledgments, as a multiple of the first.
 const LONGEST_CONFIRM: u32 = 16;
 /// Longest interval between heartbeats, as a multiple of the first.
 const LONGEST_HEARTBEAT: u32 = 64;
 
-/// A member as the sender sees it.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     node: NodeId,
-    /// First position that it is owed.
     first: Position,
-    /// Position before which everything is settled there.
     settled_to: Position,
     /// Position before which it has confirmed everything since it joined; `None` before its first
     /// acknowledgment. If it equals the end of the stream, the member does not need heartbeats.
     acked_to: Option<Position>,
-    /// End of the stream when the member joined; `None` once the member has confirmed it, or if
-    /// nothing was sent before. The member may have been one before, and have missed packets before
-    /// the end.
+    /// End of the stream when the member joined, until it has confirmed it. The member may have
+    /// been one before, and have missed packets before the end.
     join_end: Option<Position>,
     lost: u32,
     /// `true` if the sender does not wait for it.
@@ -87,10 +75,8 @@ impl Member {
 }
 
 impl Position {
-    /// Returns the position of a stream's first packet.
     pub(crate) fn of_first(seqno: SeqNo) -> Self {
-        // A whole turn of the circle lies before it, so that every number has a position before any
-        // other.
+        // A whole turn of the circle lies before it: every number has a position before any other.
         Self((1 << 32) + u64::from(seqno.0))
     }
 
@@ -106,8 +92,7 @@ impl Position {
         Self(self.0.saturating_sub(u64::from(count)))
     }
 
-    /// Returns the number of positions by which it lies after `other`: 0 if before, at most
-    /// `u32::MAX`.
+    /// Returns 0 if it lies before `other`, and at most `u32::MAX`.
     pub(crate) fn distance_from(self, other: Self) -> u32 {
         self.0.saturating_sub(other.0).try_into().unwrap_or(u32::MAX)
     }
@@ -124,28 +109,17 @@ impl OwnStream {
             start,
             next: start,
             accepted_to: start,
-            members: BTreeMap::new(),
-            confirm: None,
-            held_back_since: None,
-            heartbeat_interval: Duration::ZERO,
-            joiners_interval: Duration::ZERO,
             acks_requested_to: start,
             confirmed_to: start,
-            departed: VecDeque::new(),
+            ..Self::default()
         }
     }
 
-    /// Continues the stream at the position where this node left the group.
     pub(crate) fn resume_at(&mut self, start: Position, next: Position) {
-        self.start = start;
-        self.next = next;
-        self.accepted_to = next;
-        self.acks_requested_to = next;
-        self.confirmed_to = next;
+        *self = Self { start, ..Self::new(next) };
     }
 
-    /// Accepts a message of this many packets, and returns its first number. Returns `None` if too
-    /// many packets are queued.
+    /// Returns the first number of a message, or `None` if too many packets are queued.
     pub(super) fn accept(&mut self, packets: u32) -> Option<SeqNo> {
         let first = self.accepted_to;
         let end = first.plus(packets);
@@ -163,8 +137,7 @@ impl OwnStream {
         taken.seqno()
     }
 
-    /// Adds `node`, which is owed everything from the next message on, and nothing of messages that
-    /// were accepted before.
+    /// The node is owed nothing of messages that were accepted before.
     pub(crate) fn add_member(&mut self, node: NodeId) {
         let (first, settled_to) = (self.accepted_to, self.accepted_to);
         let join_end = (self.next > self.start).then_some(self.next);
@@ -182,8 +155,7 @@ impl OwnStream {
         }
     }
 
-    /// Returns the first number that `node` is owed. A node that is not known as a member is owed
-    /// messages from now on.
+    /// A node that is not known as a member is owed messages from now on.
     pub(super) fn first_for(&self, node: NodeId) -> SeqNo {
         self.members.get(&node).map_or(self.accepted_to, |member| member.first).seqno()
     }
@@ -195,8 +167,7 @@ impl OwnStream {
         let settled_to = next.latest(settled_to);
         member.acked_to = member.acked_to.max(Some(settled_to));
         member.join_end = member.join_end.filter(|end| settled_to < *end);
-        // An earlier position is from an acknowledgment that was overtaken, or of packets that the
-        // member is not owed.
+        // An earlier position was overtaken, or is of packets that the member is not owed.
         if settled_to < member.settled_to {
             return;
         }
@@ -218,8 +189,6 @@ impl OwnStream {
         self.members.values().filter(|it| it.join_end.is_some()).map(|member| member.node)
     }
 
-    /// Returns the member furthest behind of those that are waited for, and the number of packets
-    /// by which it is behind.
     fn furthest_behind(&self) -> Option<(NodeId, u32)> {
         let waited_for = self.members.values().filter(|member| !member.slow);
         waited_for
@@ -227,8 +196,7 @@ impl OwnStream {
             .max_by_key(|(_, behind)| *behind)
     }
 
-    /// Returns the member that holds the sender back under this window, and the number of packets
-    /// by which it is behind.
+    /// Returns the member that holds the sender back under this window, and how far it is behind.
     pub(super) fn held_back_by(&mut self, window: u32) -> Option<(NodeId, u32)> {
         if window == 0 || self.next.distance_from(self.confirmed_to) < window {
             return None;
@@ -238,8 +206,7 @@ impl OwnStream {
         furthest.filter(|(_, behind)| *behind >= window)
     }
 
-    /// Returns `true` if the next packet is to request acknowledgments. One in every eighth of a
-    /// window does.
+    /// One packet in every eighth of a window requests acknowledgments.
     pub(super) fn requests_acks(&mut self, window: u32) -> bool {
         let due =
             window > 0 && self.next.distance_from(self.acks_requested_to) >= (window / 8).max(1);
@@ -249,7 +216,6 @@ impl OwnStream {
         due
     }
 
-    /// Begins to hold back. Returns `false` if sending is held back already.
     pub(super) fn hold_back(&mut self, now: Time) -> bool {
         let begins = self.held_back_since.is_none();
         if begins {
@@ -259,7 +225,6 @@ impl OwnStream {
         begins
     }
 
-    /// Ends the holding back if no member causes it any more. Returns `true` if it ended.
     pub(super) fn release(&mut self, window: u32) -> bool {
         let ends = self.held_back_since.is_some() && self.held_back_by(window).is_none();
         if ends {
@@ -281,7 +246,6 @@ impl OwnStream {
         self.confirm.is_some()
     }
 
-    /// Returns the confirmation that was requested, once all members have confirmed.
     pub(super) fn take_confirmation(&mut self) -> Option<Confirmation> {
         let up_to = self.confirm?;
         if self.unconfirmed(up_to).next().is_some() {
@@ -292,8 +256,7 @@ impl OwnStream {
         Some(Confirmation { up_to, members, incomplete })
     }
 
-    /// Restarts the heartbeats after a message, at this interval. Returns `false` if none are
-    /// needed, or if acknowledgments are being collected.
+    /// Returns `false` if no heartbeats are needed, or if acknowledgments are being collected.
     pub(super) fn restart_heartbeats(&mut self, interval: Duration) -> bool {
         let restarts = !self.is_waiting() && !self.are_all_informed();
         if restarts {
@@ -302,8 +265,7 @@ impl OwnStream {
         restarts
     }
 
-    /// Returns the heartbeat that is due; `None` if the members need none. `first` is the interval
-    /// from a message to its first heartbeat.
+    /// `first` is the interval from a message to its first heartbeat.
     pub(super) fn next_heartbeat(&mut self, first: Option<Duration>) -> Option<DueHeartbeat> {
         let is_waiting = self.is_waiting();
         if !is_waiting && self.are_all_informed() {
@@ -338,8 +300,7 @@ impl OwnStream {
         self.confirm.is_some() || self.held_back_since.is_some()
     }
 
-    /// Marks all members that are half a window or more behind as slow. Returns them, and the
-    /// number of packets by which each is behind.
+    /// Marks all members that are half a window or more behind as slow, and returns them.
     pub(super) fn give_up_waiting(&mut self, window: u32) -> Vec<(NodeId, u32)> {
         let next = self.next;
         let mut slow = Vec::new();
@@ -353,15 +314,13 @@ impl OwnStream {
         slow
     }
 
-    /// Returns the members that have not confirmed everything before `up_to`.
     pub(super) fn unconfirmed(&self, up_to: Position) -> impl Iterator<Item = NodeId> {
         let behind = move |member: &&Member| up_to > member.settled_to;
         self.members.values().filter(behind).map(|member| member.node)
     }
 
-    /// Returns the number of members that have confirmed all that they were owed before `up_to`,
-    /// including those that have left since. A member that has joined since is owed nothing before
-    /// it.
+    /// Includes members that have left since. One that has joined since is owed nothing before
+    /// `up_to`.
     fn confirmed(&self, up_to: Position) -> usize {
         let is_owed = |member: &&Member| member.first < up_to || up_to == self.start;
         let has_left_whole = |member: &&Member| member.lost == 0 && member.acked_to >= Some(up_to);
@@ -369,8 +328,7 @@ impl OwnStream {
         self.members.values().filter(is_owed).count() + departed
     }
 
-    /// Returns the members that lost packets, and how many each. Members that have left are
-    /// returned once.
+    /// Members that have left are returned once.
     fn take_incomplete(&mut self) -> Vec<(NodeId, u32)> {
         let here = self.members.values().filter(|member| member.lost > 0);
         let mut all: Vec<_> = here.map(|member| (member.node, member.lost)).collect();
@@ -379,7 +337,6 @@ impl OwnStream {
         all
     }
 
-    /// Returns `true` if `node` has not confirmed the end that the stream had when it joined.
     pub(crate) fn is_joiner(&self, node: NodeId) -> bool {
         self.members.get(&node).is_some_and(|member| member.join_end.is_some())
     }

@@ -10,39 +10,22 @@ use crate::{Incarnation, NodeId, SeqNo, Time};
 #[derive(Debug, Default)]
 pub(crate) struct FormerStreams(Recent<(NodeId, Option<Incarnation>), FormerStream>);
 
-/// A stream that is not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FormerStream {
-    /// Sequence number before which every packet was delivered or reported lost.
     pub(crate) to: SeqNo,
-    /// Time at which another incarnation of the sender replaced this one; `None` if the stream is
-    /// not followed for another reason.
+    /// Time at which another incarnation of the sender replaced this one, if one did.
     pub(crate) over_since: Option<Time>,
 }
 
 impl FormerStream {
-    /// Returns `true` if its last packets may still be in flight. They do not show that it is the
-    /// current one.
+    /// Its last packets may still be in flight. They do not show that it is the current one.
     fn is_late(&self, now: Time) -> bool {
         self.over_since.is_some_and(|since| now < since + LATE_FOR)
     }
 }
 
 impl FormerStreams {
-    /// Remembers a stream when this node leaves the group or has no room for the stream. At most
-    /// `limit` streams are remembered.
-    pub(crate) fn leave(
-        &mut self,
-        sender: NodeId,
-        incarnation: Option<Incarnation>,
-        to: SeqNo,
-        limit: usize,
-    ) {
-        self.note(sender, incarnation, FormerStream { to, over_since: None }, limit);
-    }
-
-    /// Remembers a stream that is not followed any more. At most `limit` streams are remembered,
-    /// the latest ones.
+    /// At most `limit` streams are remembered, the latest ones.
     pub(crate) fn note(
         &mut self,
         sender: NodeId,
@@ -53,13 +36,10 @@ impl FormerStreams {
         self.0.insert((sender, incarnation), former, limit);
     }
 
-    /// Returns `true` if `number` can belong to an incarnation of `sender` that was replaced
-    /// recently.
     pub(crate) fn is_late(&self, now: Time, sender: NodeId, number: SeqNo) -> bool {
         self.near(sender, number).any(|(_, former)| former.is_late(now))
     }
 
-    /// Removes and returns the stream of `sender` that `number` can belong to.
     pub(crate) fn take_near(
         &mut self,
         sender: NodeId,
@@ -70,7 +50,6 @@ impl FormerStreams {
         Some((incarnation, former.to))
     }
 
-    /// Removes and returns the stream of this incarnation of `sender`.
     pub(crate) fn take_start(&mut self, sender: NodeId, incarnation: Incarnation) -> Option<SeqNo> {
         self.0.remove((sender, Some(incarnation))).map(|former| former.to)
     }
@@ -98,11 +77,14 @@ impl FormerStreams {
 mod tests {
     use super::*;
 
+    fn former(to: u32) -> FormerStream {
+        FormerStream { to: SeqNo(to), over_since: None }
+    }
+
     #[test]
     fn each_start_of_a_sender_is_found_by_its_numbers_and_once() {
         let mut heard = FormerStreams::default();
         let (sender, other) = (NodeId(4), NodeId(5));
-        let former = |to| FormerStream { to: SeqNo(to), over_since: None };
         heard.note(sender, Some(Incarnation(1)), former(1000), 3);
         heard.note(sender, Some(Incarnation(2)), former(1 << 31), 3);
         heard.note(other, None, former(500), 3);
@@ -120,7 +102,7 @@ mod tests {
     fn streams_that_ended_first_are_forgotten() {
         let mut heard = FormerStreams::default();
         for node in [8, 6, 4, 2] {
-            heard.leave(NodeId(node), None, SeqNo(node as u32), 3);
+            heard.note(NodeId(node), None, former(node as u32), 3);
         }
         let kept = [8, 6, 4, 2].map(|node| heard.take_near(NodeId(node), SeqNo(1)).is_some());
         assert_eq!(kept, [false, true, true, true]);

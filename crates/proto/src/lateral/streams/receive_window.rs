@@ -19,30 +19,24 @@ pub(crate) struct ReceiveWindow {
     /// First number that was ever in the window, or a later one once that lies far behind. It
     /// follows the window, because numbers that are half the circle apart cannot be compared.
     start: SeqNo,
-    /// Number before which the sender itself reported having sent everything. Never before the
-    /// window.
+    /// Number before which the sender itself vouched for everything. Never before the window.
     vouched_to: SeqNo,
-    /// Position at which this node left the group before. Everything earlier was delivered or given
-    /// up then.
+    /// Position at which this node left the group before. Everything earlier is settled.
     floor: Option<SeqNo>,
 }
 
-/// State of one packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Slot {
     Held(HeldIx),
     Missing(MissingIx),
-    /// Delivered and evicted, or lost.
     Settled,
 }
 
-/// Position of a sequence number relative to the window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     /// Before the window: settled, or not owed.
     Before,
     At(Slot),
-    /// Beyond the last known number.
     Ahead,
 }
 
@@ -61,8 +55,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// Makes the empty window begin at `floor` or later. Earlier packets are never delivered, even
-    /// if the sender owes them.
+    /// Packets before `floor` are never delivered, even if the sender owes them.
     pub(crate) fn resume_at(&mut self, floor: SeqNo) {
         assert!(self.slots.is_empty(), "a stream goes on where it stood before it is heard");
         self.base = self.base.later(floor);
@@ -71,12 +64,10 @@ impl ReceiveWindow {
         self.floor = Some(floor);
     }
 
-    /// Forgets this node's former position in the stream.
     pub(super) fn drop_floor(&mut self) {
         self.floor = None;
     }
 
-    /// Returns the number after the last known one.
     pub(crate) fn end(&self) -> SeqNo {
         self.base.plus(self.slots.len() as u32)
     }
@@ -87,29 +78,24 @@ impl ReceiveWindow {
         self.end().minus(missing.count() as u32)
     }
 
-    /// Returns the number before which everything is delivered or lost.
     pub(crate) fn settled_to(&self) -> SeqNo {
         self.settled_to
     }
 
-    /// Returns `true` if numbers are considered settled that a stream which continues with `next`
-    /// has not sent.
+    /// Returns `true` if numbers from `next` on are considered settled.
     pub(crate) fn is_settled_beyond(&self, next: SeqNo) -> bool {
         self.base.is_beyond(next)
     }
 
-    /// Returns the first number that was ever in the window. Nothing is known of earlier ones.
     pub(crate) fn start(&self) -> SeqNo {
         self.start
     }
 
-    /// Returns `true` if the window still holds everything that it ever held, so that it can grow
-    /// backwards.
+    /// The window still holds everything that it ever held, so that it can grow backwards.
     pub(crate) fn reaches_back(&self) -> bool {
         self.base == self.start
     }
 
-    /// Returns `first`, or this node's former position in the stream if that is later.
     pub(crate) fn owed_from(&self, first: SeqNo) -> SeqNo {
         self.floor.map_or(first, |floor| floor.later(first))
     }
@@ -164,8 +150,7 @@ impl ReceiveWindow {
         self.slots.push_back(Slot::Missing(missing));
     }
 
-    /// Records that the packet before the window is missing after all. If nothing in the window is
-    /// vouched for, neither is this packet.
+    /// If nothing in the window is vouched for, neither is the packet before it.
     pub(super) fn push_missing_before(&mut self, missing: MissingIx) {
         assert!(self.reaches_back(), "numbers that were settled would be missing again");
         let is_any_vouched = self.vouched_to.is_after(self.base);
@@ -178,25 +163,23 @@ impl ReceiveWindow {
         self.slots.push_front(Slot::Missing(missing));
     }
 
-    /// Records that a packet, which is in the window or just beyond its end, is held.
     pub(super) fn hold(&mut self, seqno: SeqNo, held: HeldIx) {
-        if seqno == self.end() {
-            self.slots.push_back(Slot::Held(held));
-        } else {
-            *self.slot_mut(seqno) = Slot::Held(held);
-        }
-        self.advance();
+        self.set(seqno, Slot::Held(held));
     }
 
-    /// Settles a packet that is in the window or just beyond its end.
     pub(super) fn settle(&mut self, seqno: SeqNo) {
+        self.set(seqno, Slot::Settled);
+        self.trim();
+    }
+
+    /// Sets the slot of a packet that is in the window or just beyond its end.
+    fn set(&mut self, seqno: SeqNo, slot: Slot) {
         if seqno == self.end() {
-            self.slots.push_back(Slot::Settled);
+            self.slots.push_back(slot);
         } else {
-            *self.slot_mut(seqno) = Slot::Settled;
+            *self.slot_mut(seqno) = slot;
         }
         self.advance();
-        self.trim();
     }
 
     pub(super) fn evict(&mut self, seqno: SeqNo) {
@@ -204,7 +187,6 @@ impl ReceiveWindow {
         self.trim();
     }
 
-    /// Empties the window. Everything before `seqno` is settled.
     pub(super) fn skip_to(&mut self, seqno: SeqNo) {
         self.slots.clear();
         self.base = seqno;
@@ -242,9 +224,8 @@ impl ReceiveWindow {
         records
     }
 
-    /// Removes and returns the last packet if the sender has not sent it: if its number is `next`
-    /// or later. A packet that was received stays if the sender may have sent it, which it may if
-    /// the number lies before `waiting` or the claims are not refuted.
+    /// Removes the last packet if its number is `next` or later. A packet that was received stays
+    /// if it lies before `waiting` or the claims are not refuted: the sender may have sent it.
     pub(super) fn pop_unsent(
         &mut self,
         (next, waiting): (SeqNo, SeqNo),
@@ -262,20 +243,17 @@ impl ReceiveWindow {
         slot
     }
 
-    /// Records that the sender itself reported having sent everything before `seqno`.
     pub(crate) fn vouch_to(&mut self, seqno: SeqNo) {
         self.vouched_to = self.vouched_to.later(seqno).later(self.base);
     }
 
-    /// Returns `true` if the sender itself reported having sent this packet.
     pub(super) fn is_vouched(&self, seqno: SeqNo) -> bool {
         // Counted forwards from the window, because a claim may be half the circle ahead.
         let ahead = |number: SeqNo| number.distance_from(self.base) as u32;
         ahead(seqno) < ahead(self.vouched_to.later(self.base))
     }
 
-    /// Returns the number of unverified numbers: those beyond the ones that the sender vouched for
-    /// and those received without a gap.
+    /// Numbers beyond those that the sender vouched for and those received without a gap.
     pub(super) fn claimed(&self) -> u32 {
         let sure = self.vouched_to.later(self.settled_to);
         self.end().distance_from(sure).max(0) as u32
@@ -290,9 +268,8 @@ impl ReceiveWindow {
         assert!(!matches!(self.slots.front(), Some(Slot::Settled)), "the window was not trimmed");
     }
 
-    /// Moves the start along with the window. The distance stays larger than the number of
-    /// fragments of a message, so that packets from before the window and from before the stream
-    /// remain distinguishable.
+    /// The start stays further behind than a message has fragments, so that packets from before the
+    /// window and from before the stream remain distinguishable.
     fn follow(&mut self) {
         if !(0..=2 * START_LAG as i32).contains(&self.base.distance_from(self.start)) {
             self.start = self.base.minus(START_LAG);

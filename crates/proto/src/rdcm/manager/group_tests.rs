@@ -1,10 +1,12 @@
-//! Random groups on all topologies, for the tests of trees and overlays.
+//! Random and chosen groups on all topologies, for the tests of trees and overlays.
 
+use core::ops::Range;
 use std::collections::BTreeSet;
 
 use proptest::prelude::{Strategy, any};
 
 use super::super::topology::{Topology, Vertex};
+use super::tree::MulticastTree;
 use crate::Rng;
 
 #[derive(Clone, Debug)]
@@ -26,11 +28,37 @@ pub(super) fn any_group() -> impl Strategy<Value = Group> {
             _ => Topology::racks(&[5, 1, 9, 0, 2]),
         };
         let topology = topology.expect("a topology");
+        let others = topology.hosts() - 1;
+        let count = 2 + (share * f64::from(others - 1)) as usize;
+        Group::random(topology, count, seed)
+    })
+}
+
+impl Group {
+    /// Returns a random sender with `count` random receivers.
+    pub(super) fn random(topology: Topology, count: usize, seed: u64) -> Self {
         let mut hosts: Vec<Vertex> = (0..topology.hosts()).map(Vertex).collect();
-        let others = hosts.len() - 1;
-        let count = 2 + (share * (others - 1) as f64) as usize;
         Rng::new(seed).choose_to_front(&mut hosts, count + 1);
         let receivers = hosts[1..=count].iter().copied().collect();
-        Group { topology, sender: hosts[0], receivers }
-    })
+        Self { topology, sender: hosts[0], receivers }
+    }
+
+    /// Returns a thousand receivers among the 4096 servers of a BCube.
+    pub(super) fn a_thousand_in_bcube(seed: u64) -> Self {
+        Self::random(Topology::bcube(8, 3).expect("a topology"), 1000, seed)
+    }
+
+    /// Returns the group of host 0, which sends, with these receivers.
+    pub(super) fn of_first(topology: Topology, receivers: Range<u32>) -> Self {
+        Self { topology, sender: Vertex(0), receivers: receivers.map(Vertex).collect() }
+    }
+
+    /// Returns the shortest tree, which reaches all receivers.
+    pub(super) fn tree(&self) -> MulticastTree {
+        let Self { topology, sender, receivers } = self;
+        let (tree, unreached) =
+            MulticastTree::shortest(topology, &BTreeSet::new(), *sender, receivers);
+        assert!(unreached.is_empty(), "{unreached:?}");
+        tree
+    }
 }

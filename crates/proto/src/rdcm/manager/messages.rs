@@ -29,8 +29,7 @@ use crate::{Endpoint, GroupId, NodeId};
 pub struct Request {
     /// Group of the sender.
     pub group: GroupId,
-    /// Number of the opening of the group by this sender. Answers to an earlier opening are
-    /// ignored.
+    /// Number of the sender's opening of the group. Answers to an earlier one are ignored.
     pub opening: u32,
     /// Number of the request within its opening.
     pub number: u32,
@@ -73,8 +72,7 @@ pub struct Answer {
     pub opening: u32,
     /// Number of the last request that the manager has handled.
     pub number: u32,
-    /// Places that have changed: none, or at most [`MAX_PLACES`]. An error if the manager does not
-    /// place the sender's receivers.
+    /// At most [`MAX_PLACES`] changed places, or why the manager does not place the receivers.
     pub result: Result<Vec<PlaceChange>, Refusal>,
 }
 
@@ -220,12 +218,8 @@ mod tests {
     use super::*;
 
     fn place(children: usize) -> Place {
-        let seat = |ring| Seat {
-            ring,
-            predecessor: NodeId(1),
-            successor: NodeId(2),
-            parent: NodeId(u64::MAX),
-        };
+        let [predecessor, successor, parent] = [1, 2, u64::MAX].map(NodeId);
+        let seat = |ring| Seat { ring, predecessor, successor, parent };
         Place {
             epoch: 9,
             first: 0,
@@ -268,21 +262,23 @@ mod tests {
     #[test]
     fn what_is_said_is_read_again_and_nothing_shorter_or_longer_is() {
         for request in requests() {
-            let bytes = request.encode();
-            assert_eq!(Request::decode(&bytes), Ok(request));
-            for end in 0..bytes.len() {
-                assert!(Request::decode(&bytes[..end]).is_err());
-            }
-            assert_eq!(Request::decode(&[&bytes[..], &[0]].concat()), Err(DecodeError::Length));
+            assert_read_again(&request, &request.encode(), Request::decode);
         }
         for answer in answers() {
-            let bytes = answer.encode();
-            assert_eq!(Answer::decode(&bytes), Ok(answer));
-            for end in 0..bytes.len() {
-                assert!(Answer::decode(&bytes[..end]).is_err());
-            }
-            assert_eq!(Answer::decode(&[&bytes[..], &[0]].concat()), Err(DecodeError::Length));
+            assert_read_again(&answer, &answer.encode(), Answer::decode);
         }
+    }
+
+    fn assert_read_again<T: core::fmt::Debug + PartialEq>(
+        message: &T,
+        bytes: &[u8],
+        decode: fn(&[u8]) -> Result<T, DecodeError>,
+    ) {
+        assert_eq!(decode(bytes).as_ref(), Ok(message));
+        for end in 0..bytes.len() {
+            assert!(decode(&bytes[..end]).is_err());
+        }
+        assert_eq!(decode(&[bytes, &[0]].concat()), Err(DecodeError::Length));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The assignment of places to nodes (section 3.1).
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 
 use super::super::network::Network;
 use super::super::packet::{Place, Seat};
@@ -18,15 +17,11 @@ use crate::{GroupId, NodeId, Time};
 pub(crate) struct MulticastManager {
     pub(crate) trees: TreeManager,
     placement: NodePlacement,
-    /// Nodes of each group, including the sender.
     groups: BTreeMap<GroupId, BTreeSet<NodeId>>,
-    /// Number of groups of each node.
     uses: BTreeMap<NodeId, u32>,
 }
 
 impl MulticastManager {
-    /// Creates the manager of a network. In an unknown network, no switch has more than
-    /// `most_children` others below it.
     pub(crate) fn new(
         network: &Network,
         most_children: usize,
@@ -38,8 +33,7 @@ impl MulticastManager {
         Self { trees, placement, groups: BTreeMap::new(), uses: BTreeMap::new() }
     }
 
-    /// Opens a group for a sender. Its places have epochs above `above`, the highest one assigned
-    /// before.
+    /// Its places have epochs above `above`, the highest one assigned before.
     pub(crate) fn open(
         &mut self,
         network: &Network,
@@ -71,7 +65,6 @@ impl MulticastManager {
         }
     }
 
-    /// Removes a group, without changed places. Returns its nodes, including the sender.
     pub(crate) fn close(&mut self, network: &Network, group: GroupId) -> Vec<NodeId> {
         self.trees.close(group);
         let nodes = self.groups.remove(&group).unwrap_or_default();
@@ -83,7 +76,6 @@ impl MulticastManager {
         self.uses.contains_key(&node)
     }
 
-    /// Adds receivers. Nodes without a host or a path are left out.
     pub(crate) fn join(&mut self, network: &Network, group: GroupId, nodes: &[NodeId]) {
         let mut vertices = Vec::new();
         for node in nodes {
@@ -114,8 +106,7 @@ impl MulticastManager {
         }
     }
 
-    /// Handles a report that the tree does not reach a member of a ring. Returns the number of
-    /// links that are newly believed dead.
+    /// Returns the number of links that are newly believed dead.
     pub(crate) fn report(
         &mut self,
         now: Time,

@@ -7,26 +7,11 @@ use crate::Rng;
 use crate::rdcm::manager::group_tests::{Group, any_group};
 use crate::rdcm::topology::Topology;
 
-fn tree_of(group: &Group) -> MulticastTree {
-    let dead = BTreeSet::new();
-    MulticastTree::shortest(&group.topology, &dead, group.sender, &group.receivers).0
-}
-
 fn below(tree: &MulticastTree, vertex: Vertex) -> BTreeSet<Vertex> {
     let mut found: BTreeSet<Vertex> =
         tree.children(vertex).flat_map(|child| below(tree, child)).collect();
     found.extend(tree.receivers().get(&vertex));
     found
-}
-
-/// A BCube of 4096 servers, and the tree of a random sender with a thousand random receivers.
-fn a_thousand_in_bcube(seed: u64) -> (Topology, MulticastTree) {
-    let topology = Topology::bcube(8, 3).expect("a topology");
-    let mut hosts: Vec<Vertex> = (0..topology.hosts()).map(Vertex).collect();
-    Rng::new(seed).choose_to_front(&mut hosts, 1001);
-    let receivers = hosts[1..1001].iter().copied().collect();
-    let (tree, _) = MulticastTree::shortest(&topology, &BTreeSet::new(), hosts[0], &receivers);
-    (topology, tree)
 }
 
 /// Asserts the documented properties of an overlay, Theorem 1 first.
@@ -67,7 +52,7 @@ proptest! {
     fn each_receiver_is_in_one_leaf_ring_and_at_most_one_proxy_ring(
         group in any_group(), seed in any::<u64>(),
     ) {
-        let tree = tree_of(&group);
+        let tree = group.tree();
         let overlay = Overlay::of_tree(&tree, None, &mut Rng::new(seed));
         check(&tree, &overlay, &group.topology);
     }
@@ -77,13 +62,13 @@ proptest! {
         group in any_group(), seed in any::<u64>(),
     ) {
         let mut rng = Rng::new(seed);
-        let before = tree_of(&group);
+        let before = group.tree();
         let hosts: Vec<Vertex> = (0..group.topology.hosts()).map(Vertex).collect();
         let host = hosts[rng.below(hosts.len())];
         prop_assume!(host != group.sender);
         let mut after = before.clone();
         match before.receivers().contains(&host) {
-            true => after.prune(host),
+            true => prop_assert!(after.prune(host)),
             false => prop_assert!(after.graft(&group.topology, &BTreeSet::new(), host)),
         }
         prop_assume!(after.receivers().len() > 1);
@@ -104,7 +89,7 @@ proptest! {
     #[test]
     fn the_same_tree_again_changes_nothing(group in any_group(), seed in any::<u64>()) {
         let mut rng = Rng::new(seed);
-        let tree = tree_of(&group);
+        let tree = group.tree();
         let overlay = Overlay::of_tree(&tree, None, &mut rng);
         prop_assert_eq!(&Overlay::of_tree(&tree, Some(&overlay), &mut rng), &overlay);
     }
@@ -112,10 +97,7 @@ proptest! {
 
 #[test]
 fn a_single_receiver_is_alone_with_the_sender() {
-    let topology = Topology::racks(&[2, 2]).expect("a topology");
-    let receivers = [Vertex(3)].into();
-    let dead = BTreeSet::new();
-    let (tree, _) = MulticastTree::shortest(&topology, &dead, Vertex(0), &receivers);
+    let tree = Group::of_first(Topology::racks(&[2, 2]).expect("a topology"), 3..4).tree();
     let seats = Overlay::of_tree(&tree, None, &mut Rng::new(1)).seats();
     let alone =
         Seat { ring: Vertex(0), predecessor: Vertex(3), successor: Vertex(3), parent: Vertex(0) };
@@ -126,12 +108,10 @@ fn a_single_receiver_is_alone_with_the_sender() {
 #[test]
 fn a_receiver_that_passes_on_is_a_branch_of_itself() {
     // In BCube(2, 1) server 0 reaches server 3 through server 1 or 2.
-    let topology = Topology::bcube(2, 1).expect("a topology");
-    let receivers = (1..4).map(Vertex).collect();
-    let dead = BTreeSet::new();
-    let (tree, _) = MulticastTree::shortest(&topology, &dead, Vertex(0), &receivers);
+    let group = Group::of_first(Topology::bcube(2, 1).expect("a topology"), 1..4);
+    let tree = group.tree();
     let overlay = Overlay::of_tree(&tree, None, &mut Rng::new(1));
-    check(&tree, &overlay, &topology);
+    check(&tree, &overlay, &group.topology);
     let relay = tree.above(tree.above(Vertex(3)).expect("below a switch").vertex);
     let relay = relay.expect("below a server").vertex;
     let ring = &overlay.rings[&relay];
@@ -145,10 +125,7 @@ fn a_receiver_that_passes_on_is_a_branch_of_itself() {
 #[test]
 fn the_nearest_of_those_in_the_fewest_rings_is_the_proxy() {
     // A server that receives and forwards is nearer to the sender than those to which it forwards.
-    let topology = Topology::bcube(4, 2).expect("a topology");
-    let receivers = (1..64).map(Vertex).collect();
-    let dead = BTreeSet::new();
-    let (tree, _) = MulticastTree::shortest(&topology, &dead, Vertex(0), &receivers);
+    let tree = Group::of_first(Topology::bcube(4, 2).expect("a topology"), 1..64).tree();
     for seed in 0..20 {
         let overlay = Overlay::of_tree(&tree, None, &mut Rng::new(seed));
         for switch in tree.children(Vertex(0)) {
@@ -160,8 +137,9 @@ fn the_nearest_of_those_in_the_fewest_rings_is_the_proxy() {
 
 #[test]
 fn overlay_of_a_thousand_receivers_in_bcube_is_within_bounds() {
-    let (topology, tree) = a_thousand_in_bcube(5);
-    check(&tree, &Overlay::of_tree(&tree, None, &mut Rng::new(5)), &topology);
+    let group = Group::a_thousand_in_bcube(5);
+    let tree = group.tree();
+    check(&tree, &Overlay::of_tree(&tree, None, &mut Rng::new(5)), &group.topology);
 }
 
 /// Total number of hops that a repair of a branch's loss takes to all receivers of the branch, if
@@ -187,7 +165,7 @@ fn hops_below(overlay: &Overlay, proxy: Vertex, branch: &BTreeSet<Vertex>) -> us
 
 #[test]
 fn arranged_rings_reach_a_branch_in_fewer_hops_than_sorted_ones() {
-    let (_, tree) = a_thousand_in_bcube(7);
+    let tree = Group::a_thousand_in_bcube(7).tree();
     let arranged = Overlay::of_tree(&tree, None, &mut Rng::new(5));
     let mut plain = arranged.clone();
     for ring in plain.rings.values_mut() {

@@ -8,12 +8,11 @@ use super::super::network::Network;
 use super::super::topology::{Topology, Vertex};
 use crate::NodeId;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct NodePlacement {
     hosts: BTreeMap<NodeId, Vertex>,
     nodes: BTreeMap<Vertex, NodeId>,
-    /// Places for nodes that the network does not declare: those that are free again, and those
-    /// that were never used.
+    /// Places for undeclared nodes: those that are free again, and those that were never used.
     free: Vec<Vertex>,
     fresh: Range<u32>,
     /// Hosts of senders, which are never displaced.
@@ -21,34 +20,28 @@ pub(super) struct NodePlacement {
 }
 
 impl NodePlacement {
-    /// Returns the topology of a network, without nodes. In an unknown network, no switch has
-    /// more than `most_children` others below it.
+    /// In an unknown network, no switch has more than `most_children` others below it.
     pub(super) fn new(network: &Network, most_children: usize) -> (Topology, Self) {
-        let topology = match network {
-            Network::Known { topology, .. } => (**topology).clone(),
+        let (topology, fresh) = match network {
+            Network::Known { topology, .. } => ((**topology).clone(), topology.visitors()),
             Network::Unknown => {
                 let racks = vec![RACK; RACKS.min(most_children)];
-                Topology::racks(&racks).expect("such racks are possible")
+                let topology = Topology::racks(&racks).expect("such racks are possible");
+                let hosts = 0..topology.hosts();
+                (topology, hosts)
             }
         };
-        let fresh = match network {
-            Network::Known { topology, .. } => topology.visitors(),
-            Network::Unknown => 0..topology.hosts(),
-        };
-        let (hosts, nodes) = (BTreeMap::new(), BTreeMap::new());
-        (topology, Self { hosts, nodes, free: Vec::new(), fresh, senders: BTreeSet::new() })
+        (topology, Self { fresh, ..Self::default() })
     }
 
-    /// Returns the host of a sender, which no other node can displace.
     pub(super) fn place_sender(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
         let vertex = self.place(network, node)?;
         self.senders.insert(vertex);
         Some(vertex)
     }
 
-    /// Returns the host of a node, and assigns one if possible. If another node is at its host, it
-    /// gets a place for visitors. Without such places it displaces the other node, because a
-    /// restarted node has another id.
+    /// If another node is at its host, a node gets a place for visitors. Without such places it
+    /// displaces the other node, because a restarted node has another id.
     pub(super) fn place(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
         if let Some(vertex) = self.hosts.get(&node) {
             return Some(*vertex);

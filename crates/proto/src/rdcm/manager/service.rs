@@ -2,7 +2,6 @@
 //! senders of a network.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
 
 use core::time::Duration;
 
@@ -19,19 +18,16 @@ use crate::{Endpoint, GroupId, NodeId, Time};
 pub struct ManagerService {
     network: Network,
     manager: MulticastManager,
-    /// Largest number of links at one host or switch.
     ports: usize,
     senders: BTreeMap<GroupId, Sender>,
     answers: VecDeque<(NodeId, Answer)>,
     counters: ManagerCounters,
 }
 
-/// The sender of a group.
 #[derive(Clone, Copy, Debug)]
 struct Sender {
     node: NodeId,
     opening: u32,
-    /// Number of its last request.
     number: u32,
 }
 
@@ -68,12 +64,12 @@ impl ManagerService {
             return;
         };
         let Request { group, opening, number, command } = request;
+        let requester = Sender { node: from, opening, number };
         if let Command::Open { above, most_children } = command {
             self.network.node_up(from, endpoint);
-            let sender = Sender { node: from, opening, number };
-            match self.open(group, sender, above, most_children) {
+            match self.open(group, requester, above, most_children) {
                 Ok(()) => self.answer(group),
-                Err(refusal) => self.refuse(from, group, (opening, number), refusal),
+                Err(refusal) => self.refuse(group, requester, refusal),
             }
             self.forget_unused(&[from]);
             return;
@@ -82,7 +78,7 @@ impl ManagerService {
         let Some(sender) = sender.filter(|it| it.node == from && it.opening == opening) else {
             self.counters.requests_late += 1;
             if command != Command::Close {
-                self.refuse(from, group, (opening, number), Refusal::Unknown);
+                self.refuse(group, requester, Refusal::Unknown);
             }
             return;
         };
@@ -143,7 +139,6 @@ impl ManagerService {
         self.forget_unused(&nodes);
     }
 
-    /// Forgets the hosts of nodes that are in no group.
     fn forget_unused(&mut self, nodes: &[NodeId]) {
         for node in nodes.iter().filter(|node| !self.manager.contains(**node)) {
             self.network.node_down(*node);
@@ -164,25 +159,18 @@ impl ManagerService {
             self.senders.iter().map(|(group, sender)| (*group, *sender)).collect();
         for (group, sender) in senders {
             self.close(group);
-            let Sender { node, opening, number } = sender;
-            self.refuse(node, group, (opening, number), Refusal::NoManager);
+            self.refuse(group, sender, Refusal::NoManager);
         }
     }
 
-    fn refuse(
-        &mut self,
-        to: NodeId,
-        group: GroupId,
-        (opening, number): (u32, u32),
-        refusal: Refusal,
-    ) {
+    fn refuse(&mut self, group: GroupId, sender: Sender, refusal: Refusal) {
         self.counters.refused += 1;
+        let Sender { node, opening, number } = sender;
         let answer = Answer { group, opening, number, result: Err(refusal) };
-        self.answers.push_back((to, answer));
+        self.answers.push_back((node, answer));
     }
 
-    /// Confirms the requests of a group's sender, and sends changed places to the senders of all
-    /// groups.
+    /// Confirms the requests of one sender, and sends changed places to all senders.
     fn answer(&mut self, requester: GroupId) {
         let mut placed: BTreeMap<GroupId, Vec<PlaceChange>> = BTreeMap::new();
         placed.insert(requester, Vec::new());
@@ -255,7 +243,6 @@ impl ManagerService {
 /// default time until a link is tried again. See [`Config`](super::super::Config).
 const TIMING: LinkTiming =
     LinkTiming { retry_after: Duration::from_secs(30), settle: Duration::from_millis(400) };
-/// Maximum number of open groups.
 const MAX_GROUPS: usize = 4096;
 
 #[cfg(test)]

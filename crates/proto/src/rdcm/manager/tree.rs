@@ -14,7 +14,6 @@ use super::super::topology::{LinkId, Topology, Vertex};
 pub struct MulticastTree {
     sender: Vertex,
     receivers: BTreeSet<Vertex>,
-    /// Parent of each vertex of the tree, except for the sender.
     above: BTreeMap<Vertex, Above>,
     below: BTreeMap<Vertex, BTreeSet<Vertex>>,
 }
@@ -75,8 +74,6 @@ impl MulticastTree {
         (tree, unreached)
     }
 
-    /// Gives each vertex of `layer` a parent among the `ways` to it, and adds new parents to
-    /// `nearer`.
     fn choose_parents(
         &mut self,
         layer: &BTreeSet<Vertex>,
@@ -132,10 +129,8 @@ impl MulticastTree {
         true
     }
 
-    /// Extends the tree to `to`. Returns `false` if there is no path.
     fn grow_to(&mut self, topology: &Topology, dead: &BTreeSet<LinkId>, to: Vertex) -> bool {
-        // Search from the receiver outwards. For each vertex: the next vertex on the path to the
-        // receiver.
+        // Search from the receiver outwards. For each vertex: the next one on the path to it.
         let mut leads_to: BTreeMap<Vertex, Option<(Vertex, LinkId)>> = [(to, None)].into();
         let mut layer = vec![to];
         while !layer.is_empty() {
@@ -168,10 +163,10 @@ impl MulticastTree {
         false
     }
 
-    /// Removes a receiver, and the vertices that led only to it.
-    pub fn prune(&mut self, receiver: Vertex) {
+    /// Removes a receiver, and the vertices that led only to it. Returns `false` if there is none.
+    pub fn prune(&mut self, receiver: Vertex) -> bool {
         if !self.receivers.remove(&receiver) {
-            return;
+            return false;
         }
         let mut vertex = receiver;
         while !self.receivers.contains(&vertex)
@@ -186,6 +181,7 @@ impl MulticastTree {
             }
             vertex = above.vertex;
         }
+        true
     }
 
     fn attach(&mut self, vertex: Vertex, above: Above) {
@@ -208,8 +204,7 @@ impl MulticastTree {
         vertex == self.sender || self.above.contains_key(&vertex)
     }
 
-    /// Returns the parent of a vertex. Returns `None` for the sender and for vertices outside the
-    /// tree.
+    /// Returns the parent of a vertex, if it is in the tree and not the sender.
     pub fn above(&self, vertex: Vertex) -> Option<Above> {
         self.above.get(&vertex).copied()
     }

@@ -25,7 +25,6 @@ pub struct TreeManager {
 /// Times for which reports of dead links are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkTiming {
-    /// Time after which a link that is believed dead is used again.
     pub(crate) retry_after: Duration,
     /// Time after a rebuild of a tree for which reports on its links are attributed to the former
     /// tree. It should be somewhat longer than receivers observe the tree before they report it.
@@ -34,15 +33,12 @@ pub(crate) struct LinkTiming {
 
 #[derive(Debug)]
 struct ManagedGroup {
-    receivers: BTreeSet<Vertex>,
     tree: MulticastTree,
     overlay: Overlay,
     seats: BTreeMap<Vertex, Seats>,
-    /// Incremented with each change of the tree and the overlay.
     epoch: u32,
     /// Until when reports are attributed to a former tree.
     settled_at: Time,
-    /// Receivers whose changed seats were not returned yet.
     changed: BTreeSet<Vertex>,
 }
 
@@ -50,19 +46,15 @@ struct ManagedGroup {
 pub(super) struct SeatChange {
     pub(super) group: GroupId,
     pub(super) receiver: Vertex,
-    /// Version of the group's overlay. Of two changes of a receiver, the one with the higher epoch
-    /// applies.
+    /// Of two changes of a receiver, the one with the higher epoch applies.
     pub(super) epoch: u32,
-    /// Seats of the receiver. `None` if it is no longer a receiver.
     pub(super) seats: Option<Seats>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinkReport {
     pub(super) group: GroupId,
-    /// Ring that both are in, by its tree parent.
     pub(super) ring: Vertex,
-    /// Receiver that the tree does not reach.
     pub(super) successor: Vertex,
 }
 
@@ -113,8 +105,7 @@ impl TreeManager {
         self.groups.get(&group).map(|managed| &managed.overlay)
     }
 
-    /// Opens a group for a sender. Its changes have epochs above `above`, the highest one that
-    /// another manager has assigned, or 0.
+    /// Its changes have epochs above `above`, the highest one that another manager assigned.
     pub(super) fn open(
         &mut self,
         group: GroupId,
@@ -128,7 +119,6 @@ impl TreeManager {
             return Err(ManagerError::HasSender(managed.tree.sender()));
         }
         let managed = ManagedGroup {
-            receivers: BTreeSet::new(),
             tree: MulticastTree::of_sender(sender),
             overlay: Overlay::default(),
             seats: BTreeMap::new(),
@@ -140,15 +130,13 @@ impl TreeManager {
         Ok(())
     }
 
-    /// Removes a group, without changes for its receivers.
     pub(super) fn close(&mut self, group: GroupId) {
         self.groups.remove(&group);
         self.changed.remove(&group);
     }
 
-    /// Adds receivers, each by the shortest path from the current tree, with a single change of the
-    /// overlay. The tree is rebuilt if more receivers are added than there were before.
-    /// Fails with the error of the first receiver that is rejected. All others are added.
+    /// Adds receivers, with a single change of the overlay. Fails with the error of the first
+    /// receiver that is rejected. All others are added.
     pub(super) fn join(
         &mut self,
         group: GroupId,
@@ -156,28 +144,27 @@ impl TreeManager {
     ) -> Result<(), ManagerError> {
         let dead = self.dead_links();
         let managed = self.groups.get_mut(&group).ok_or(ManagerError::NoGroup)?;
-        let count = managed.receivers.len();
+        let count = managed.tree.receivers().len();
         let mut add = |receiver| managed.add(&self.topology, &dead, receiver);
         let rejected: Vec<_> = receivers.iter().filter_map(|it| add(*it).err()).collect();
-        if managed.receivers.len() > 2 * count {
+        let joined = managed.tree.receivers().len();
+        if joined > 2 * count {
             // A tree for the whole group is better than one that grew, if most receivers are new.
             managed.rebuild(&self.topology, &dead);
         }
-        if managed.receivers.len() > count {
+        if joined > count {
             self.rebuild_overlay(group);
         }
         rejected.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Removes a receiver that has left or failed. Returns `true` if it was a receiver.
     pub(super) fn leave(&mut self, group: GroupId, receiver: Vertex) -> bool {
         let Some(managed) = self.groups.get_mut(&group) else { return false };
-        if !managed.receivers.remove(&receiver) {
-            return false;
+        let was_receiver = managed.tree.prune(receiver);
+        if was_receiver {
+            self.rebuild_overlay(group);
         }
-        managed.tree.prune(receiver);
-        self.rebuild_overlay(group);
-        true
+        was_receiver
     }
 
     /// Handles a report that a receiver gets everything by repair. One of the links between the
@@ -202,7 +189,6 @@ impl TreeManager {
         fresh
     }
 
-    /// Rebuilds the trees that use any of these links.
     fn avoid(&mut self, now: Time, links: &[LinkId]) {
         let dead = self.dead_links();
         let mut hit = Vec::new();
@@ -218,8 +204,7 @@ impl TreeManager {
         }
     }
 
-    /// Makes links available again whose time has come. Trees that avoid them stay as they are, and
-    /// trees that are built later may use them.
+    /// Trees that avoid links stay as they are when these are available again.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         while self.dead.pop_due(now).is_some() {}
     }
@@ -260,13 +245,9 @@ impl ManagedGroup {
         if receiver == self.tree.sender() {
             return Err(ManagerError::IsSender(receiver));
         }
-        if self.receivers.contains(&receiver) {
-            return Ok(());
-        }
-        if !self.graft(topology, dead, receiver) {
+        if !self.tree.receivers().contains(&receiver) && !self.graft(topology, dead, receiver) {
             return Err(ManagerError::NoPath(receiver));
         }
-        self.receivers.insert(receiver);
         Ok(())
     }
 
@@ -277,8 +258,8 @@ impl ManagedGroup {
     }
 
     fn rebuild(&mut self, topology: &Topology, dead: &BTreeSet<LinkId>) {
-        let sender = self.tree.sender();
-        let (tree, unreached) = MulticastTree::shortest(topology, dead, sender, &self.receivers);
+        let (sender, receivers) = (self.tree.sender(), self.tree.receivers());
+        let (tree, unreached) = MulticastTree::shortest(topology, dead, sender, receivers);
         self.tree = tree;
         for receiver in unreached {
             let is_reached = self.graft(topology, dead, receiver);
@@ -286,8 +267,7 @@ impl ManagedGroup {
         }
     }
 
-    /// Returns the links between the branching of a ring and the next branching on the path to its
-    /// member, or the member itself.
+    /// Returns the links from the branching of a ring to its member or to the next branching.
     fn suspects(&self, ring: Vertex, member: Vertex) -> Vec<LinkId> {
         let members = self.overlay.rings.get(&ring).map_or(&[][..], |ring| &ring.members);
         let Some(seat) = members.iter().find(|seat| seat.proxy == member) else {

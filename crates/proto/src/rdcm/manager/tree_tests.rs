@@ -46,8 +46,7 @@ proptest! {
     #[test]
     fn who_comes_and_goes_leaves_no_trace(group in any_group(), seed in any::<u64>()) {
         let dead = BTreeSet::new();
-        let (before, _) =
-            MulticastTree::shortest(&group.topology, &dead, group.sender, &group.receivers);
+        let before = group.tree();
         let hosts = (0..group.topology.hosts()).map(Vertex);
         let others: Vec<Vertex> = hosts.filter(|host| {
             *host != group.sender && !group.receivers.contains(host)
@@ -61,44 +60,35 @@ proptest! {
         for vertex in before.upwards() {
             prop_assert_eq!(tree.above(vertex), before.above(vertex));
         }
-        tree.prune(guest);
+        prop_assert!(tree.prune(guest));
         prop_assert_eq!(tree, before);
     }
 }
 
 #[test]
 fn receivers_of_a_rack_share_the_way_to_it() {
-    let topology = Topology::racks(&[1, 3, 4]).expect("a topology");
-    let receivers = (1..8).map(Vertex).collect();
-    let dead = BTreeSet::new();
-    let (tree, unreached) = MulticastTree::shortest(&topology, &dead, Vertex(0), &receivers);
-    assert!(unreached.is_empty());
-    assert_eq!(tree.links().len(), topology.links().len());
+    let group = Group::of_first(Topology::racks(&[1, 3, 4]).expect("a topology"), 1..8);
+    let tree = group.tree();
+    assert_eq!(tree.links().len(), group.topology.links().len());
     assert_eq!(tree.depth(Vertex(7)), 4);
 }
 
 #[test]
 fn a_thousand_receivers_in_bcube_share_most_of_their_ways() {
-    let topology = Topology::bcube(8, 3).expect("a topology");
-    let mut hosts: Vec<Vertex> = (0..topology.hosts()).map(Vertex).collect();
-    Rng::new(5).choose_to_front(&mut hosts, 1001);
-    let receivers = hosts[1..1001].iter().copied().collect();
-    let dead = BTreeSet::new();
-    let (tree, unreached) = MulticastTree::shortest(&topology, &dead, hosts[0], &receivers);
-    assert!(unreached.is_empty());
-    let alone: usize = receivers.iter().map(|receiver| tree.depth(*receiver)).sum();
+    let group = Group::a_thousand_in_bcube(5);
+    let tree = group.tree();
+    let alone: usize = group.receivers.iter().map(|receiver| tree.depth(*receiver)).sum();
     // Separate paths would take some 7000 links. Fewer than 1000 are impossible.
     assert!(alone > 6500 && tree.links().len() < 2100, "{alone} {}", tree.links().len());
 }
 
 #[test]
 fn a_dead_link_is_gone_round_where_there_is_a_way() {
-    let topology = Topology::bcube(4, 1).expect("a topology");
-    let receivers: BTreeSet<Vertex> = (1..16).map(Vertex).collect();
-    let (tree, _) = MulticastTree::shortest(&topology, &BTreeSet::new(), Vertex(0), &receivers);
-    for link in tree.links().collect::<Vec<_>>() {
+    let group = Group::of_first(Topology::bcube(4, 1).expect("a topology"), 1..16);
+    let Group { topology, sender, receivers } = &group;
+    for link in group.tree().links() {
         let dead = [link].into();
-        let (other, unreached) = MulticastTree::shortest(&topology, &dead, Vertex(0), &receivers);
+        let (other, unreached) = MulticastTree::shortest(topology, &dead, *sender, receivers);
         assert!(unreached.is_empty());
         assert!(other.links().all(|used| used != link));
     }

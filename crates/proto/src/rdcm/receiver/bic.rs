@@ -18,61 +18,44 @@ const LOW_WINDOW: u32 = 14;
 const MAX_INCREMENT: u32 = 16;
 /// Part of a window that remains after a loss, in 1/1024.
 const BETA: u64 = 819;
-/// Inverse of the part of the distance to the last maximum that the search covers in one round
-/// trip.
+/// Inverse of the part of the distance to the last maximum that is covered in a round trip.
 const SEARCH_PART: u32 = 4;
 /// Round trips per step of one packet near the last maximum.
 const SMOOTH_PART: u32 = 20;
 /// Maximum number of packets per step before the first loss: growth of at least 5 % per round trip.
 const UNTRIED_STEP: u32 = 20;
 
-/// Upper bound of every window, in packets.
 const MAX_WINDOW: u32 = 1 << 24;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bic {
     window: u32,
     max_window: u32,
-    /// Window at which slow start ends.
     threshold: u32,
     /// Window at the last loss, or less to leave room for others. 0 before the first loss.
     last_max: u32,
-    /// Packets that arrived since the window last grew.
     arrived: u32,
     /// Maximum number of packets in flight, during the current window's worth of packets and during
     /// the previous one: the part of the window that is used in a round trip.
     used: [u32; 2],
-    /// Packets that arrived in the current window's worth.
     seen: u32,
     /// Losses below this number belong to a loss to which the window has already reacted.
     answered_up_to: u64,
 }
 
 impl Bic {
-    /// Creates a window of `initial` packets that never exceeds `max_window`. Both are clamped to
-    /// the range from 1 to 2^24.
     pub(super) fn new(initial: u32, max_window: u32) -> Self {
         let max_window = max_window.clamp(1, MAX_WINDOW);
-        Self {
-            window: initial.clamp(1, max_window),
-            max_window,
-            threshold: u32::MAX,
-            last_max: 0,
-            arrived: 0,
-            used: [0; 2],
-            seen: 0,
-            answered_up_to: 0,
-        }
+        let window = initial.clamp(1, max_window);
+        Self { window, max_window, threshold: u32::MAX, ..Self::default() }
     }
 
-    /// Returns the highest sequence number expected in the next round trip, where the sender's
-    /// window ends. `highest` is the highest number that has arrived.
+    /// Returns the end of the sender's window. `highest` is the highest number that has arrived.
     pub(super) fn highest_expected(&self, highest: u64) -> u64 {
         highest.saturating_add(self.window.into())
     }
 
-    /// Records a packet that arrived through the tree, sent with fewer than `in_flight` packets in
-    /// flight.
+    /// The packet was sent with fewer than `in_flight` packets in flight.
     pub(super) fn on_arrival(&mut self, in_flight: u32) {
         self.record_used(in_flight);
         if self.window >= self.max_window.min(self.used().saturating_mul(2)) {
@@ -86,10 +69,9 @@ impl Bic {
         }
     }
 
-    /// Records that packet `seqno` did not arrive through the tree. `highest` is the highest number
-    /// that has arrived, and fewer than `in_flight` packets were in flight. All losses of one round
-    /// trip count as one: those that were in flight when the window was reduced. Returns `true` if
-    /// the window is reduced now.
+    /// `highest` is the highest number that has arrived, and fewer than `in_flight` packets were in
+    /// flight. All losses of one round trip count as one. Returns `true` if the window is reduced
+    /// now.
     pub(super) fn on_loss(&mut self, seqno: u64, highest: u64, in_flight: u32) -> bool {
         if seqno < self.answered_up_to {
             return false;
@@ -125,7 +107,6 @@ impl Bic {
         self.used[0].max(self.used[1])
     }
 
-    /// Returns the number of packets that must arrive for the window to grow by one.
     fn packets_per_step(&self) -> u32 {
         let window = self.window;
         if window < self.threshold {

@@ -2,7 +2,6 @@
 //! sender.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
 
@@ -13,14 +12,11 @@ use crate::{NodeId, Time};
 
 #[derive(Debug)]
 pub(super) struct Feedback {
-    /// Acknowledgments in the leaf ring, of the packets that are here: to the predecessor and to
-    /// the parent.
+    /// Acknowledgments in the leaf ring: to the predecessor and to the parent.
     own: AckScheduler,
     parent: AckScheduler,
-    /// `None` without a seat in a proxy ring.
     branch: Option<BranchFeedback>,
     pub(super) report_at: Time,
-    /// First missing packet in the last report to the sender.
     pub(super) reported_next: u64,
 }
 
@@ -28,23 +24,18 @@ pub(super) struct Feedback {
 #[derive(Debug, Default)]
 struct BranchFeedback {
     acks: AckScheduler,
-    /// Number up to which the losses of the branch were reported.
     reported_to: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DueAcks {
-    /// To the predecessor in the leaf ring.
     pub(super) own: bool,
-    /// To the parent in the leaf ring.
     pub(super) parent: bool,
-    /// To the predecessor and the parent in the proxy ring.
     pub(super) branch: bool,
 }
 
 impl DueAcks {
-    /// Returns the packets to the neighbors of a place, with the acknowledgments of the receiver's
-    /// own packets and of those of its branch.
+    /// Returns the packets to each neighbor, with acknowledgments of own packets and of the branch.
     pub(super) fn packets(
         self,
         place: &Place,
@@ -76,7 +67,6 @@ impl Feedback {
         self.ack_at_once(now);
     }
 
-    /// Schedules all acknowledgments, together with those of packets that follow soon.
     pub(super) fn ack_soon(&mut self, now: Time, config: &Config) {
         let branch = self.branch.as_mut().map(|branch| &mut branch.acks);
         for acks in [&mut self.own, &mut self.parent].into_iter().chain(branch) {
@@ -91,8 +81,7 @@ impl Feedback {
         }
     }
 
-    /// Schedules an immediate acknowledgment that shows a gap at this receiver. Acknowledgments of
-    /// the branch are not affected.
+    /// Acknowledgments of the branch are not affected.
     pub(super) fn on_gap(&mut self, now: Time) {
         self.own.at_once(now);
         self.parent.at_once(now);
@@ -108,8 +97,7 @@ impl Feedback {
         }
     }
 
-    /// Schedules acknowledgments of the branch, after one of a child. All losses of the branch
-    /// below `known_to` are known. If it lacks some that were not reported before, they are
+    /// If the branch lacks packets below `known_to` that were not reported before, they are
     /// reported at once. `has_all` returns `true` for a range of which the branch lacks nothing.
     pub(super) fn on_child(
         &mut self,
@@ -127,8 +115,7 @@ impl Feedback {
         }
     }
 
-    /// Returns the acknowledgments that are due, which then count as sent. `is_same` is `true` if
-    /// the predecessor in the leaf ring is also the parent.
+    /// `is_same` is `true` if the predecessor in the leaf ring is also the parent.
     pub(super) fn take_due(&mut self, now: Time, is_same: bool) -> DueAcks {
         let (own, parent) = (self.own.take_due(now), self.parent.take_due(now));
         if is_same && (own || parent) {

@@ -8,8 +8,6 @@
 //! longer needed, and repeats this once it is not needed at all. The previous predecessor then
 //! releases what it kept for the receiver.
 
-use alloc::vec::Vec;
-
 use super::super::context::Context;
 use super::super::packet::{Packet, Place, RingAck, Seat};
 use crate::{NodeId, Time};
@@ -28,7 +26,6 @@ struct Previous {
     left_at: Time,
     /// When its last repair arrived, or the receiver left the ring.
     heard_at: Time,
-    /// Number of notifications that it is no longer needed.
     notified: u32,
 }
 
@@ -70,8 +67,7 @@ impl Handover {
         }
     }
 
-    /// Sends previous predecessors the acknowledgments that the current ones get now: those of the
-    /// receiver itself (`own`), of its `branch`, or both. `known_to` is the end of the stream.
+    /// Sends previous predecessors the acknowledgments that the current ones get now.
     pub(super) fn acknowledge(
         &mut self,
         cx: &mut Context<'_>,
@@ -84,8 +80,7 @@ impl Handover {
         for previous in &mut self.0 {
             let is_of_branch = previous.is_of_branch && place.proxy.is_some();
             let Some(ack) = (if is_of_branch { branch } else { own }) else { continue };
-            // The new predecessor is assumed to serve the receiver by now, even if its place was
-            // lost and sent again.
+            // By now, the new predecessor is assumed to serve, even if its place was sent again.
             if previous.from.is_none() && cx.now.since(previous.left_at) >= settles_after {
                 previous.from = Some(known_to);
             }
@@ -104,7 +99,7 @@ impl Previous {
         if !place.seats().any(|seat| (seat.ring, seat.parent) == (self.ring, self.node)) {
             cx.counters.acks_sent += 1;
             let ack = RingAck { ring: self.ring, ..ack.clone() };
-            cx.unicast(self.node, &Packet::Ack(alloc::vec![ack]));
+            cx.unicast(self.node, &Packet::Ack(vec![ack]));
         }
         if let Some(from) = self.from {
             let (ring, epoch) = (self.ring, place.epoch);
@@ -113,9 +108,7 @@ impl Previous {
     }
 }
 
-/// Maximum number of previous predecessors. Two seats are left at once, and perhaps two more soon
-/// after.
+/// Two seats are left at once, and perhaps two more soon after.
 const MAX_PREVIOUS: usize = 4;
-/// Number of times that a previous predecessor is notified that it is not needed, because
-/// notifications may be lost.
+/// Notifications may be lost, so that they are repeated.
 const NOTIFICATIONS: u32 = 3;

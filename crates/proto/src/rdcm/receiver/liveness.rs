@@ -6,8 +6,7 @@ use super::super::config::Config;
 use crate::Time;
 
 #[derive(Debug)]
-pub(super) struct SenderLiveness {
-    /// When a packet of the sender itself last arrived.
+pub(crate) struct SenderLiveness {
     heard_at: Time,
     /// End of the time for which receivers repair for each other after the sender is gone.
     ends_at: Option<Time>,
@@ -20,17 +19,15 @@ impl SenderLiveness {
         Self { heard_at: now, ends_at: None, back_at: None }
     }
 
-    pub(super) fn on_heard(&mut self, now: Time) {
+    pub(crate) fn on_heard(&mut self, now: Time) {
         self.heard_at = now;
     }
 
-    /// Marks the sender as gone. Receivers continue to repair for each other for the time `linger`.
     pub(super) fn on_gone(&mut self, now: Time, linger: Duration) {
         self.ends_at.get_or_insert(now + linger);
     }
 
-    /// Handles the return of the sender as a member. Its stream continues if it is heard.
-    pub(super) fn on_back(&mut self, now: Time) {
+    pub(crate) fn on_back(&mut self, now: Time) {
         if self.ends_at.take().is_some() {
             (self.back_at, self.heard_at) = (Some(now), now);
         }
@@ -40,9 +37,8 @@ impl SenderLiveness {
         self.ends_at.is_some()
     }
 
-    /// Returns `true` if the sender is online, as far as is known. A sender that has yielded to
-    /// another one falls silent, and some receivers may not have heard of the other one yet. The
-    /// time `stopped_for` in which this node stood still does not count.
+    /// A sender that has yielded to another one falls silent, and some receivers may not have heard
+    /// of the other one yet. The time `stopped_for` in which this node stood still does not count.
     pub(super) fn is_heard(&self, now: Time, stopped_for: Duration, config: &Config) -> bool {
         let silence = now.since(self.heard_at).saturating_sub(stopped_for);
         !self.is_gone() && silence < config.sender_gone_after()
@@ -54,8 +50,7 @@ impl SenderLiveness {
         self.back_at.is_some_and(|back_at| self.heard_at <= back_at)
     }
 
-    /// Returns when the stream is over, if the sender is not heard until then.
-    pub(super) fn over_at(&self, config: &Config) -> Time {
+    pub(crate) fn over_at(&self, config: &Config) -> Time {
         let factor = if self.back_at.is_some() { 1 } else { UNREPORTED_FACTOR };
         self.ends_at.unwrap_or(self.heard_at + factor * config.sender_gone_after())
     }

@@ -7,7 +7,6 @@ use core::time::Duration;
 
 use self::children::Children;
 use self::delivery::Delivery;
-pub(super) use self::ended::{EndedStream, EndedStreams};
 use self::feedback::Feedback;
 use self::handover::Handover;
 use self::liveness::SenderLiveness;
@@ -27,7 +26,6 @@ mod ack_scheduler;
 mod bic;
 mod children;
 mod delivery;
-mod ended;
 mod feedback;
 mod handover;
 mod liveness;
@@ -42,7 +40,7 @@ mod stream_end;
 #[derive(Debug)]
 pub(super) struct Receiver {
     pub(super) sender: NodeId,
-    liveness: SenderLiveness,
+    pub(super) liveness: SenderLiveness,
     pub(super) place: Place,
     handover: Handover,
     window: RepairWindow,
@@ -50,7 +48,6 @@ pub(super) struct Receiver {
     children: Children,
     rate: RateControl,
     end: StreamEnd,
-    /// Number of packets that arrived through the tree, and as repairs.
     pub(super) by_tree: u64,
     pub(super) by_repair: u64,
     feedback: Feedback,
@@ -106,7 +103,6 @@ impl Receiver {
         self.adopt_place(cx);
     }
 
-    /// Continues with packet `first`, after the others have continued without this receiver.
     fn restart(&mut self, cx: &mut Context<'_>, first: u64) {
         let undelivered = self.delivery.undelivered(&self.window);
         cx.lose(self.sender, undelivered, first, LossCause::TooFarBehind);
@@ -117,8 +113,7 @@ impl Receiver {
         self.requests = RepairRequests::new(cx.now, first);
     }
 
-    /// Resumes a stream that was over here. All packets before its place were delivered or reported
-    /// as lost.
+    /// All packets before the place were delivered or reported as lost.
     pub(super) fn resume(&mut self) {
         self.delivery.resume(self.place.first);
     }
@@ -227,7 +222,6 @@ impl Receiver {
         cx.unicast(to, &repair);
     }
 
-    /// Delivers messages and updates the timers, after the window may have progressed.
     fn on_progress(&mut self, cx: &mut Context<'_>) {
         let next = self.window.own.next();
         self.requests.on_progress(cx.now, next);
@@ -276,8 +270,6 @@ impl Receiver {
         self.send_repairs(cx);
     }
 
-    /// Releases the packets from `from` on, which a former successor no longer needs from this
-    /// receiver.
     pub(super) fn on_release(&mut self, node: NodeId, ring: u32, epoch: u32, from: u64) {
         self.window.on_release(node, ring, epoch, from);
     }
@@ -306,7 +298,6 @@ impl Receiver {
         }
     }
 
-    /// Sends the acknowledgments that are due, in one packet per neighbor.
     fn acknowledge(&mut self, cx: &mut Context<'_>) {
         let (leaf, config) = (self.place.leaf, cx.config);
         let due = self.feedback.take_due(cx.now, leaf.predecessor == leaf.parent);
@@ -335,7 +326,6 @@ impl Receiver {
         RingAck::new(ring, &has, known_to, limit, self.by_tree as u32)
     }
 
-    /// Returns the number after the last packet that this receiver expects.
     fn limit(&self, config: &Config) -> u64 {
         self.rate.limit(config, &self.window.own, self.end.known_to, self.window.end())
     }
@@ -383,8 +373,7 @@ impl Receiver {
         }
     }
 
-    /// Excludes the time for which this node stood still, and could hear no other node, from the
-    /// silence of the sender and of neighbors.
+    /// While this node stood still, it could hear no other node.
     fn make_up_for_stop(&mut self, now: Time) {
         let stopped_for = now.since(self.watch_at);
         self.liveness.make_up_for_stop(now, stopped_for);
@@ -392,40 +381,25 @@ impl Receiver {
         self.window.successors.iter_mut().for_each(|it| it.make_up_for_stop(now, stopped_for));
     }
 
-    pub(super) fn on_sender_heard(&mut self, now: Time) {
-        self.liveness.on_heard(now);
-    }
-
     pub(super) fn on_sender_gone(&mut self, cx: &mut Context<'_>) {
         self.liveness.on_gone(cx.now, cx.config.linger);
     }
 
-    /// Handles the end of the stream, before packet `end`, of a sender that yields to another one.
     pub(super) fn on_farewell(&mut self, cx: &mut Context<'_>, end: u64) {
         self.end.on_end(end);
         self.on_sender_gone(cx);
-    }
-
-    pub(super) fn on_sender_back(&mut self, now: Time) {
-        self.liveness.on_back(now);
     }
 
     pub(super) fn hears_sender(&self, now: Time, config: &Config) -> bool {
         self.liveness.is_heard(now, now.since(self.watch_at), config)
     }
 
-    /// Returns `true` if another sender may be followed. The sender is followed only once it is
-    /// heard.
+    /// The other sender is followed only once it is heard.
     pub(super) fn follows_another(&self, now: Time, config: &Config) -> bool {
         self.liveness.is_doubtful() || !self.hears_sender(now, config)
     }
 
-    pub(super) fn is_over(&self, now: Time, config: &Config) -> bool {
-        self.liveness.over_at(config) <= now
-    }
-
-    /// Delivers what is complete and reports the rest as lost. Returns the number after the last
-    /// packet that is known to have been sent.
+    /// Returns the number after the last packet that is known to have been sent.
     pub(super) fn finish(&mut self, cx: &mut Context<'_>) -> u64 {
         self.delivery.is_held = false;
         self.delivery.deliver(cx, &mut self.window);

@@ -1,7 +1,5 @@
 //! Reassembly of messages from the packets of a stream, which arrive in order.
 
-use alloc::vec::Vec;
-
 use bytes::Bytes;
 
 use super::repair_window::KeptPacket;
@@ -9,7 +7,6 @@ use crate::NodeId;
 
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
-    /// `None` between two messages.
     open: Option<Open>,
     /// Size of the last message in bytes: the initial capacity for the next one.
     last_bytes: usize,
@@ -26,14 +23,12 @@ struct Open {
 pub(super) struct Whole {
     pub(super) first: u64,
     pub(super) payload: Bytes,
-    /// Node that sent the last repair in the message, if there was one.
     pub(super) repaired_by: Option<NodeId>,
 }
 
 impl Reassembly {
-    /// Adds the next packet. Returns the message if it is complete. Packets before the start of a
-    /// message are dropped, and so is a message larger than `limit` bytes: no correct sender sends
-    /// either.
+    /// Packets before the start of a message are dropped, and so is a message larger than `limit`
+    /// bytes: no correct sender sends either.
     pub(super) fn push(&mut self, number: u64, packet: KeptPacket, limit: usize) -> Option<Whole> {
         let KeptPacket { fragment, repaired_by } = packet;
         if fragment.is_first {
@@ -62,7 +57,6 @@ impl Reassembly {
         Some(Whole { first, payload: bytes.into(), repaired_by })
     }
 
-    /// Returns the number of the first packet of the incomplete message.
     pub(super) fn begun_at(&self) -> Option<u64> {
         self.open.as_ref().map(|open| open.first)
     }

@@ -1,6 +1,5 @@
 //! Requests of a receiver to the sender for packets that no other receiver repairs (section 3.4).
 
-use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::super::config::Config;
@@ -10,11 +9,9 @@ use crate::Time;
 
 #[derive(Debug)]
 pub(super) struct RepairRequests {
-    /// First missing packet at the last check for progress.
     progress: u64,
     /// Since when the first missing packet is the same, or when it was requested.
     stuck_since: Time,
-    /// Number after the last packet requested, while the sender responds.
     pub(super) requested_to: Option<u64>,
 }
 
@@ -29,8 +26,6 @@ impl RepairRequests {
         }
     }
 
-    /// Returns when to request the packets before `end` that are not in `own`. Returns `None` if
-    /// there are none.
     pub(super) fn due(&self, config: &Config, own: &SackSet, end: u64) -> Option<Time> {
         if own.next() >= end {
             return None;
@@ -41,7 +36,6 @@ impl RepairRequests {
         Some(self.stuck_since + wait)
     }
 
-    /// Returns the packets to request now: the first ones before `end` that are not in `own`.
     pub(super) fn request(&mut self, now: Time, own: &SackSet, end: u64) -> Vec<Range<u64>> {
         self.stuck_since = now;
         let tail = own.end()..end.max(own.end());
@@ -62,5 +56,4 @@ impl RepairRequests {
     }
 }
 
-/// Maximum number of packets per request.
 const MAX_REQUESTED: u64 = 256;

@@ -15,16 +15,12 @@ use crate::{NodeId, Time};
 
 #[derive(Debug)]
 pub(super) struct RepairWindow {
-    /// Packets that are kept, from `base` on.
     kept: VecDeque<Option<KeptPacket>>,
     base: u64,
     capacity: u64,
     pub(super) own: SackSet,
-    /// Packets below this number were taken by the application.
     pub(super) taken_to: u64,
-    /// Current and former successors.
     pub(super) successors: Vec<Successor>,
-    /// Packets that at least one overlay child has. `None` if there are no children.
     children: Option<SackSet>,
     /// `true` if one of the children is heard, or if none has anything to report.
     is_branch_heard: bool,
@@ -35,7 +31,6 @@ pub(super) struct RepairWindow {
 #[derive(Clone, Debug)]
 pub(super) struct KeptPacket {
     pub(super) fragment: Fragment,
-    /// Node that repaired it. `None` if it arrived through the tree.
     pub(super) repaired_by: Option<NodeId>,
 }
 
@@ -43,7 +38,6 @@ pub(super) struct KeptPacket {
 pub(super) enum Arrival {
     New,
     Known,
-    /// The packet is beyond the window and is dropped.
     Beyond,
 }
 
@@ -63,15 +57,13 @@ impl RepairWindow {
         }
     }
 
-    /// Returns the packets that the receiver's branch has: those of the receiver itself, and those
-    /// that its overlay children have acknowledged. Returns `None` if there are no children.
+    /// Returns the packets that the receiver or one of its overlay children has.
     pub(super) fn branch(&self) -> Option<SackSet> {
         let mut branch = self.children.clone()?;
         branch.absorb(&self.own);
         Some(branch)
     }
 
-    /// Returns the number after the last packet for which there is room.
     pub(super) fn end(&self) -> u64 {
         self.base + self.capacity
     }
@@ -133,9 +125,7 @@ impl RepairWindow {
         self.release();
     }
 
-    /// Records that another receiver serves a successor from packet `from` on, as the successor
-    /// reported in its place of `epoch`. The successor is a former one, or becomes one as soon as
-    /// that is known here.
+    /// The successor is a former one, or becomes one as soon as that is known here.
     pub(super) fn on_release(&mut self, node: NodeId, ring: u32, epoch: u32, from: u64) {
         let its = self.successors.iter_mut().find(|it| (it.ring, it.node) == (ring, node));
         if let Some(successor) = its {
@@ -145,15 +135,13 @@ impl RepairWindow {
         }
     }
 
-    /// Records that a node has the packet of which it sent a repair.
     pub(super) fn on_repair_from(&mut self, from: NodeId, number: u64) {
         let its = self.successors.iter_mut().filter(|it| it.node == from);
         its.for_each(|successor| successor.record_has(number));
     }
 
-    /// Sets the successors of this receiver, each with its ring, in places of `epoch`, and whether
-    /// it has overlay children. A former successor is served until it needs nothing, or was silent
-    /// for the time `linger` (3.4). A new one is served with everything that is kept.
+    /// A former successor is served until it needs nothing, or was silent for the time `linger`
+    /// (3.4). A new one is served with everything that is kept.
     pub(super) fn serve(
         &mut self,
         now: Time,
@@ -231,14 +219,12 @@ impl RepairWindow {
         lacking.collect()
     }
 
-    /// Stops serving former successors whose time has passed.
     pub(super) fn handle_timeout(&mut self, now: Time) {
         self.drop_former(now);
         self.release();
     }
 
-    /// Removes former successors that need nothing any more, or were silent, because they would
-    /// only hold packets.
+    /// Former successors that need nothing, or were silent, would only hold packets.
     fn drop_former(&mut self, now: Time) {
         let is_late = |it: &Successor| it.until().is_some_and(|until| until <= now);
         self.successors.retain(|it| !is_late(it) && !it.is_released());
@@ -259,7 +245,8 @@ impl RepairWindow {
             Some(_) => it.has.next_from(self.base).max(most_behind),
             None => it.has.next_from(self.base),
         });
-        let all = served.chain(self.branch_next());
+        let children = self.children.as_ref().filter(|_| self.is_branch_heard);
+        let all = served.chain(children.map(|it| it.next_from(self.base)));
         let edge = all.fold(self.own.next().min(self.taken_to), u64::min);
         while self.base < edge {
             if let Some(packet) = self.kept.pop_front().flatten() {
@@ -269,14 +256,8 @@ impl RepairWindow {
         }
     }
 
-    /// Returns `true` if the receiver keeps packets for its branch.
     pub(super) fn branch_lacks(&self) -> bool {
         self.children.as_ref().is_some_and(|it| it.next_from(self.base) < self.own.next())
-    }
-
-    fn branch_next(&self) -> Option<u64> {
-        let children = self.children.as_ref().filter(|_| self.is_branch_heard)?;
-        Some(children.next_from(self.base))
     }
 
     pub(super) fn check(&self) {
@@ -305,7 +286,6 @@ impl RepairWindow {
 
 /// Inverse of the part of the window that former successors can hold.
 const FORMER_PART: u64 = 4;
-/// Number of packets whose repairs are checked.
 const CHECKED: usize = 16;
 
 #[cfg(test)]

@@ -27,7 +27,6 @@ impl Children {
         Self { children: BTreeMap::new(), all: Successor::new(now, ALL, sender, first) }
     }
 
-    /// Updates the set of children. New ones expect the packets below `limit`.
     pub(super) fn set(&mut self, nodes: &[NodeId], limit: u64) {
         self.children.retain(|child, _| nodes.contains(child));
         for node in nodes {
@@ -43,14 +42,11 @@ impl Children {
         self.children.values().map(|child| child.limit).min().unwrap_or(u64::MAX)
     }
 
-    /// Returns the number below which all branches have accounted for all packets. Returns `None`
-    /// if there are no children.
     pub(super) fn known_to(&self) -> Option<u64> {
         self.children.values().map(|child| child.known_to).min()
     }
 
-    /// Returns the window over which to pace. `base` is the first packet that is kept. Returns
-    /// `None` if the rate does not follow the receivers.
+    /// Returns `None` if the rate does not follow the receivers.
     pub(super) fn span(&self, config: &Config, base: u64) -> Option<Span> {
         if config.congestion == Congestion::Room {
             return None;
@@ -63,14 +59,13 @@ impl Children {
 
     pub(super) fn on_sent(&mut self, now: Time, number: u64, config: &Config) {
         match self.children.is_empty() {
-            true => self.all.expect_no_ack(),
+            true => self.all.round_trip.forget_probe(),
             false => self.all.await_ack(now, number, &timing(config)),
         }
     }
 
-    /// Handles an acknowledgment, if it is one of a child. `base` is the first packet that is kept,
-    /// and `has_stopped` is `true` if this node stood still before. Returns `true` if the child
-    /// expects fewer packets than before.
+    /// `base` is the first packet that is kept, and `has_stopped` is `true` if this node stood
+    /// still before. Returns `true` if the child expects fewer packets than before.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context<'_>,
@@ -83,7 +78,7 @@ impl Children {
         child.known_to = child.known_to.max(ack.known_to);
         if has_stopped {
             // The time for which this node stood still is not part of the round trip.
-            self.all.expect_no_ack();
+            self.all.round_trip.forget_probe();
         }
         let is_reduced = ack.limit < child.limit;
         child.limit = ack.limit;
@@ -119,12 +114,10 @@ impl Children {
     }
 }
 
-/// Returns the timing of repeated multicast. The delay is longer than that of receivers, because
-/// acknowledgments pass through several rings on their way up.
+/// Slower than that of receivers: acknowledgments pass through several rings on their way up.
 fn timing(config: &Config) -> RepairTiming {
     let timing = RepairTiming::new(config);
     RepairTiming { silent_after: timing.silent_after * 4, ..timing }
 }
 
-/// Ring number of the overlay children as one successor.
 const ALL: u32 = u32::MAX;

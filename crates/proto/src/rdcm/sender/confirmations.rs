@@ -1,15 +1,12 @@
 //! Confirmations that all receivers have the messages that were accepted so far.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
 
 use crate::NodeId;
 
 #[derive(Debug, Default)]
 pub(super) struct Confirmations {
-    /// For each, the number after the last packet.
     pending: VecDeque<u64>,
-    /// Number of packets that each receiver missed since the last confirmation.
     missed: BTreeMap<NodeId, u32>,
 }
 
@@ -27,9 +24,8 @@ impl Confirmations {
         }
     }
 
-    /// Returns a confirmation of all packets before a number that is at most `released`, with the
-    /// receivers that have not got all of these packets and the number that each lacks. `evicted`
-    /// are the evicted receivers, each with the first packet that it lacks.
+    /// Returns the confirmed end, at most `released`, and the number of packets that receivers
+    /// lack. `evicted` are the evicted receivers, each with the first packet that it lacks.
     pub(super) fn pop(
         &mut self,
         released: u64,

@@ -3,7 +3,6 @@
 //! to each of them until it is acknowledged.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
 
 use super::super::context::Context;
 use super::super::packet::Packet;
@@ -17,16 +16,13 @@ struct Farewell {
     stream: u32,
     end: u64,
     epoch: u32,
-    /// Receivers that have not acknowledged the end, with the number of transmissions and the time
-    /// of the next one.
+    /// Receivers that have not acknowledged it: number of transmissions, time of the next one.
     waiting: BTreeMap<NodeId, (u32, Time)>,
-    /// Receivers that have acknowledged the end, or had everything.
     acknowledged: Vec<NodeId>,
 }
 
 impl Farewells {
-    /// Adds the end of a stream. The `members` may lack packets of it, except for those in
-    /// `complete`.
+    /// The `members` may lack packets of the stream, except for those in `complete`.
     pub(crate) fn push(
         &mut self,
         now: Time,

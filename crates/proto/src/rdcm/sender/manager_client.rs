@@ -5,9 +5,6 @@
 //! answer, or refuses. Each manager begins with epochs above all that were assigned before, so that
 //! receivers accept the latest place.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
 use core::time::Duration;
 
 use super::super::context::Context;
@@ -20,9 +17,7 @@ use crate::{GroupId, NodeId, Time};
 pub(crate) struct ManagerClient {
     group: GroupId,
     at: Location,
-    /// Highest epoch that was assigned.
     epoch: u32,
-    /// When the service is tried again after it did not answer.
     retry_at: Option<Time>,
 }
 
@@ -48,17 +43,14 @@ pub(crate) enum ManagerEvent {
     Answer(Answer),
 }
 
-/// State of the group's opening at the service.
 #[derive(Clone, Copy, Debug)]
 struct Opening {
     opening: u32,
     number: u32,
-    /// Deadline for the answer to it. `None` if it has arrived.
     answer_by: Option<Time>,
 }
 
 impl ManagerClient {
-    /// Fails if the sender has no place in the network.
     pub(super) fn new(cx: &mut Context<'_>) -> Result<Self, ManagerError> {
         let group = cx.group;
         let at = Location::Local(Box::new(local_manager(cx, 0)?));
@@ -87,7 +79,6 @@ impl ManagerClient {
         }
     }
 
-    /// Uses the service from now on, and opens the group there with these receivers.
     pub(super) fn use_service(&mut self, cx: &mut Context<'_>, receivers: &[NodeId]) {
         let opening = cx.manager.next_opening();
         self.at = Location::Service(Opening { opening, number: 0, answer_by: None });
@@ -97,7 +88,6 @@ impl ManagerClient {
         self.join(cx, receivers);
     }
 
-    /// Uses the sender's own manager from now on, with these receivers.
     pub(super) fn use_local(&mut self, cx: &mut Context<'_>, receivers: &[NodeId]) {
         if let Location::Service(_) = self.at {
             self.request(cx, Command::Close);
@@ -143,8 +133,7 @@ impl ManagerClient {
         }
     }
 
-    /// Handles a report that the tree does not reach a receiver. Returns `true` if links are now
-    /// believed dead. The service reports this later, in its answer.
+    /// Returns `true` if links are now believed dead. The service reports this later.
     pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) -> bool {
         match &mut self.at {
             Location::Local(manager) => manager.report(cx.now, self.group, ring, successor) > 0,
@@ -155,11 +144,10 @@ impl ManagerClient {
         }
     }
 
-    pub(super) fn close(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
         self.request(cx, Command::Close);
     }
 
-    /// Returns the places that the sender's own manager has changed.
     pub(super) fn poll(&mut self) -> Vec<PlaceChange> {
         let Location::Local(manager) = &mut self.at else { return Vec::new() };
         let changes: Vec<PlaceChange> = core::iter::from_fn(|| manager.poll()).collect();
@@ -172,8 +160,7 @@ impl ManagerClient {
         self.epoch = epochs.fold(self.epoch, u32::max);
     }
 
-    /// Handles an answer of the service. Returns the places that have changed, or `None` if the
-    /// answer refers to an earlier opening.
+    /// Returns `None` if the answer refers to an earlier opening.
     pub(super) fn on_answer(
         &mut self,
         answer: Answer,
@@ -193,7 +180,6 @@ impl ManagerClient {
         self.retry_at = Some(now + RETRY_AFTER);
     }
 
-    /// Handles due timers. Returns the manager to use from now on, if it changes.
     pub(super) fn handle_timeout(&mut self, now: Time) -> Option<ManagedBy> {
         match &mut self.at {
             Location::Local(manager) => {
@@ -232,10 +218,8 @@ fn local_manager(cx: &mut Context<'_>, above: u32) -> Result<MulticastManager, M
     Ok(manager)
 }
 
-/// Maximum time for an answer of the service, before the sender continues with a manager of its
-/// own. It is less than the time that receivers have to take their first places.
+/// Less than the time that receivers have to take their first places.
 const ANSWER_WITHIN: Duration = Duration::from_millis(300);
-/// Time after which a service that did not answer is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

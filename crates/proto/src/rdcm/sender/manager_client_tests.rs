@@ -60,6 +60,14 @@ impl Sender {
         sender
     }
 
+    /// Returns a sender that has begun to send, with a manager in the registry.
+    fn managed(id: u64, receivers: &[u64]) -> Self {
+        let mut sender = Self::new(id, receivers);
+        sender.hear_manager(&ManagerNews::Reached);
+        sender.send();
+        sender
+    }
+
     fn change(&mut self, node: u64, kind: ViewChangeKind) {
         let met = NetworkChange::Met(NodeId(node), endpoint(node));
         self.engine.handle_network(self.now, &met);
@@ -164,16 +172,13 @@ fn carry(service: &mut ManagerService, senders: &mut [&mut Sender]) {
 #[test]
 fn sender_announces_the_places_given_by_the_service() {
     let mut service = ManagerService::new(network(), 1);
-    let mut sender = Sender::new(1, &[2, 4, 5]);
-    sender.hear_manager(&ManagerNews::Reached);
-    sender.send();
+    let mut sender = Sender::managed(1, &[2, 4, 5]);
     assert_eq!(sender.managed_by(), Some(ManagedBy::Service));
     assert!(sender.places.is_empty(), "nobody is told before the service has answered");
     carry(&mut service, &mut [&mut sender]);
     assert_eq!(sender.places.keys().map(|it| it.0).collect::<Vec<_>>(), [2, 4, 5]);
     assert!(sender.places.values().all(|place| place.receivers == 3 && place.first == 1));
-    // Each node is where the network places it: the two in the right rack are neighbors in its
-    // ring.
+    // Each node is where the network places it: the two in the right rack are neighbors.
     let ring = |node: u64| sender.places[&NodeId(node)].leaf.ring;
     assert_eq!((ring(4), ring(5)), (7, 7));
     assert!(sender.engine.tree(sender.group).is_none(), "it is the service's");
@@ -193,9 +198,7 @@ fn sender_announces_the_places_given_by_the_service() {
 #[test]
 fn sender_that_loses_the_service_returns_with_higher_epochs() {
     let mut service = ManagerService::new(network(), 2);
-    let mut sender = Sender::new(1, &[2, 3, 4, 5]);
-    sender.hear_manager(&ManagerNews::Reached);
-    sender.send();
+    let mut sender = Sender::managed(1, &[2, 3, 4, 5]);
     carry(&mut service, &mut [&mut sender]);
     let told = sender.epochs();
     // Requests that are made before the loss is noticed are not answered.
@@ -218,9 +221,7 @@ fn sender_that_loses_the_service_returns_with_higher_epochs() {
 #[test]
 fn late_answers_are_ignored_and_the_service_is_tried_again() {
     let mut service = ManagerService::new(network(), 3);
-    let mut sender = Sender::new(1, &[2, 3, 4]);
-    sender.hear_manager(&ManagerNews::Reached);
-    sender.send();
+    let mut sender = Sender::managed(1, &[2, 3, 4]);
     let requests = sender.requests();
     sender.wait(299);
     assert_eq!(sender.managed_by(), Some(ManagedBy::Service));
@@ -247,11 +248,7 @@ fn late_answers_are_ignored_and_the_service_is_tried_again() {
 #[test]
 fn a_link_that_one_group_reports_is_avoided_by_the_other() {
     let mut service = ManagerService::new(network(), 4);
-    let (mut first, mut second) = (Sender::new(1, &[2, 4, 5]), Sender::new(2, &[3, 5, 6]));
-    for sender in [&mut first, &mut second] {
-        sender.hear_manager(&ManagerNews::Reached);
-        sender.send();
-    }
+    let (mut first, mut second) = (Sender::managed(1, &[2, 4, 5]), Sender::managed(2, &[3, 5, 6]));
     carry(&mut service, &mut [&mut first, &mut second]);
     let links = |service: &ManagerService, sender: &Sender| -> Vec<LinkId> {
         service.trees().tree(sender.group).expect("it is open").links().collect()
@@ -276,9 +273,7 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
         assert_eq!(sender.managed_by(), Some(ManagedBy::Service));
     }
     // A group that is opened now avoids these links as well.
-    let mut third = Sender::new(3, &[4, 6]);
-    third.hear_manager(&ManagerNews::Reached);
-    third.send();
+    let mut third = Sender::managed(3, &[4, 6]);
     carry(&mut service, &mut [&mut third]);
     assert!(links(&service, &third).iter().all(|link| !dead.contains(link)));
     service.handle_timeout(Time(first.now.0 + 30_000 * MS));
@@ -287,9 +282,7 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
 
 #[test]
 fn refused_sender_continues_alone_and_counts_nonsense() {
-    let mut sender = Sender::new(1, &[2, 3]);
-    sender.hear_manager(&ManagerNews::Reached);
-    sender.send();
+    let mut sender = Sender::managed(1, &[2, 3]);
     let request = sender.requests().first().cloned().expect("it opens its group");
     let Request { group, opening, number, .. } = Request::decode(&request).expect("a request");
     sender.engine.handle_manager(sender.now, &ManagerNews::Answered(b"nonsense".to_vec()));
@@ -339,5 +332,5 @@ fn relay_tree_is_arranged_without_the_service() {
     let unreached = NetworkChange::Unreached([NodeId(left[0])].into());
     sender.engine.handle_network(sender.now, &unreached);
     sender.drain();
-    assert_eq!((fed(&sender), sender.requests().len()), (alloc::vec![left[0]], 0));
+    assert_eq!((fed(&sender), sender.requests().len()), (vec![left[0]], 0));
 }

@@ -5,7 +5,6 @@
 //! until all receivers have reported it. It can then serve receivers whose predecessor crashes
 //! (3.4), and the application learns which packets each receiver has.
 
-use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
 
@@ -67,7 +66,7 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(cx: &mut Context<'_>, view: &[NodeId]) -> Result<Self, ManagerError> {
         let (now, config) = (cx.now, cx.config);
-        let first = config.first_packet();
+        let first = u64::from(config.first_number.minus(1).0) + 1;
         let mut receivers = Receivers::new(cx)?;
         receivers.join(cx, view, first);
         let burst = config.burst_packets as usize * usize::from(config.path_mtu);
@@ -87,7 +86,6 @@ impl Sender {
         Ok(sender)
     }
 
-    /// Accepts a message. Returns the number of its first packet.
     pub(super) fn send(
         &mut self,
         cx: &mut Context<'_>,
@@ -137,7 +135,6 @@ impl Sender {
         self.pacer.next_at(now, self.children.span(config, self.buffer.base))
     }
 
-    /// Appends the next packet to `out`. Returns `false` if no packet may be multicast now.
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
         self.update_waits(cx);
         let (now, config) = (cx.now, cx.config);
@@ -197,7 +194,6 @@ impl Sender {
         self.on_progress(cx);
     }
 
-    /// Retransmits packets to a receiver that cannot get them from others.
     pub(super) fn on_request(&mut self, cx: &mut Context<'_>, from: NodeId, ranges: &[Range<u64>]) {
         cx.counters.asks_answered += 1;
         for (number, fragment) in self.buffer.sent_in(ranges) {
@@ -219,8 +215,7 @@ impl Sender {
 
     pub(super) fn on_silent(&mut self, cx: &mut Context<'_>, successor: NodeId) {
         cx.counters.silences_heard += 1;
-        // The predecessor may itself have stood still, or be cut off. The receiver's own reports
-        // decide.
+        // The predecessor may have stood still, or be cut off: the receiver's own reports decide.
         let interval = self.receivers.report_interval(cx.config);
         let gone_after = cx.config.gone_after.max(interval * 2);
         let stopped_for = self.stopped_for(cx.now, cx.config);
@@ -276,8 +271,6 @@ impl Sender {
         is_new
     }
 
-    /// Readmits an evicted receiver that is heard again, if it accepts more data and its pause has
-    /// ended.
     fn readmit(&mut self, cx: &mut Context<'_>, node: NodeId, report: &Report) {
         let Some(state) = self.receivers.get(node) else { return };
         let accepts_more = report.epoch == epoch::NONE || report.limit > report.next;
@@ -293,9 +286,8 @@ impl Sender {
         self.update_children(cx.config);
     }
 
-    /// Assigns a place again to a receiver that has lost the one it had taken, because it took the
-    /// sender for gone. The packets that it lacks and that the sender no longer keeps are lost to
-    /// it. This happens only to the last receiver, which is never evicted.
+    /// The receiver took the sender for gone. Packets that it lacks and that are no longer kept are
+    /// lost to it. This happens only to the last receiver, which is never evicted.
     fn resume(&mut self, cx: &mut Context<'_>, node: NodeId, next: u64) {
         let Some(state) = self.receivers.get(node) else { return };
         let is_kept = next >= self.buffer.base;
@@ -309,8 +301,7 @@ impl Sender {
         }
     }
 
-    /// Returns the time for which this node stood still, or zero if it was only as late as on a
-    /// busy machine.
+    /// Returns zero if this node was only as late as on a busy machine.
     fn stopped_for(&self, now: Time, config: &Config) -> Duration {
         let late = now.since(self.watch_at);
         if late >= config.sender_watch_every() / 4 { late } else { Duration::ZERO }
@@ -382,14 +373,13 @@ impl Sender {
         self.update_children(cx.config);
     }
 
-    /// Ends the stream, because this node has found another sender in the group and yields to it.
     /// Packets that are not confirmed are reported as lost. Returns the number after the last
     /// packet, the epoch of the places, and the receivers that have everything.
     pub(super) fn yield_stream(&mut self, cx: &mut Context<'_>) -> (u64, u32, Vec<NodeId>) {
         let end = self.buffer.next;
         let complete = self.receivers.all().filter(|(_, state)| state.next >= end);
         let complete = complete.map(|(node, _)| node).collect();
-        self.receivers.close(cx);
+        self.receivers.manager.close(cx);
         cx.lose(cx.node, self.buffer.base, self.buffer.end(), LossCause::AnotherSender);
         (end, self.receivers.epoch, complete)
     }
@@ -428,8 +418,7 @@ impl Sender {
         }
     }
 
-    /// Returns when [`Sender::handle_timeout`] is to be called. Data does not count while the
-    /// network is blocked.
+    /// Data does not count while the network is blocked.
     pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
         let mut due = self.announcements.next_at.min(self.watch_at);
         due = due.min(self.receivers.poll_timeout()).min(self.starts_at.unwrap_or(Time::MAX));
@@ -458,7 +447,5 @@ fn clamped(packets: u64) -> u32 {
     u32::try_from(packets).unwrap_or(u32::MAX)
 }
 
-/// Maximum time that the stream waits for receivers to take their places.
 const START_WITHIN: Duration = Duration::from_millis(500);
-/// Bytes in the outbox from which on requests are not answered.
 const MAX_QUEUED_BYTES: usize = 1 << 20;

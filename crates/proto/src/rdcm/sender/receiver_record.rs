@@ -11,7 +11,7 @@ use super::super::packet::{Place, Report};
 use crate::{NodeId, Time};
 
 /// The sender's record of a receiver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverState {
     /// First packet that it gets.
     pub first: u64,
@@ -31,37 +31,28 @@ pub struct ReceiverState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EvictionCause {
-    /// The receiver has no place in the network.
     Unplaced,
     Silent,
     Stall,
-    /// The receiver has slowed the others down. The value is the time for which they recently
-    /// waited for it.
+    /// The receiver has slowed the others down, which waited for it for this time recently.
     Pace(Duration),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Record {
-    /// First packet to which it was entitled when it became a receiver.
     owed_from: u64,
     pub(super) state: ReceiverState,
-    /// Its current place. `None` until the manager has given it one.
     pub(super) place: Option<Place>,
-    /// Epoch of the place that it was last sent, and when.
     sent: Option<(u32, Time)>,
     pub(super) taken: Option<u32>,
-    /// First epoch of its current state. Reports with an earlier epoch are from before it rejoined
-    /// or was readmitted, and are ignored.
+    /// Reports with an earlier epoch are from before it rejoined or was readmitted.
     since: Option<u32>,
-    /// When its place was last sent with another epoch, because it reported an epoch that it was
-    /// not sent.
+    /// When its place was last sent again, because it reported an epoch that it was not sent.
     corrected_at: Option<Time>,
-    /// Number of recent evictions for stalling the others or for lack of a place. Each one doubles
-    /// the next pause.
+    /// Recent evictions for a stall or for lack of a place. Each one doubles the next pause.
     delays: u32,
     out_for: Duration,
     admitted_at: Time,
-    /// When it last reported more packets from the tree.
     fed_at: Time,
 }
 
@@ -73,38 +64,28 @@ impl Record {
             first,
             next: first,
             limit: first,
-            by_tree: 0,
-            by_repair: 0,
-            evicted_at: None,
             heard_at: now,
+            ..ReceiverState::default()
         };
         Self {
             owed_from: first,
             state,
-            place: None,
-            sent: None,
-            taken: None,
             since: Some(since),
-            corrected_at: None,
-            delays: 0,
-            out_for: Duration::ZERO,
             admitted_at: now,
             fed_at: now,
+            ..Self::default()
         }
     }
 
-    /// Returns `true` if the others wait for it.
     pub(super) fn is_current(&self) -> bool {
         self.state.evicted_at.is_none()
     }
 
-    /// Returns `true` if it has all packets before `end` and is entitled to some of them. An
-    /// evicted receiver may have them all by now.
+    /// An evicted receiver may have them all by now.
     pub(super) fn has_all_before(&self, end: u64) -> bool {
         self.owed_from < end && self.state.next >= end
     }
 
-    /// Returns `true` if it has reported more packets from the tree within the time `lately`.
     pub(super) fn is_fed(&self, now: Time, lately: Duration) -> bool {
         now.since(self.fed_at) < lately
     }
@@ -123,8 +104,7 @@ impl Record {
         self.taken.filter(|taken| !replaces(*taken)).map_or(epoch, epoch::after)
     }
 
-    /// Adopts a place from the manager, in a stream of `receivers` receivers. The manager's place
-    /// for a receiver that was evicted meanwhile is outdated.
+    /// The manager's place for a receiver that was evicted meanwhile is outdated.
     pub(super) fn adopt(&mut self, epoch: u32, receivers: u32, place: Option<Place>) {
         let (first, epoch) = (self.state.first, self.next_epoch(epoch));
         let owed_from = self.owed_from.min(first);
@@ -136,7 +116,6 @@ impl Record {
         }
     }
 
-    /// Sets the receivers to which it relays. Returns `true` if they have changed.
     pub(super) fn set_relays(&mut self, epoch: u32, relays: &[NodeId]) -> bool {
         let epoch = self.next_epoch(epoch);
         let place = self.place.as_mut().filter(|place| place.relays != relays);
@@ -146,8 +125,7 @@ impl Record {
         true
     }
 
-    /// Returns its place, if it is to be sent now: it is new, or was not taken for the time
-    /// `again_after`.
+    /// Returns its place if that is new, or was not taken for the time `again_after`.
     pub(super) fn poll_place(&mut self, now: Time, again_after: Duration) -> Option<Place> {
         let place = self.untaken()?;
         let is_new = self.sent.is_none_or(|(epoch, _)| epoch != place.epoch);
@@ -182,12 +160,10 @@ impl Record {
         self.place = None;
     }
 
-    /// Returns when it may be readmitted. Returns `None` if it is not evicted.
     pub(super) fn readmit_at(&self) -> Option<Time> {
         self.state.evicted_at.map(|at| at + self.out_for)
     }
 
-    /// Readmits it. It gets the packets from `first` on, in a place of epoch `since` or later.
     pub(super) fn readmit(&mut self, now: Time, first: u64, since: u32) {
         self.state.evicted_at = None;
         self.admitted_at = now;
@@ -232,8 +208,7 @@ impl Record {
         }
     }
 
-    /// Returns the first packet that it lacks, according to its report. A report without a place,
-    /// or with one that it was not sent, may be forged and does not advance it.
+    /// A report with no place, or one that it was not sent, may be forged and does not advance it.
     pub(super) fn reported_next(&self, report: &Report) -> u64 {
         match self.knows(report) {
             true => report.next,
@@ -241,10 +216,9 @@ impl Record {
         }
     }
 
-    /// Gives its place an epoch above the one that it reported. It seems to have taken a place that
-    /// was not sent by this node, or has got no place for a long time. `epoch` is that of the
-    /// stream's places, which is incremented if it is used. Returns `true` if the place is to be
-    /// sent again.
+    /// The receiver seems to have taken a place that was not sent by this node, or has got no place
+    /// for a long time. `epoch` is that of the stream's places. Returns `true` if the place is to
+    /// be sent again.
     pub(super) fn correct(
         &mut self,
         now: Time,
@@ -267,8 +241,7 @@ impl Record {
         true
     }
 
-    /// Assigns it again the place that it had taken, in which it continues with packet `first`.
-    /// Returns `true` if it has a place.
+    /// Assigns it again the place that it had taken. Returns `true` if it has a place.
     pub(super) fn resume(&mut self, epoch: u32, first: u64) -> bool {
         let epoch = self.next_epoch(epoch);
         let Some(place) = self.place.as_mut() else { return false };
@@ -287,5 +260,4 @@ impl Record {
 const OUT_FOR: u32 = 10;
 /// Time after which a receiver no longer counts as slow, as a multiple of `slow_after`.
 const KEPT_UP: u32 = 16;
-/// Maximum number of doublings of the pause of a slow receiver.
 const MAX_DOUBLINGS: u32 = 12;

@@ -2,7 +2,6 @@
 //! them and their progress.
 
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::config::Config;
@@ -15,7 +14,7 @@ use super::super::topology::Vertex;
 use super::manager_client::{ManagedBy, ManagerClient, ManagerEvent};
 use super::receiver_record::{EvictionCause, ReceiverState, Record};
 use super::relays::Relays;
-use crate::{Event, GroupId, Hops, NodeId, Slow, Time};
+use crate::{Event, GroupId, NodeId, Slow, Time};
 
 #[derive(Debug)]
 pub(crate) struct Receivers {
@@ -24,14 +23,11 @@ pub(crate) struct Receivers {
     records: BTreeMap<NodeId, Record>,
     pub(super) children: Vec<NodeId>,
     pub(crate) relays: Relays,
-    /// Epoch of the latest places. It is independent of the managers' epochs, because relays change
-    /// without a manager.
+    /// Epoch of the latest places. Managers have other epochs, because relays change without them.
     pub(super) epoch: u32,
-    /// When places that are new, or were not taken, are next sent.
     send_at: Option<Time>,
 }
 
-/// Standing of a receiver that has sent a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Current,
@@ -42,7 +38,6 @@ pub(super) enum Standing {
 }
 
 impl Receivers {
-    /// Fails if the node is at no host from which it could send.
     pub(super) fn new(cx: &mut Context<'_>) -> Result<Self, ManagerError> {
         let manager = ManagerClient::new(cx)?;
         Ok(Self {
@@ -56,7 +51,6 @@ impl Receivers {
         })
     }
 
-    /// Adds nodes that have joined the group as receivers of the packets from `first` on.
     pub(super) fn join(&mut self, cx: &mut Context<'_>, nodes: &[NodeId], first: u64) {
         let since = epoch::after(self.epoch);
         let records = nodes.iter().map(|node| (*node, Record::new(cx.now, first, since)));
@@ -73,8 +67,7 @@ impl Receivers {
         }
     }
 
-    /// Evicts receivers that have no place in the network, once all have been placed. They are
-    /// tried again, like slow receivers.
+    /// Evicts receivers without a place in the network. They are tried again, like slow receivers.
     fn evict_unplaced(&mut self, cx: &mut Context<'_>) {
         if self.manager.is_waiting() {
             return;
@@ -88,7 +81,6 @@ impl Receivers {
         }
     }
 
-    /// Evicts a receiver. Returns `true` if the others waited for it until now.
     pub(super) fn evict(
         &mut self,
         cx: &mut Context<'_>,
@@ -104,8 +96,7 @@ impl Receivers {
         true
     }
 
-    /// Sends the end of the stream to each evicted receiver, which the tree does not reach. A
-    /// receiver without a place then requests one.
+    /// The tree does not reach an evicted receiver. One without a place then requests one.
     pub(super) fn announce_to_evicted(&self, cx: &mut Context<'_>, end: u64) {
         for (node, record) in self.records.iter().filter(|(_, record)| !record.is_current()) {
             cx.counters.announces_sent += 1;
@@ -128,8 +119,7 @@ impl Receivers {
         self.evict_unplaced(cx);
     }
 
-    /// Handles a report that the tree does not reach a receiver. Returns `true` if links are now
-    /// believed dead.
+    /// Returns `true` if links are now believed dead.
     pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) -> bool {
         if cx.unreached.contains(&successor) {
             self.move_relay(cx, successor);
@@ -140,7 +130,6 @@ impl Receivers {
         has_found
     }
 
-    /// Moves a receiver that gets nothing through the relay tree to another parent.
     fn move_relay(&mut self, cx: &mut Context<'_>, node: NodeId) {
         let (now, settle) = (cx.now, cx.config.cut_after * 2);
         // The parent must have received data after its child was cut off.
@@ -154,8 +143,7 @@ impl Receivers {
         }
     }
 
-    /// Handles a change of the manager in the registry. It is used while it is reachable,
-    /// and the sender's own manager otherwise.
+    /// The manager in the registry is used while it is reachable, the sender's own one otherwise.
     pub(super) fn on_manager(&mut self, cx: &mut Context<'_>, event: ManagerEvent) {
         match event {
             ManagerEvent::Reachable => self.use_service(cx),
@@ -196,8 +184,6 @@ impl Receivers {
         self.manager.use_service(cx, &receivers);
     }
 
-    /// Uses the sender's own manager from now on, because the service is unreachable, refuses, or
-    /// does not answer.
     fn use_local_manager(&mut self, cx: &mut Context<'_>) {
         if self.manager.managed_by() == ManagedBy::Service {
             tracing::warn!(group = %self.group, "continues with a local multicast manager");
@@ -207,18 +193,13 @@ impl Receivers {
         }
     }
 
-    pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
-        self.manager.close(cx);
-    }
-
     pub(crate) fn update_places(&mut self, cx: &mut Context<'_>) {
         if self.manager.managed_by() == ManagedBy::Sender {
             let changes = self.manager.poll();
             self.adopt(cx, &changes);
             return;
         }
-        // All receivers stay in their rings until the service answers. The relay tree is managed
-        // here.
+        // Receivers stay in their rings until the service answers. Only relays are managed here.
         self.epoch = epoch::after(self.epoch);
         if self.arrange_relays(cx) {
             self.send_at = Some(cx.now);
@@ -243,8 +224,7 @@ impl Receivers {
         }
     }
 
-    /// Updates the places of unreached receivers in the relay tree. Returns `true` if any place has
-    /// changed.
+    /// Returns `true` if any place in the relay tree has changed.
     fn arrange_relays(&mut self, cx: &Context<'_>) -> bool {
         let placed = self.records.iter().filter_map(|(node, record)| {
             // One leaf ring is one rack.
@@ -258,8 +238,7 @@ impl Receivers {
         has_changed
     }
 
-    /// Sends new places, and repeats those that were sent a while ago and not taken. All changes of
-    /// one turn are sent together.
+    /// All changes of one turn are sent together. Places that were not taken are repeated.
     fn send_places(&mut self, cx: &mut Context<'_>) {
         let untaken = self.records.values().filter(|it| it.untaken().is_some()).count();
         let again_after = cx.config.report_interval(untaken as u32);
@@ -274,7 +253,6 @@ impl Receivers {
         }
     }
 
-    /// Handles due timers. Returns `true` if another manager is used from now on.
     pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>) -> bool {
         let before = self.manager.managed_by();
         match self.manager.handle_timeout(cx.now) {
@@ -296,8 +274,7 @@ impl Receivers {
         self.manager.poll_timeout().min(self.send_at.unwrap_or(Time::MAX))
     }
 
-    /// Returns the number of receivers that have all packets before `end`. A receiver that joined
-    /// later is not entitled to any of them and does not count.
+    /// A receiver that joined later is not entitled to any packet before `end` and does not count.
     pub(super) fn confirmed(&self, end: u64) -> usize {
         self.records.values().filter(|record| record.has_all_before(end)).count()
     }
@@ -329,8 +306,7 @@ impl Receivers {
         standing
     }
 
-    /// Assigns a receiver again a place that it had taken, in which it continues with packet
-    /// `first`. Returns `true` if it had taken one.
+    /// Returns `true` if the receiver had taken a place: it continues there with packet `first`.
     pub(super) fn resume(&mut self, now: Time, node: NodeId, first: u64) -> bool {
         let record = self.records.get_mut(&node).filter(|record| record.untaken().is_none());
         let Some(record) = record else { return false };
@@ -355,7 +331,6 @@ impl Receivers {
         self.all().filter(|(_, state)| state.evicted_at.is_none())
     }
 
-    /// Returns all receivers, including evicted ones.
     pub(crate) fn all(&self) -> impl Iterator<Item = (NodeId, &ReceiverState)> {
         self.records.iter().map(|(node, record)| (*node, &record.state))
     }
@@ -368,8 +343,7 @@ impl Receivers {
         self.relays.hops.clone()
     }
 
-    /// Excludes a time in which the sender stood still, and could hear no receiver, from their
-    /// silence.
+    /// While the sender stood still, it could hear no receiver.
     pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
         self.records.values_mut().for_each(|record| record.make_up_for_stop(now, stopped_for));
     }
@@ -378,13 +352,11 @@ impl Receivers {
         config.report_interval(self.records.len() as u32)
     }
 
-    /// Returns the time within which all receivers report.
     pub(super) fn settled_after(&self, config: &Config) -> Duration {
         let interval = self.report_interval(config);
         interval + interval / 4
     }
 
-    /// Asserts the invariants. `base` is the first packet that the sender keeps.
     pub(super) fn check(&self, base: u64) {
         for (node, record) in &self.records {
             let is_current = record.is_current();

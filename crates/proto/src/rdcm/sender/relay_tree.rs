@@ -10,8 +10,6 @@
 
 use std::collections::BTreeMap;
 
-use alloc::vec::Vec;
-
 use super::super::topology::Vertex;
 use crate::{NodeId, Rng};
 
@@ -22,7 +20,6 @@ pub struct RelayTree {
     degree: usize,
     /// Receivers by level. The children of the receiver at `i` start at `(i + 1) * degree`.
     order: Vec<NodeId>,
-    /// Position of each receiver in `order`.
     at: BTreeMap<NodeId, usize>,
     /// Receivers that joined or left since the tree was built.
     changes: usize,
@@ -31,20 +28,17 @@ pub struct RelayTree {
 /// New position of a receiver that was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
-    /// A position without receivers below it.
     ToLeaf,
     /// Any other position: the receivers below it now depend on the moved one.
     Anywhere,
 }
 
 impl RelayTree {
-    /// Creates an empty tree, in which the sender and each receiver have up to `degree` children.
     pub(super) fn new(degree: usize) -> Self {
         assert!(degree > 0, "without children there is no tree");
         Self { degree, order: Vec::new(), at: BTreeMap::new(), changes: 0 }
     }
 
-    /// Sets the receivers of the tree, each with its host in the topology.
     pub(super) fn arrange(&mut self, wanted: &BTreeMap<NodeId, Vertex>) {
         let gone: Vec<NodeId> =
             self.order.iter().copied().filter(|node| !wanted.contains_key(node)).collect();
@@ -66,7 +60,6 @@ impl RelayTree {
         self.find_places();
     }
 
-    /// Rebuilds the tree, with consecutive hosts in depth-first order.
     fn build(&mut self, wanted: &BTreeMap<NodeId, Vertex>) {
         self.changes = 0;
         let mut sorted: Vec<(Vertex, NodeId)> =
@@ -86,7 +79,6 @@ impl RelayTree {
         self.at = self.order.iter().enumerate().map(|(place, node)| (*node, place)).collect();
     }
 
-    /// Returns the positions of the children of the receiver at `place`, in a tree of `count`.
     fn below(&self, place: usize, count: usize) -> core::ops::Range<usize> {
         let first = (place + 1) * self.degree;
         first.min(count)..(first + self.degree).min(count)
@@ -107,15 +99,13 @@ impl RelayTree {
         &self.order[below]
     }
 
-    /// Returns the parent of a receiver. Returns `None` if that is the sender, or if the receiver
-    /// is not in the tree.
+    /// Returns the parent of a receiver in the tree. Returns `None` if that is the sender.
     pub fn parent(&self, node: NodeId) -> Option<NodeId> {
         let place = *self.at.get(&node)?;
         self.above(place).map(|parent| self.order[parent])
     }
 
-    /// Returns the number of hops from the sender to a receiver. Returns 0 if it is not in the
-    /// tree.
+    /// Returns the number of hops from the sender to a receiver, or 0 if it is not in the tree.
     pub fn depth(&self, node: NodeId) -> u32 {
         let mut place = self.at.get(&node).copied();
         let mut depth = 0;
@@ -126,9 +116,8 @@ impl RelayTree {
         depth
     }
 
-    /// Swaps a receiver with a random one that has another parent. A receiver without children is
-    /// preferred, so that no other receiver depends on the moved one. Others are considered if
-    /// `most` allows it. Returns `None` if there is no candidate.
+    /// Swaps a receiver with a random one that has another parent, if possible with one without
+    /// children, so that no other receiver depends on the moved one. `most` may rule out others.
     pub(super) fn move_away(&mut self, node: NodeId, most: Moved, rng: &mut Rng) -> Option<Moved> {
         let place = self.at.get(&node).copied()?;
         let (count, parent) = (self.order.len(), self.above(place));
@@ -225,7 +214,7 @@ mod tests {
         let mut tree = RelayTree::new(3);
         tree.arrange(&wanted);
         for node in wanted.keys() {
-            let mut below = alloc::vec![*node];
+            let mut below = vec![*node];
             let mut next = 0;
             while let Some(node) = below.get(next) {
                 below.extend_from_slice(tree.children(*node));

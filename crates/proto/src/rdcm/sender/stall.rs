@@ -1,6 +1,5 @@
 //! Detection of a receiver that stalls the others.
 
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::receiver_record::ReceiverState;
@@ -10,8 +9,7 @@ use crate::{NodeId, Time};
 pub(super) struct StallDetector(Option<(NodeId, Time)>);
 
 impl StallDetector {
-    /// Returns the receiver that has stalled the others for the time `slow_after`, if any. `next`
-    /// is the packet that waits for its multicast, or `None`.
+    /// `next` is the packet that waits for its multicast.
     pub(super) fn check<'a>(
         &mut self,
         now: Time,
@@ -29,8 +27,7 @@ impl StallDetector {
     }
 }
 
-/// Returns the receiver whose window ends at packet `next`, while the others' windows are much
-/// larger.
+/// Returns the receiver whose window ends at `next`, while the others' windows are much larger.
 fn stalling<'a>(
     next: u64,
     receivers: impl Iterator<Item = (NodeId, &'a ReceiverState)>,
@@ -46,6 +43,5 @@ fn stalling<'a>(
 
 /// Maximum number of packets by which a receiver's report lags its current limit.
 const REPORT_LAG: u64 = 64;
-/// Ratio of the second smallest window to the smallest one from which on the latter stalls the
-/// others.
+/// Ratio of the second smallest window to the smallest one, which then stalls the others.
 const SLOW_PART: u64 = 4;

@@ -8,7 +8,6 @@
 //! slowed down.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::slowest::LONGEST_WAIT;
@@ -39,13 +38,11 @@ pub(super) struct Delay {
     /// Time for which the others waited for it, within [`LATELY`].
     pub(super) lately: Duration,
     pub(super) since: Time,
-    /// `true` if the application is to be notified of it now.
     pub(super) is_news: bool,
 }
 
 impl Waits {
-    /// Records whether the sender waits for its receivers. `settled_after` is the time within which
-    /// all of them report.
+    /// `settled_after` is the time within which all receivers report.
     pub(super) fn update(&mut self, now: Time, is_waiting: bool, settled_after: Duration) {
         match (self.waits_since, is_waiting) {
             (None, true) => {
@@ -62,8 +59,6 @@ impl Waits {
         }
     }
 
-    /// Determines the receivers for which the sender waits, if this is due. `next` is the packet
-    /// that it cannot send.
     pub(super) fn find_suspects<'a>(
         &mut self,
         now: Time,
@@ -100,7 +95,6 @@ impl Waits {
         recent.waits.push_back((now, wait.min(LONGEST_WAIT)));
     }
 
-    /// Returns the receivers for which the others waited within `span`, the slowest first.
     pub(super) fn delays(&mut self, now: Time, span: Duration) -> Vec<Delay> {
         for recent in self.receivers.values_mut() {
             while recent.waits.front().is_some_and(|(end, _)| now.since(*end) > span) {
@@ -130,9 +124,8 @@ impl Waits {
     }
 }
 
-/// Returns the silence of a receiver that is heard now, if the sender waited for it: most of its
-/// window was used up meanwhile, and most of the other `receivers` were heard. `next` is the next
-/// packet to multicast.
+/// Returns the silence of a receiver that is heard now, if most of its window was used up meanwhile
+/// and most of the other `receivers` were heard. `next` is the next packet to multicast.
 pub(super) fn costly_silence<'a>(
     now: Time,
     next: u64,
@@ -154,16 +147,12 @@ pub(super) fn costly_silence<'a>(
     (silent * 2 <= count && left * USED_UP <= window).then_some(silence)
 }
 
-/// Time over which waits are summed for notifications.
 pub(super) const LATELY: Duration = Duration::from_secs(1);
-/// Inverse of the part of [`LATELY`] for which the others must wait for a receiver before it is
-/// reported.
+/// Inverse of the part of [`LATELY`] from which on a receiver is reported.
 const REPORTED_PART: u32 = 5;
-/// Minimum time between two notifications of one receiver.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// Inverse of the remaining part of a window below which it counts as used up.
 const USED_UP: u64 = 8;
-/// Minimum time between two searches for suspects.
 const SEARCH_EVERY: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
@@ -174,15 +163,7 @@ mod tests {
     const SPAN: Duration = Duration::from_secs(4);
 
     fn state(limit: u64) -> ReceiverState {
-        ReceiverState {
-            first: 1,
-            next: 1,
-            limit,
-            by_tree: 0,
-            by_repair: 0,
-            evicted_at: None,
-            heard_at: Time::ZERO,
-        }
+        ReceiverState { first: 1, next: 1, limit, ..ReceiverState::default() }
     }
 
     /// One wait of `ms` milliseconds for packet 100, with the limits of four receivers.

@@ -7,30 +7,25 @@
 //! is served as fast as its path allows, and no faster.
 
 use alloc::collections::{BTreeSet, VecDeque};
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::sack_set::SackSet;
 use crate::Time;
 use crate::transport::RttEstimator;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct InFlight {
-    /// In the order in which they were sent.
     sent: VecDeque<Sent>,
     count: u64,
     /// Packets that were lost. The next round trip of such a packet is ambiguous.
     again: BTreeSet<u64>,
-    /// Maximum number of repairs in flight.
     window: u32,
     /// Window up to which it doubles in each round trip.
     threshold: u32,
-    /// Repairs that arrived since the window last grew.
     arrived: u32,
     /// When the window was last reduced. Losses of repairs sent before are ignored.
     reduced_at: Time,
     rtt: RttEstimator,
-    /// Timeouts since a repair last arrived.
     timeouts: u32,
 }
 
@@ -53,17 +48,7 @@ const LEAST_MARGIN: Duration = Duration::from_micros(100);
 
 impl InFlight {
     pub(super) fn new(now: Time) -> Self {
-        Self {
-            sent: VecDeque::new(),
-            count: 0,
-            again: BTreeSet::new(),
-            window: INITIAL,
-            threshold: u32::MAX,
-            arrived: 0,
-            reduced_at: now,
-            rtt: RttEstimator::default(),
-            timeouts: 0,
-        }
+        Self { window: INITIAL, threshold: u32::MAX, reduced_at: now, ..Self::default() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -74,7 +59,6 @@ impl InFlight {
         self.sent.iter().any(|it| it.number == number)
     }
 
-    /// Returns `true` if another repair may be sent. `most` is an upper bound of the window.
     pub(super) fn has_room(&self, most: u32) -> bool {
         self.sent.len() < self.window.min(most) as usize
     }
@@ -84,18 +68,15 @@ impl InFlight {
         self.count += 1;
     }
 
-    /// Removes a packet that the successor has.
     pub(super) fn forget(&mut self, number: u64) {
         self.sent.retain(|it| it.number != number);
     }
 
-    /// Handles an acknowledgment of the packets that it `has`. Returns the repairs that are lost.
     pub(super) fn on_ack(&mut self, now: Time, has: &SackSet, most: u32) -> Vec<u64> {
         let Some(last) = self.sent.iter().rfind(|it| has.contains(it.number)).copied() else {
             return Vec::new();
         };
-        // The timeout stays while the repair that arrived may be a first copy that was given up
-        // too early.
+        // The timeout stays while what arrived may be a first copy that was given up too early.
         if !self.again.contains(&last.number) {
             self.timeouts = 0;
             self.rtt.on_sample(now.since(last.at));
@@ -123,7 +104,6 @@ impl InFlight {
         lost.into_iter().map(|it| it.number).collect()
     }
 
-    /// Returns a repair whose acknowledgment is late. It counts as lost.
     pub(super) fn pop_late(&mut self, now: Time, most: Duration) -> Option<u64> {
         let first = self.sent.front().copied()?;
         if now < first.at + self.ack_timeout(most) {
@@ -149,7 +129,6 @@ impl InFlight {
         once.saturating_mul(1 << self.timeouts.min(16)).min(most)
     }
 
-    /// Grows the window after `arrived` of `flight` repairs in flight have arrived.
     fn grow(&mut self, flight: u32, arrived: u32, most: u32) {
         // A window that is not used is no measure of the path.
         if flight < self.window / 2 || self.window >= most {
@@ -161,8 +140,6 @@ impl InFlight {
         self.arrived %= step;
     }
 
-    /// Reduces the window to a fraction 1/`part` of its used size, after some of `flight` repairs
-    /// in flight were lost.
     fn reduce(&mut self, now: Time, flight: u32, part: u32) {
         let used = self.window.min(flight);
         self.threshold = (used / 2).max(LEAST);

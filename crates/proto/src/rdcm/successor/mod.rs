@@ -24,7 +24,6 @@ pub(super) struct Successor {
     pub(super) node: NodeId,
     pub(super) ring: u32,
     pub(super) has: SackSet,
-    /// Number below which all packets that it lacks are known.
     known_to: u64,
     /// Time from the arrival of a packet here to its acknowledgment.
     pub(super) round_trip: RoundTrip,
@@ -53,7 +52,6 @@ struct Watch {
     by_tree: u32,
     /// Number of packets that its predecessor had got through the tree at that time.
     own_by_tree: u64,
-    /// Repairs that were sent to it since then.
     repairs: u32,
 }
 
@@ -68,20 +66,17 @@ struct Lingering {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RepairTiming {
-    /// Time before a packet that a successor is known to lack is sent to it.
     pub(super) detect_after: Duration,
     /// Time before a packet that it has not acknowledged counts as lacking.
     pub(super) silent_after: Duration,
     /// Maximum time before a repair is sent again. It is shorter once the round trip is known.
     pub(super) resend_after: Duration,
-    /// Maximum number of repairs in flight to it.
     pub(super) in_flight: u32,
 }
 
 /// A lost repair is sent again before anything else, because the window waits for it.
 const FIRST_OF_ALL: Time = Time::ZERO;
-/// Maximum time for which a former successor is served, as a multiple of the silence that it is
-/// allowed.
+/// Maximum time for which a former successor is served, as a multiple of its allowed silence.
 const LINGERING: u32 = 10;
 /// Maximum delay of an acknowledgment that may still arrive, as a multiple of `ack_delay`.
 const SILENT_DELAYS: u32 = 4;
@@ -100,7 +95,6 @@ impl RepairTiming {
 }
 
 impl Successor {
-    /// Creates a successor that needs no packets below `base`. Nothing else is known of it.
     pub(super) fn new(now: Time, ring: u32, node: NodeId, base: u64) -> Self {
         Self {
             node,
@@ -120,11 +114,6 @@ impl Successor {
         }
     }
 
-    /// Records that it has nothing left to acknowledge, so that its silence means nothing.
-    pub(super) fn expect_no_ack(&mut self) {
-        self.round_trip.forget_probe();
-    }
-
     pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
         self.heard_at = now.min(self.heard_at + stopped_for);
     }
@@ -133,7 +122,6 @@ impl Successor {
         self.has.contains(number)
     }
 
-    /// Returns until when it is served. Returns `None` if no other receiver serves it.
     pub(super) fn until(&self) -> Option<Time> {
         let Lingering { after, at_most } = self.lingering?;
         Some(at_most.min(self.heard_at + after))
@@ -150,8 +138,7 @@ impl Successor {
         self.forget_released();
     }
 
-    /// Records that another receiver serves it from packet `from` on, as it reported in its place
-    /// of `epoch`.
+    /// Another receiver serves it from packet `from` on, as it reported in its place of `epoch`.
     pub(super) fn release(&mut self, epoch: u32, from: u64) {
         if epoch::is_after(epoch, self.epoch) {
             self.released_from = Some(from);
@@ -169,7 +156,6 @@ impl Successor {
         self.lingering.is_some() && self.has.next() == u64::MAX
     }
 
-    /// Records the arrival of a packet that it has to acknowledge, or that is to be repaired.
     pub(super) fn await_ack(&mut self, now: Time, number: u64, timing: &RepairTiming) {
         if self.has(number) {
             return;
@@ -187,8 +173,7 @@ impl Successor {
         }
     }
 
-    /// Handles its acknowledgment. Returns the range of packets whose state at the successor is
-    /// newly known.
+    /// Returns the range of packets whose state at the successor is newly known.
     pub(super) fn on_ack(&mut self, now: Time, ack: &RingAck, timing: &RepairTiming) -> Range<u64> {
         self.has.absorb(&ack.has);
         for number in self.in_flight.on_ack(now, &self.has, timing.in_flight) {
@@ -254,8 +239,7 @@ impl Successor {
         }
     }
 
-    /// Returns the times to wait, extended for a successor whose acknowledgments are slow because
-    /// its machine or link is busy.
+    /// Acknowledgments of a successor are slow if its machine or link is busy.
     fn adapted(&self, timing: &RepairTiming) -> RepairTiming {
         let timeout = self.round_trip.timeout();
         let silent_after = timing.silent_after.max(timeout);
@@ -280,8 +264,7 @@ impl Successor {
         [unknown, self.missing.next_due(), late].into_iter().flatten().min()
     }
 
-    /// Returns `true` if a repair that has just arrived is to be sent to it at once. The repair
-    /// then counts as sent.
+    /// Returns `true` if a repair that has just arrived is sent on at once: it counts as sent.
     pub(super) fn pass_on(
         &mut self,
         now: Time,
@@ -303,14 +286,12 @@ impl Successor {
         goes
     }
 
-    /// Returns `true` if it has been silent for `gone_after` although it has something to
-    /// acknowledge.
+    /// Returns `true` if it has been silent although it has something to acknowledge.
     pub(super) fn is_silent(&mut self, now: Time, gone_after: Duration) -> bool {
         self.drop_known();
         self.awaits_anything() && now.since(self.heard_at) >= gone_after
     }
 
-    /// Checks its silence. Nothing is kept for it while it is silent.
     pub(super) fn check_silence(&mut self, now: Time, gone_after: Duration) {
         self.is_given_up = self.is_silent(now, gone_after);
     }
@@ -332,7 +313,6 @@ impl Successor {
         is_cut
     }
 
-    /// Removes packets that it has, and unknown packets that it is now known to lack.
     fn drop_known(&mut self) {
         while let Some((_, number)) = self.unknown.front()
             && (*number < self.known_to || self.has(*number) || self.is_known_missing(*number))
@@ -353,7 +333,6 @@ impl Successor {
         self.is_known_missing(number) || self.unknown.iter().any(|(_, it)| *it == number)
     }
 
-    /// Returns `true` if a packet is known to be missing, or was sent.
     fn is_known_missing(&self, number: u64) -> bool {
         self.missing.is_set(number) || self.in_flight.contains(number)
     }

@@ -9,18 +9,14 @@ use crate::transport::RttEstimator;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoundTrip {
     rtt: RttEstimator,
-    /// Packet that is being measured, and when it was sent.
     probe: Option<(u64, Time)>,
 }
 
 impl RoundTrip {
-    /// Returns the smoothed round trip. Returns `None` before the first acknowledgment.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.rtt.smoothed()
     }
 
-    /// Returns the time after which an acknowledgment counts as lost: the smoothed round trip plus
-    /// four times the deviation.
     pub(super) fn timeout(&self) -> Duration {
         self.smoothed().map_or(Duration::ZERO, |smoothed| smoothed + 4 * self.rtt.deviation())
     }
@@ -29,22 +25,19 @@ impl RoundTrip {
         self.probe.get_or_insert((number, now));
     }
 
-    /// Records that packets below `known_to` are acknowledged, or known to be missing.
     pub(super) fn on_known(&mut self, now: Time, known_to: u64) {
         if let Some((_, sent_at)) = self.probe.take_if(|(number, _)| *number < known_to) {
             self.rtt.on_sample(now.since(sent_at));
         }
     }
 
-    /// Discards the measurement of a packet below `known_to` that was acknowledged for another
-    /// reason than its arrival, because the time is then not a round trip.
+    /// The packet was acknowledged for another reason than its arrival: this is no round trip.
     pub(super) fn forget_known(&mut self, known_to: u64) {
         self.probe.take_if(|(number, _)| *number < known_to);
     }
 
-    /// Discards the measurement because no receiver is left to acknowledge. A later receiver would
-    /// not measure the path.
-    pub(super) fn forget_probe(&mut self) {
+    /// No receiver is left to acknowledge. A later one would not measure the path.
+    pub(crate) fn forget_probe(&mut self) {
         self.probe = None;
     }
 }

@@ -42,7 +42,6 @@ pub(crate) struct Regions {
     /// groups whose size or c changed since their share was computed.
     moving: Vec<NodeId>,
     reshared: Vec<GroupIx>,
-    /// Source of [`SetId`]s.
     rng: Rng,
 }
 
@@ -57,8 +56,7 @@ pub(crate) enum Change {
     Nodes,
 }
 
-/// A group that moved within the chain of a region. If it is listed several times, the last entry
-/// is valid.
+/// A group that moved within the chain of a region. The last entry of a group is valid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Moved {
     pub(crate) group: GroupIx,
@@ -70,7 +68,6 @@ struct Region {
     groups: Vec<GroupIx>,
     nodes: Vec<NodeId>,
     chain: Chain,
-    /// Change since the last call of [`Regions::next_change`].
     change: Change,
 }
 
@@ -80,19 +77,17 @@ struct Neighbour {
     set: SetId,
     /// Value of [`Neighbour::set`] when the node was placed.
     placed: SetId,
-    /// Groups in which `placed` differs from the current groups, sorted. Not maintained for a node
-    /// that is not placed.
+    /// Groups in which `placed` differs from the current ones, sorted. Unused for unplaced nodes.
     changed: SmallVec<[GroupIx; 4]>,
     stands: bool,
     /// `true` if the node is in [`Regions::moving`].
     is_moving: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct OfGroup {
     set: SetId,
     regions: Vec<RegionIx>,
-    /// Number of other nodes in the group.
     size: usize,
     c: u8,
     /// Share of the group: the fraction of its other members that each packet is to reach.
@@ -117,8 +112,7 @@ impl Regions {
         }
     }
 
-    /// Sets the c of `group`. If the group has fewer other members, all of them are to get every
-    /// packet.
+    /// If the group has fewer than c other members, all of them are to get every packet.
     pub(crate) fn set_c(&mut self, group: GroupIx, c: u8) {
         self.ensure_group(group);
         self.groups[group.0 as usize].c = c;
@@ -142,7 +136,6 @@ impl Regions {
         self.record_move(node, group);
     }
 
-    /// Moves all nodes to their current regions, and applies the current sizes of groups.
     pub(crate) fn settle(&mut self) {
         let mut reshared = core::mem::take(&mut self.reshared);
         reshared.drain(..).for_each(|group| self.share_out(group));
@@ -152,8 +145,7 @@ impl Regions {
         self.moving = moving;
     }
 
-    /// Returns a region that changed since it was last returned, and its change, until there is
-    /// none left. Regions that became empty are included.
+    /// Returns a region that changed since it was last returned. Empty regions are included.
     pub(crate) fn next_change(&mut self) -> Option<(RegionIx, Change)> {
         let ix = self.touched.pop()?;
         Some((ix, core::mem::take(&mut self.regions[ix.0 as usize].change)))
@@ -171,14 +163,10 @@ impl Regions {
         groups.map(|group| (*group, self.groups[group.0 as usize].share))
     }
 
-    /// Returns the share of `group`: the fraction of its other members that each packet is to
-    /// reach.
     pub(crate) fn share_of(&self, group: GroupIx) -> f64 {
         self.groups[group.0 as usize].share
     }
 
-    /// Returns the bins that serve a region and that a change in the `span` can affect. Empty if
-    /// the region is empty.
     pub(crate) fn links(&self, region: RegionIx, span: Span) -> impl Iterator<Item = Link> {
         let region = &self.regions[region.0 as usize];
         region.chain.links(region.nodes.len(), span)
@@ -213,14 +201,7 @@ impl Regions {
     fn ensure_group(&mut self, group: GroupIx) {
         while self.groups.len() <= group.0 as usize {
             let set = SetId::draw(&mut self.rng);
-            self.groups.push(OfGroup {
-                set,
-                regions: Vec::new(),
-                size: 0,
-                c: 0,
-                share: 0.0,
-                is_reshared: false,
-            });
+            self.groups.push(OfGroup { set, ..OfGroup::default() });
         }
     }
 
@@ -231,7 +212,6 @@ impl Regions {
         }
     }
 
-    /// Records that `group` was just added to `node` or removed from it.
     fn record_move(&mut self, node: NodeId, group: GroupIx) {
         self.reshare(group);
         let of_group = self.set_of(group);
@@ -297,8 +277,7 @@ impl Regions {
         }
     }
 
-    /// Moves `node` where every group is a region. A node that was not placed is added to all its
-    /// groups.
+    /// A node that was not placed is added to all its groups, each of which is a region.
     fn move_in_each_group(&mut self, node: NodeId, stood: bool, changed: &[GroupIx]) {
         let groups = core::mem::take(&mut self.neighbour(node).groups);
         for group in if stood { changed } else { &groups[..] } {
@@ -316,8 +295,7 @@ impl Regions {
         self.neighbours.get_mut(&node).expect("it is being moved")
     }
 
-    /// Changes the region `before` to `after` by adding or removing the `changed` groups. Returns
-    /// `false` if it cannot: if not all of its nodes move to `after`, if that region exists
+    /// Returns `false` if not all nodes of the region move to `after`, if that region exists
     /// already, or if the groups are too many to be cheaper than new regions.
     fn move_whole_region(&mut self, before: SetId, after: SetId, changed: &[GroupIx]) -> bool {
         let Some(&ix) = self.by_set.get(&before) else { return false };
@@ -326,8 +304,7 @@ impl Regions {
         if many || self.by_set.contains(&after) {
             return false;
         }
-        // The first node that stays behind ends the search. The next one that moves will find that
-        // `after` exists.
+        // A node that stays ends the search. The next one that moves finds that `after` exists.
         let moves_too = |node| self.neighbours.get(node).is_some_and(|it| it.set == after);
         if !region.nodes.iter().all(moves_too) {
             return false;
