@@ -331,9 +331,7 @@ impl Config {
     }
 }
 
-/// Factor by which announcements become rarer once all receivers have everything.
 const IDLE_PART: u32 = 10;
-/// Average interval between reports at the sender, at the highest rate.
 const REPORT_SHARE: Duration = Duration::from_micros(100);
 
 #[cfg(test)]

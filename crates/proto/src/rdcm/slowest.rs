@@ -39,7 +39,6 @@ impl Slowest {
         Duration::from_secs_f64(span.clamp(LEAST_SPAN, MOST_SPAN))
     }
 
-    /// Returns the maximum time for which the others may wait for one receiver within the span.
     pub(super) fn most_waits(self) -> Duration {
         self.span().mul_f64(1.0 - self.least_share())
     }

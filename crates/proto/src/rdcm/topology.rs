@@ -29,7 +29,6 @@ pub struct Topology {
     /// `true` if hosts forward packets of others, like the servers of BCube.
     hosts_forward: bool,
     links: Vec<[Vertex; 2]>,
-    /// Neighbors of each vertex, in the order of its links.
     neighbours: Vec<Vec<(Vertex, LinkId)>>,
 }
 

@@ -159,7 +159,6 @@ impl Delivery<'_> {
         true
     }
 
-    /// The message is reported as lost if it is known to be owed.
     fn end_message(&mut self, ix: StreamIx, first: SeqNo, cause: LossCause) {
         let Some(message) = self.reassembly.end(ix, first) else { return };
         self.streams.reserve(self.reassembly.bytes());
@@ -268,7 +267,6 @@ impl Delivery<'_> {
     }
 }
 
-/// Returns the time since the message was sent, if the clocks seem to agree.
 fn age(now: Time, symbol: &Symbol) -> Option<Duration> {
     let sent_at = symbol.sent_at();
     (sent_at <= now).then(|| now.since(sent_at)).filter(|age| *age < CREDIBLE_AGE)

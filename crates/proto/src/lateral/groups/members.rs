@@ -6,7 +6,6 @@ use crate::{IdMap, NodeId, Time};
 #[derive(Debug)]
 pub(crate) struct Members {
     ids: Vec<NodeId>,
-    /// Time at which each was last seen to join.
     since: Vec<Time>,
     places: IdMap<NodeId, u32>,
 }

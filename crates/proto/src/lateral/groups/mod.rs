@@ -114,7 +114,6 @@ impl Group {
         was_member.then(|| self.partial_view.dismiss(node, self.members.ids(), rng))
     }
 
-    /// Returns the members that repairs are sent to.
     pub(super) fn targets(&self) -> &[NodeId] {
         self.partial_view.chosen().unwrap_or(self.members.ids())
     }

@@ -10,7 +10,6 @@ pub(super) struct PartialView {
     chosen: Vec<NodeId>,
 }
 
-/// Change of the nodes that repairs are sent to, in a view change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TargetChange {
     pub(crate) added: Option<NodeId>,

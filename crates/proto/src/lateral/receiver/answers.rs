@@ -76,7 +76,6 @@ impl Receiver {
         self.notice_answered(cx, ix, next);
     }
 
-    /// Records the packets before `next`. Those that have been missing for long are requested now.
     fn notice_answered(&mut self, cx: &mut Context, ix: StreamIx, next: SeqNo) {
         let stream = self.streams.get(ix);
         let end = stream.window.end();

@@ -42,7 +42,6 @@ pub(super) enum Outcome {
     Repaired,
     /// The packet was held or settled already.
     Known,
-    /// The number is too far ahead to be believed.
     Doubted,
 }
 

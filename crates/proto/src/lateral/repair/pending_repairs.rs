@@ -303,7 +303,6 @@ impl Columns {
 }
 
 impl Work {
-    /// Uses up the work of XORing `bytes` into a row. Returns `false` if not enough is left.
     fn spend(&mut self, bytes: usize) -> bool {
         let rest = self.0.checked_sub(bytes + WORK_OF_BITS);
         self.0 = rest.unwrap_or(0);

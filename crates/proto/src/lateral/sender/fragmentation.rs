@@ -48,7 +48,6 @@ struct Pace {
     used_up_to: Time,
 }
 
-/// Time for which unused allowance accumulates.
 const BURST: Duration = Duration::from_millis(4);
 /// Time's worth of fragments that leave together, so that the node is not woken for each of them.
 const TRAIN: Duration = Duration::from_millis(1);

@@ -47,7 +47,6 @@ const MAX_DEPARTED: usize = 64;
 const CONFIRM_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest interval between requests for acknowledgments, as a multiple of the first.
 const LONGEST_CONFIRM: u32 = 16;
-/// Longest interval between heartbeats, as a multiple of the first.
 const LONGEST_HEARTBEAT: u32 = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +96,6 @@ impl Position {
         self.0.saturating_sub(other.0).try_into().unwrap_or(u32::MAX)
     }
 
-    /// Returns the last position with this number that is not after this position.
     fn latest(self, seqno: SeqNo) -> Self {
         self.minus(self.seqno().0.wrapping_sub(seqno.0))
     }
@@ -178,7 +176,6 @@ impl OwnStream {
         self.confirmed_to = self.confirmed_to.min(settled_to);
     }
 
-    /// Returns `true` if every member has confirmed the end of the stream, or if nothing was sent.
     fn are_all_informed(&self) -> bool {
         self.next == self.start
             || self.members.values().all(|member| member.acked_to >= Some(self.next))

@@ -166,7 +166,6 @@ impl Streams {
         }
     }
 
-    /// Sets the number of bytes of the data buffer's limit that messages in reassembly use.
     pub(super) fn reserve(&mut self, bytes: usize) {
         self.buffer.reserve(bytes);
         self.evict_excess();

@@ -35,12 +35,10 @@ impl Query {
         Self { nonce, end, came_to: None, is_second: false, settled }
     }
 
-    /// Returns `true` if the claims at the time of the query lie beyond `known`.
     pub(crate) fn is_refuted_by(&self, known: SeqNo) -> bool {
         self.end.is_beyond(known)
     }
 
-    /// Returns `true` if numbers beyond `next` were considered settled at the time of the query.
     pub(crate) fn was_settled_beyond(&self, next: SeqNo) -> bool {
         self.settled.is_beyond(next)
     }

@@ -72,7 +72,6 @@ impl ReceiveWindow {
         self.base.plus(self.slots.len() as u32)
     }
 
-    /// Returns the number after the last packet that was delivered or reported lost.
     pub(crate) fn reported_to(&self) -> SeqNo {
         let missing = self.slots.iter().rev().take_while(|slot| matches!(slot, Slot::Missing(_)));
         self.end().minus(missing.count() as u32)

@@ -161,7 +161,6 @@ impl Stream {
         time_to_answer(self.opens)
     }
 
-    /// Applies the sender's answer. Returns `true` if the start of the stream was unknown before.
     pub(crate) fn on_answer(&mut self, incarnation: Incarnation) -> bool {
         self.drop_query();
         self.incarnation = Some(incarnation);

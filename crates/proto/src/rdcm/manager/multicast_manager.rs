@@ -106,7 +106,6 @@ impl MulticastManager {
         }
     }
 
-    /// Returns the number of links that are newly believed dead.
     pub(crate) fn report(
         &mut self,
         now: Time,

@@ -251,7 +251,6 @@ impl ManagedGroup {
         Ok(())
     }
 
-    /// Extends the tree to a receiver. A dead link is used only if there is no other path.
     fn graft(&mut self, topology: &Topology, dead: &BTreeSet<LinkId>, receiver: Vertex) -> bool {
         self.tree.graft(topology, dead, receiver)
             || self.tree.graft(topology, &BTreeSet::new(), receiver)

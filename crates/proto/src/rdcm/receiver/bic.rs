@@ -14,7 +14,6 @@
 
 /// Largest window that grows and shrinks like that of Reno, in packets.
 const LOW_WINDOW: u32 = 14;
-/// Maximum growth of a window in one round trip, in packets.
 const MAX_INCREMENT: u32 = 16;
 /// Part of a window that remains after a loss, in 1/1024.
 const BETA: u64 = 819;
@@ -55,7 +54,6 @@ impl Bic {
         highest.saturating_add(self.window.into())
     }
 
-    /// The packet was sent with fewer than `in_flight` packets in flight.
     pub(super) fn on_arrival(&mut self, in_flight: u32) {
         self.record_used(in_flight);
         if self.window >= self.max_window.min(self.used().saturating_mul(2)) {

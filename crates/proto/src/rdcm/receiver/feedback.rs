@@ -20,7 +20,6 @@ pub(super) struct Feedback {
     pub(super) reported_next: u64,
 }
 
-/// Schedule of acknowledgments in the proxy ring, of the packets that the branch has.
 #[derive(Debug, Default)]
 struct BranchFeedback {
     acks: AckScheduler,

@@ -67,7 +67,6 @@ impl Handover {
         }
     }
 
-    /// Sends previous predecessors the acknowledgments that the current ones get now.
     pub(super) fn acknowledge(
         &mut self,
         cx: &mut Context<'_>,

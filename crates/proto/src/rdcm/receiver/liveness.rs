@@ -10,7 +10,6 @@ pub(crate) struct SenderLiveness {
     heard_at: Time,
     /// End of the time for which receivers repair for each other after the sender is gone.
     ends_at: Option<Time>,
-    /// When the sender, which was gone, became a member again. Its stream may have ended.
     back_at: Option<Time>,
 }
 

@@ -113,7 +113,6 @@ impl Receiver {
         self.requests = RepairRequests::new(cx.now, first);
     }
 
-    /// All packets before the place were delivered or reported as lost.
     pub(super) fn resume(&mut self) {
         self.delivery.resume(self.place.first);
     }
@@ -399,7 +398,6 @@ impl Receiver {
         self.liveness.is_doubtful() || !self.hears_sender(now, config)
     }
 
-    /// Returns the number after the last packet that is known to have been sent.
     pub(super) fn finish(&mut self, cx: &mut Context<'_>) -> u64 {
         self.delivery.is_held = false;
         self.delivery.deliver(cx, &mut self.window);

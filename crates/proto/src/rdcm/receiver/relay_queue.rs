@@ -10,7 +10,6 @@ use super::repair_window::Arrival;
 pub(super) struct RelayQueue {
     waiting: VecDeque<DataPacket>,
     pub(super) waiting_bytes: usize,
-    /// Number after the last packet that arrived through the tree for the first time.
     next: u64,
 }
 

@@ -1,9 +1,5 @@
 //! The sender of a stream: the packets that it keeps, the timing of its multicast, and the
 //! receivers that slow it down (sections 3.3 and 3.5).
-//!
-//! In the paper a sender releases a packet when one overlay child has it. Here it keeps the packet
-//! until all receivers have reported it. It can then serve receivers whose predecessor crashes
-//! (3.4), and the application learns which packets each receiver has.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -357,7 +353,6 @@ impl Sender {
         self.waits.update(cx.now, is_waiting, self.receivers.settled_after(cx.config));
     }
 
-    /// Returns the silence of a receiver that is heard now, if the sender waited for it.
     fn silence_of(&self, cx: &Context<'_>, node: NodeId) -> Option<Duration> {
         let state = self.receivers.get(node).filter(|it| it.evicted_at.is_none())?;
         let has_stopped = !self.stopped_for(cx.now, cx.config).is_zero();

@@ -28,7 +28,6 @@ pub(super) struct Span {
 
 /// The pacer is faster than the window requires, so that it never limits the window.
 const GAIN: f64 = 1.25;
-/// Gain while the window doubles in each round trip.
 const START_GAIN: f64 = 2.0;
 /// Resolution of timers.
 const LEAST_WAIT: Duration = Duration::from_micros(20);

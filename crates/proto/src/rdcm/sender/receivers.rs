@@ -224,7 +224,6 @@ impl Receivers {
         }
     }
 
-    /// Returns `true` if any place in the relay tree has changed.
     fn arrange_relays(&mut self, cx: &Context<'_>) -> bool {
         let placed = self.records.iter().filter_map(|(node, record)| {
             // One leaf ring is one rack.

@@ -21,7 +21,6 @@ pub struct RelayTree {
     /// Receivers by level. The children of the receiver at `i` start at `(i + 1) * degree`.
     order: Vec<NodeId>,
     at: BTreeMap<NodeId, usize>,
-    /// Receivers that joined or left since the tree was built.
     changes: usize,
 }
 

@@ -25,7 +25,6 @@ pub(super) struct Waits {
 #[derive(Debug)]
 struct Recent {
     since: Time,
-    /// Recent waits: the end of each, and its length.
     waits: VecDeque<(Time, Duration)>,
     reported_at: Option<Time>,
 }

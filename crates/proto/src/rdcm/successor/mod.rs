@@ -38,7 +38,6 @@ pub(super) struct Successor {
     watch: Watch,
     /// Set if another receiver serves it by now.
     lingering: Option<Lingering>,
-    /// Epoch of the places in which this receiver serves it.
     epoch: u32,
     /// First packet for which another receiver serves it, as it reported.
     released_from: Option<u64>,
@@ -58,9 +57,7 @@ struct Watch {
 /// Limits on the time for which a former successor is served.
 #[derive(Clone, Copy, Debug)]
 struct Lingering {
-    /// Time after it was last heard.
     after: Duration,
-    /// Absolute limit, regardless of its reports.
     at_most: Time,
 }
 
@@ -239,7 +236,6 @@ impl Successor {
         }
     }
 
-    /// Acknowledgments of a successor are slow if its machine or link is busy.
     fn adapted(&self, timing: &RepairTiming) -> RepairTiming {
         let timeout = self.round_trip.timeout();
         let silent_after = timing.silent_after.max(timeout);

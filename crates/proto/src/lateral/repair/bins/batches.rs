@@ -56,7 +56,6 @@ pub(crate) struct Batch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
     pub(crate) region: RegionIx,
-    /// Mean number of targets for each repair.
     pub(crate) targets: f64,
     pub(crate) owed: f64,
 }

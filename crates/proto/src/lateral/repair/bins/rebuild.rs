@@ -285,7 +285,6 @@ impl Bins {
     }
 }
 
-/// Removes `bin`, which occurs at most once.
 fn forget(bins: &mut Vec<BinIx>, bin: BinIx) {
     /// Number of bins compared at once, without a branch.
     const AT_ONCE: usize = 16;

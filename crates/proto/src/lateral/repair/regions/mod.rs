@@ -151,7 +151,6 @@ impl Regions {
         Some((ix, core::mem::take(&mut self.regions[ix.0 as usize].change)))
     }
 
-    /// Returns `true` if any region changed or will change when the changes are applied.
     pub(crate) fn is_touched(&self) -> bool {
         let is_settled = self.moving.is_empty() && self.reshared.is_empty();
         !(is_settled && self.touched.is_empty())
@@ -381,7 +380,6 @@ impl Regions {
 }
 
 impl Region {
-    /// Records that a group moved, which changed the classes in the `span`.
     fn touch(&mut self, ix: RegionIx, moved: Moved, span: Span, touched: &mut Vec<RegionIx>) {
         match &mut self.change {
             Change::None => {
