@@ -4,11 +4,10 @@ use core::fmt;
 
 use crate::{GroupId, NodeId, SeqNo};
 
-/// A range of messages that this node will not receive.
+/// A range of messages that this node will not receive: those whose first packet has a number from
+/// `first` to `last`.
 ///
-/// The range contains every message whose first packet has a sequence number from `first` to
-/// `last`. Each lost message is reported once, and a delivered message is never reported. If all
-/// messages fit one packet, each number is one message.
+/// Each lost message is reported once, and a delivered message is never reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Group of the messages.
@@ -24,8 +23,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Returns the number of lost packets. If all messages fit one packet, this is the number of
-    /// messages.
+    /// Returns the number of lost packets, which is that of messages if all of them fit one packet.
     pub fn count(&self) -> u32 {
         self.last.0.wrapping_sub(self.first.0).wrapping_add(1)
     }
@@ -45,8 +43,6 @@ pub enum LossCause {
     /// The message has several packets, and there was no room to reassemble it.
     NoRoom,
     /// This node published the message, and another node is the sender of the group.
-    ///
-    /// Messages that were never assigned a sequence number have the number 0.
     AnotherSender,
 }
 

@@ -14,29 +14,17 @@ pub struct Message {
     pub group: GroupId,
     /// Node that multicast the message.
     pub sender: NodeId,
-    /// Position among the sender's packets in the group.
-    ///
-    /// A message that does not fit one packet uses one number per packet. This is the first of
-    /// them.
+    /// Position among the sender's packets in the group, of the first packet of the message.
     pub seqno: SeqNo,
-    /// Content of the message. It may share its allocation with other messages: copy it to keep it
-    /// for a long time.
+    /// Content of the message. It may share its allocation with others: copy it to keep it long.
     pub payload: Bytes,
-    /// Source of the content: the sender's multicast, repairs or a retransmission.
-    ///
-    /// For a message of several packets, this is the packet that was missing longest before it was
-    /// repaired, if any was.
+    /// Source of the content. For several packets, that of the packet that was missing longest.
     pub how: How,
-    /// Time from the message's multicast to its delivery. `None` if the clocks of the two nodes
-    /// disagree, or if the engine does not measure it.
+    /// Time from multicast to delivery. `None` if the nodes' clocks disagree or it is not measured.
     pub age: Option<Duration>,
-    /// Time for which the message was known to be missing. Zero unless it was repaired.
-    ///
-    /// For a message of several packets, this is the longest time of one packet.
+    /// Time for which the message, or its longest missing packet, was known to be missing.
     pub missing_for: Duration,
-    /// Place in the total order.
-    ///
-    /// `None` for messages sent with a weaker guarantee than
+    /// Place in the total order. `None` for messages with a weaker guarantee than
     /// [total order](crate::ring::Qos::TotallyOrdered), and for those of other engines.
     pub place: Option<Place>,
 }

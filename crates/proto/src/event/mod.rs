@@ -14,9 +14,7 @@ use crate::{GroupId, ViewChange};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A message of the group.
-    ///
-    /// It is delivered at most once, unless it was sent with
+    /// A message of the group, delivered at most once unless it was sent with
     /// [`Qos::Unreliable`](crate::ring::Qos::Unreliable).
     Message(Message),
     /// Messages that this node should have received and will not receive.

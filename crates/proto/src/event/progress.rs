@@ -20,24 +20,17 @@ pub struct Slow {
 pub struct Confirmed {
     /// Group of the messages.
     pub group: GroupId,
-    /// Last confirmed sequence number. All messages of this node up to it are settled at every
-    /// member.
+    /// Last confirmed sequence number. All messages of this node up to it are settled everywhere.
     pub up_to: SeqNo,
-    /// Number of members that confirmed.
-    ///
-    /// It includes members that left with all messages since the last confirmation. It excludes
-    /// members that joined after the last of these messages. It is 0 if there was no member: see
-    /// [`Confirmed::is_unconfirmed`].
+    /// Number of members that confirmed, without those that joined after the last of these
+    /// messages. 0 if there was no member: see [`Confirmed::is_unconfirmed`].
     pub members: usize,
-    /// Members that lost some of the messages, with the number of packets that each lost. Includes
-    /// members that have left since.
+    /// Members, even former ones, that lost messages, with the number of packets that each lost.
     pub incomplete: Vec<(NodeId, u32)>,
 }
 
 impl Confirmed {
-    /// Returns `true` if there was no member that could confirm.
-    ///
-    /// Nothing is pending then, but no member is known to have the messages.
+    /// Returns `true` if there was no member, so that no member is known to have the messages.
     pub fn is_unconfirmed(&self) -> bool {
         self.members == 0
     }

@@ -41,7 +41,6 @@ pub enum ListChangeKind {
 }
 
 impl ListChangeKind {
-    /// Returns `true` if it adds or removes a member.
     pub(crate) fn is_of_members(&self) -> bool {
         matches!(self, Self::Join { .. } | Self::Leave)
     }

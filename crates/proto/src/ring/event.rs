@@ -25,16 +25,13 @@ pub enum RingNews {
     /// The members or the locks changed.
     View(Box<ViewEvent>),
     /// All members of the view have everything that was delivered here up to this place, or were
-    /// admitted after it. Nothing up to this place is lost while one of these members is alive. An
-    /// application can therefore truncate a log there, or answer a client, at any delivery
-    /// guarantee. The application of another member may not have taken everything from its event
-    /// queue yet.
+    /// admitted after it. Nothing up to it is lost while one of them is alive: an application can
+    /// truncate a log there. It may still be in the event queue of another member.
     ///
     /// Reported when the place has advanced, at intervals of at least
     /// [`Config::stable_every`](crate::rmp::Config::stable_every).
     Stable {
-        /// The place. It is comparable with the places of messages and views of this ring and of
-        /// its predecessors.
+        /// Comparable with the places of this ring and its predecessors.
         up_to: Place,
         /// Number of members of the view, including this one.
         members: usize,
@@ -45,20 +42,17 @@ pub enum RingNews {
     Request(Request),
     /// The outcome of a request of this node.
     Answer(Answer),
-    /// This part may not continue and searches for the other members. Locks that this node holds
-    /// are in doubt until the next view, which still contains them, or until they are reported as
-    /// lost.
+    /// This part may not continue and searches for the other members. Locks of this node are in
+    /// doubt until the next view or until they are reported as lost.
     Minority {
         /// Number of members of the last view.
         members: usize,
         /// Number of members that are needed; with an electorate, the number of voters.
         needed: usize,
-        /// With an electorate, the number of voters that are present from this node's perspective.
-        /// The event is repeated whenever the number changes.
+        /// With an electorate, the number of voters present. The event is repeated when it changes.
         voters: Option<usize>,
     },
-    /// The [electorate](super::Quorum::QuorumOf) of the group has all its voters. This node is
-    /// not admitted as another voter until one of them is gone, and keeps requesting it.
+    /// The [electorate](super::Quorum::QuorumOf) has all its voters. This node keeps waiting.
     ElectorateFull {
         /// Number of voters of the ring.
         voters: usize,
@@ -67,19 +61,15 @@ pub enum RingNews {
     Removed {
         /// Reason of the removal.
         why: Removal,
-        /// First and last number of the range of own messages that contains all those not delivered
-        /// here. The range may contain messages that the other members have.
+        /// Range of numbers that contains all own messages not delivered here.
         unsent: Option<(SeqNo, SeqNo)>,
         /// `true` if this node requests to join again as a new member.
         rejoins: bool,
     },
-    /// This node is in a ring again, as a new member, after it was [removed](Self::Removed). The
-    /// view follows.
+    /// This node is in a ring again, as a new member. The view follows.
     Rejoined {
-        /// Number of places in the order that were not delivered here. Views and ACKs have places
-        /// too, so this is at least the number of missed messages. `None` if the number is not
-        /// known, because this ring does not continue the order of the former one, or may not
-        /// continue it with [`Quorum::AtLeast`](super::Quorum::AtLeast).
+        /// Number of places, with those of views and ACKs, that were not delivered here. `None` if
+        /// this ring may not continue the order of the former one.
         missed: Option<u64>,
     },
 }
@@ -115,15 +105,13 @@ pub struct ViewEvent {
 }
 
 impl ViewEvent {
-    /// Creates an event in which `by` installs `view`, without members that joined or left.
     pub(crate) fn of(view: RingView, at: Timestamp, by: Process) -> Self {
         let (joined, left, failed) = (Vec::new(), Vec::new(), Vec::new());
         let place = Place { ring: view.epoch, at };
         Self { view, place, joined, left, failed, by, answered: None }
     }
 
-    /// Returns `true` if `next`, which follows at once, can be delivered together with this change:
-    /// neither answers a lock request.
+    /// Neither of the two may answer a lock request.
     pub(crate) fn can_merge(&self, next: &Self) -> bool {
         [self, next]
             .into_iter()
@@ -131,8 +119,7 @@ impl ViewEvent {
             .all(|it| it.kind.is_of_members())
     }
 
-    /// Merges `next` into this change. Returns the processes that joined in this change and are
-    /// gone in `next`. The merged change does not mention them.
+    /// Returns the processes that came and went. The merged change does not mention them.
     pub(crate) fn merge(&mut self, next: Self) -> Vec<Process> {
         let (passed, stayed): (Vec<Process>, Vec<Process>) =
             self.joined.iter().partition(|process| !next.view.contains(**process));

@@ -5,20 +5,16 @@ use crate::NodeId;
 /// Options that a node chooses for itself when it joins a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinOptions {
-    /// `true` if the node requests to join again, as a new member, after the ring has continued
-    /// without it. If `false`, it is out of the group with the event
-    /// [`Removed`](super::RingNews::Removed). Default `true`.
+    /// `true` if the node joins again, as a new member, after the ring has continued without it,
+    /// instead of the event [`Removed`](super::RingNews::Removed). Default `true`.
     pub rejoin: bool,
-    /// `true` if this host sends and receives multicast, or a driver replaces multicast by copies
-    /// to all members. If `false`, the members send it copies and forward its packets (3.4).
-    /// Default `true`.
+    /// `true` if this host or its driver sends and receives multicast. If `false`, the members send
+    /// it copies and forward its packets (3.4). Default `true`.
     pub is_multicast: bool,
     /// A node of the group, for a host without multicast that learns of no other node.
     pub via: Option<NodeId>,
     /// `true` if the node is a voter of the group's [electorate](super::Quorum::QuorumOf), `false`
-    /// if it is a client. A client sends, makes requests and holds locks like other members, counts
-    /// in no quorum, and creates no ring. Without an electorate every member counts. Default
-    /// `true`.
+    /// if it is a client, which counts in no quorum and creates no ring. Default `true`.
     pub is_voter: bool,
 }
 

@@ -27,10 +27,7 @@ pub struct Handler(u8);
 
 /// Change of a lock that this node has requested, at its place among the messages.
 ///
-/// It always refers to the last request. If a node releases a lock and requests it again, it
-/// receives the outcome of the second request, and no report that the first one was granted,
-/// refused or ended. This applies to a caller that takes all events before it makes the next
-/// request.
+/// It refers to the last request, if the caller takes all events before it makes the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockNews {
     /// The lock.
@@ -42,15 +39,12 @@ pub struct LockNews {
 /// Outcomes of a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockChange {
-    /// This node holds the lock. A majority of the ring is known to have the grant, and all
-    /// messages that an earlier holder sent under the lock were delivered before.
+    /// This node holds the lock. A majority has the grant. What the earlier holders sent under the
+    /// lock was delivered before.
     Granted {
-        /// Number that grows with each grant of the lock in this ring and in the rings that follow
-        /// it by reformations. A resource that rejects smaller numbers than it has seen is safe
-        /// from a holder that has not detected its removal. A ring that is created anew, because
-        /// all members of the former one are gone, begins with small numbers again. Rings that were
-        /// created separately, or separated ([`Quorum::AtLeast`](super::Quorum)), count
-        /// separately.
+        /// Number that grows with each grant in this ring and in the rings that follow it by
+        /// reformations. A resource that rejects smaller numbers is safe from an earlier holder.
+        /// Rings that were created anew or separately count separately.
         fence: Timestamp,
     },
     /// The lock was not granted.
@@ -161,7 +155,6 @@ impl Locks {
         self.entries + count <= Self::MAX_ENTRIES
     }
 
-    /// Returns `true` if `process` would get the lock, or may wait for it.
     pub(crate) fn admits(&self, name: LockName, process: Process, waits: bool) -> bool {
         let Some(queue) = self.queues.get(&name) else { return self.has_room_for(1) };
         queue.contains(&process) || (waits && self.has_room_for(1))
@@ -194,7 +187,6 @@ impl Locks {
         self.entries = self.queues.values().map(VecDeque::len).sum();
     }
 
-    /// Returns the queue of each lock, the holder first.
     pub(crate) fn queues(&self) -> impl Iterator<Item = (LockName, &VecDeque<Process>)> {
         self.queues.iter().map(|(name, queue)| (*name, queue))
     }

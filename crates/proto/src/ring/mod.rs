@@ -1,5 +1,4 @@
-//! Vocabulary of ordered groups: rings with their members and locks, the total order, delivery
-//! guarantees, and requests.
+//! Vocabulary of ordered groups: rings, locks, the total order, guarantees, and requests.
 
 mod change;
 mod event;

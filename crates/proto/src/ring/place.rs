@@ -5,9 +5,6 @@ use core::fmt;
 use crate::{Incarnation, NodeId};
 
 /// One membership of one node in one group: the process of the paper (3.1).
-///
-/// A node that was removed returns as another process, so that nothing is ever taken for the old
-/// one's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
     /// The node.
@@ -17,7 +14,6 @@ pub struct Process {
     pub life: u64,
 }
 
-/// Number of bits of a life that count how often the node has joined a group since it started.
 const JOINS_BITS: u32 = 24;
 
 impl Process {
@@ -26,18 +22,15 @@ impl Process {
         incarnation.0 >> (JOINS_BITS + 1) << JOINS_BITS
     }
 
-    /// Returns `true` if this is a later life than `other`, of the same incarnation of the same
-    /// node.
+    /// Of the same incarnation of the same node.
     pub(crate) fn follows(self, other: Self) -> bool {
         let is_same_start = self.life >> JOINS_BITS == other.life >> JOINS_BITS;
         self.node == other.node && is_same_start && self.life > other.life
     }
 }
 
-/// A ring between two reformations, and the ballot by which it was formed.
-///
-/// Ballots are ordered. The one with the larger version wins (4.4), and among equal versions the
-/// one of the larger process. A ring that was created, not reformed, has version 1.
+/// A ring between two reformations, and the ballot by which it was formed. The larger version wins
+/// (4.4), then the larger process. A ring that was created has version 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch {
     /// Larger than the version of any ring that its members had seen.
@@ -54,9 +47,8 @@ pub struct Timestamp(pub u64);
 
 /// A place in the total order, with the ring that assigned it.
 ///
-/// Within one lineage of rings, each formed by members of the one before, places compare in the
-/// total order. A place identifies one message at all members that continue together. A member that
-/// the others have continued without may have delivered the message at another place.
+/// Within one lineage of rings, places compare in the total order. A member that the others have
+/// continued without may have delivered the message at another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The ring.

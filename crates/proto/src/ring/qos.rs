@@ -17,9 +17,8 @@ pub enum Qos {
     /// Delivered at the same place in one order at all members.
     #[default]
     TotallyOrdered,
-    /// Delivered once this number of other members (1 to 255) is known to hold it and its place. It
-    /// then survives the simultaneous failure of that number of members. In a ring with fewer other
-    /// members, all of them must hold it.
+    /// Delivered once this number of other members (1 to 255), or all, are known to hold it and its
+    /// place. It then survives the simultaneous failure of that number of members.
     Resilient(u8),
     /// Delivered once a majority holds it and its place. The order is then final across all
     /// partitions. Refused in groups in which a minority may continue.

@@ -6,15 +6,13 @@ use core::fmt;
 /// quorum that the ring needs to work at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quorum {
-    /// At least this number of members of the last view, from 1 to [`Quorum::MAX_AT_LEAST`].
-    /// With 1 every part continues. The failure of any member stops a ring that has no more members
-    /// than this number, because a smaller part never continues.
+    /// At least this number of members of the last view, from 1 to [`Quorum::MAX_AT_LEAST`]. A
+    /// smaller part never continues, even if the ring has no more members.
     AtLeast(u16),
-    /// An electorate of this number of voters, from 1 to [`Quorum::MAX_ELECTORATE`]. Fewer than
-    /// a majority of it order nothing, acknowledge nothing and grant no lock, from the first member
-    /// on. As long as no more voters exist than the electorate has, two rings therefore cannot work
-    /// at the same time, even if they were created separately. A ring admits no more voters. Other
-    /// members are [clients](super::JoinOptions::is_voter).
+    /// An electorate of this number of voters, from 1 to [`Quorum::MAX_ELECTORATE`]. Fewer than a
+    /// majority of it order nothing and grant no lock, from the first member on. Two rings
+    /// therefore never work at the same time, even if created separately. Other members are
+    /// [clients](super::JoinOptions::is_voter).
     QuorumOf(u16),
     /// More than half of the members of the last view.
     Majority,
@@ -38,8 +36,7 @@ impl Quorum {
         }
     }
 
-    /// Returns the number of voters that are a majority of the electorate; `None` without an
-    /// electorate.
+    /// Returns the number of voters that are a majority of the electorate, if there is one.
     pub fn required_voters(self) -> Option<usize> {
         match self {
             Self::QuorumOf(voters) => Some(usize::from(voters) / 2 + 1),

@@ -1,20 +1,16 @@
 //! Requests to a group and their answers: multi-RPC (3.3, 4.5).
 //!
-//! A request is a message with an envelope that contains its number. It takes its place among the
-//! other messages, whether its caller is a member or not, and every member delivers it there. If it
-//! names a [handler](Handler), the holder of the handler's lock replies. Otherwise the caller
-//! receives an acknowledgment of the delivery.
+//! A request is a message with an envelope that contains its number, at its place among the other
+//! messages. If it names a [handler](Handler), the holder of the handler's lock replies. Otherwise
+//! the caller receives an acknowledgment of the delivery.
 //!
 //! # Guarantees
 //!
-//! A caller that stays alive gets one answer to each request: a reply, an acknowledgment, or after
-//! a bounded time [`Outcome::Unanswered`]. A request is delivered once, in one order, at all
-//! members. It is *executed* at least once: if a handler fails between its work and its reply, the
-//! next holder of its lock receives the open requests.
-//!
-//! There are two ways to avoid that a request is executed twice. The first is to execute it at
-//! every member when it is delivered, so that the handler only replies with the result. The second
-//! is to check [`Request::may_be_done`].
+//! A caller that stays alive gets one answer to each request, after a bounded time
+//! [`Outcome::Unanswered`]. A request is delivered once, in one order, at all members. It is
+//! *executed* at least once: if a handler fails between its work and its reply, the next holder of
+//! its lock receives the open requests. To avoid that, every member can execute the request when it
+//! is delivered, or the handler can check [`Request::may_be_done`].
 
 use core::time::Duration;
 
@@ -25,8 +21,7 @@ use super::place::Place;
 use super::qos::Qos;
 use crate::NodeId;
 
-/// Identifier of a request: its caller, and its number among the requests of that node to the
-/// group.
+/// Identifier of a request: its caller, and its number among those of that node to the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
     /// The caller.
@@ -63,14 +58,11 @@ pub struct Request {
     pub handler: Option<Handler>,
     /// The payload of the request.
     pub payload: Bytes,
-    /// Its place in the order. `None` if it is below total order or [delivered
-    /// again](Self::is_again).
+    /// Its place in the order. `None` below total order or if [delivered again](Self::is_again).
     pub place: Option<Place>,
     /// `true` if this member has to reply.
     pub is_ours: bool,
-    /// `true` if this is not the place of the request among the messages. It was delivered earlier,
-    /// to this member or before this member joined, and this member has to reply only now. Then
-    /// [`Request::is_ours`] is also `true`.
+    /// `true` if it was delivered earlier, and this member has to reply only now.
     pub is_again: bool,
     /// `true` if a member that is gone may have executed the request.
     pub may_be_done: bool,
@@ -97,8 +89,7 @@ pub enum Outcome {
     },
     /// The request was delivered to the group with its guarantee. It named no handler.
     Acknowledged,
-    /// There was no answer in time, or the caller has left the group. The request may have been
-    /// executed.
+    /// There was no answer. The request may have been executed.
     Unanswered,
 }
 
@@ -142,8 +133,7 @@ pub enum ReplyError {
     /// This node is not in the group.
     #[error("this node is not in the group")]
     NotJoined,
-    /// This member does not have to reply to the request: it was not assigned to this member, it
-    /// has an answer, or the caller no longer waits for it.
+    /// The request is another member's, has an answer, or its caller no longer waits.
     #[error("the request is not open")]
     NotOpen,
     /// The reply is larger than the maximum message size.

@@ -15,8 +15,7 @@ pub struct RingView {
     pub version: u32,
     /// First ring of the lineage.
     pub origin: Epoch,
-    /// The [check](crate::GroupId::name_check) of the group's name. Two groups with different names
-    /// may have the same id.
+    /// The [check](crate::GroupId::name_check) of the group's name, since ids may be equal.
     pub name_check: u32,
     /// `true` if an operator has let the ring continue without a majority of its electorate. Until
     /// it has that majority again, a majority of the voters that it has decides.
@@ -138,9 +137,8 @@ impl RingView {
     /// Returns the number of [voters](Self::voters) of this view that a part of it needs to form a
     /// ring: the largest number that any member demands.
     ///
-    /// With an electorate it is more than half of the voters. At most one part then continues, and
-    /// it has each message that a quorum has. If the part is smaller than a quorum, it forms a ring
-    /// that does not work until more voters join.
+    /// With an electorate it is more than half of the voters, so that at most one part continues. A
+    /// part that is smaller than a quorum forms a ring that does not work until more voters join.
     pub fn least(&self) -> usize {
         let voters = self.voters().count();
         let needs = self.members.iter().map(|member| match member.quorum {
@@ -151,17 +149,14 @@ impl RingView {
         needs.max().unwrap_or(1).max(1)
     }
 
-    /// Returns `true` if `former` is an earlier view of this ring that cannot continue, because too
-    /// many of its voters are in this ring now.
+    /// Too many voters of the earlier view `former` of this ring are in this ring now.
     pub(crate) fn is_continued_from(&self, former: &Self) -> bool {
         let is_earlier = former.epoch.version < self.epoch.version;
         let rest = former.without_moved(self).voters().count();
         former.origin == self.origin && is_earlier && rest < former.least()
     }
 
-    /// Returns this view without the processes that have moved to `other`. A process has moved if
-    /// `other` contains a later life of its node, or if `other` is a later view of this ring that
-    /// contains it.
+    /// Later lives of the node, and members of a later view of this ring, have moved.
     pub(crate) fn without_moved(&self, other: &Self) -> Self {
         let is_later = other.origin == self.origin && other.epoch.version > self.epoch.version;
         let has_moved = |process: Process| {
@@ -173,7 +168,6 @@ impl RingView {
         rest
     }
 
-    /// Clears `is_forced` once the ring has its quorum.
     pub(crate) fn settle_force(&mut self) {
         let quorum = self.electorate().map_or(0, |voters| voters / 2 + 1);
         self.is_forced &= self.voters().count() < quorum;

@@ -33,8 +33,7 @@ impl Rmp {
         self.counters
     }
 
-    /// Returns `true` if this node is a member of the group, joins it, or has left it and still
-    /// answers.
+    /// Returns `true` if this node is in the group, joins it, or has left it and still answers.
     pub fn has(&self, group: GroupId) -> bool {
         self.member(group).is_some()
     }
@@ -49,8 +48,7 @@ impl Rmp {
         self.member(group)?.ring().map(Ring::view)
     }
 
-    /// Returns the place in the order of a group up to which this node has everything, delivered or
-    /// not. `None` while it is not in a ring.
+    /// Returns the place up to which this node has everything. `None` while it is not in a ring.
     pub fn reached(&self, group: GroupId) -> Option<Place> {
         self.member(group)?.ring().map(Ring::reached)
     }
@@ -60,8 +58,7 @@ impl Rmp {
         self.member(group)?.ring().map(Ring::token)
     }
 
-    /// Returns `true` if this node's ring of a group works: it is not being reformed, may continue,
-    /// and has its quorum.
+    /// Returns `true` if this node's ring works: it is not being reformed and has its quorum.
     pub fn is_working(&self, group: GroupId) -> bool {
         self.member(group).and_then(|it| it.session.as_ref()).is_some_and(Session::is_working)
     }
@@ -72,9 +69,8 @@ impl Rmp {
         Self { join_options: options, ..self }
     }
 
-    /// Delays the token at this member each time it arrives, and thereby the whole ring, because
-    /// the application does not keep up. The delay is limited to
-    /// [`Config::largest_timeout`](super::Config::largest_timeout). Zero ends it.
+    /// Delays the token each time it is here, because the application does not keep up. At most
+    /// [`Config::largest_timeout`](super::Config::largest_timeout); zero ends it.
     pub fn slow_down(&mut self, group: GroupId, by: Duration) {
         let member = self.groups.get_mut(&group).and_then(|slot| slot.group.member_mut());
         if let Some(member) = member {
@@ -82,8 +78,7 @@ impl Rmp {
         }
     }
 
-    /// Returns the maximum size in bytes of a message that is sent [unreliably](Qos::Unreliable):
-    /// one packet.
+    /// Returns the maximum size in bytes of an [unreliable](Qos::Unreliable) message: one packet.
     pub fn unreliable_limit(&self) -> usize {
         self.config.fragment_bytes()
     }
@@ -91,8 +86,7 @@ impl Rmp {
     /// Joins a group like [`Engine::join`](crate::Engine::join), but with the options of this node.
     ///
     /// # Errors
-    /// The group is not an ordered one, its settings are out of bounds, or the node is already in
-    /// it.
+    /// The group is not ordered, its settings are out of bounds, or the node is already in it.
     pub fn join_with(
         &mut self,
         now: Time,
@@ -127,13 +121,12 @@ impl Rmp {
     /// Requests a lock of a group.
     ///
     /// The lock is granted at once if it is free. Otherwise this node waits behind all earlier
-    /// requests. The outcome is a [`RingNews::Lock`](super::RingNews::Lock): granted, or refused if
-    /// the ring has its maximum number of locks. A node that is still joining may already request
+    /// requests. The outcome is a [`RingNews::Lock`](super::RingNews::Lock). It is refused if the
+    /// ring has its maximum number of locks. A node that is still joining may already request
     /// locks.
     ///
-    /// One node holds a lock once, regardless of the number of its threads that want it. A lock is
-    /// released by [`Rmp::unlock`] and by leaving. A node that is removed from the ring receives a
-    /// report that its locks are [lost](super::LockChange::Lost).
+    /// One node holds a lock once, until [`Rmp::unlock`] or until it leaves. A node that is removed
+    /// from the ring receives a report that its locks are [lost](super::LockChange::Lost).
     ///
     /// # Errors
     /// The node is not in the group, holds the lock or has requested it, or has requested too many.
@@ -141,8 +134,8 @@ impl Rmp {
         self.act(now, group, LockError::NotJoined, |it, _, _| it.lock(name, true))
     }
 
-    /// Requests a lock like [`Rmp::lock`], but does not wait. If another member holds it, the
-    /// outcome is [`LockChange::Refused`](super::LockChange::Refused), as in the paper.
+    /// Requests a lock like [`Rmp::lock`], but does not wait: if another member holds it, the
+    /// outcome is [`LockChange::Refused`](super::LockChange::Refused).
     ///
     /// # Errors
     /// The same as for [`Rmp::lock`].
@@ -151,8 +144,8 @@ impl Rmp {
     }
 
     /// Releases a lock, or stops waiting for it. The outcome is
-    /// [`LockChange::Released`](super::LockChange::Released). The lock may be requested again at
-    /// once. The outcome of the release is then not reported.
+    /// [`LockChange::Released`](super::LockChange::Released), unless the lock is requested again
+    /// before.
     ///
     /// # Errors
     /// The node is not in the group, or has not requested the lock.
@@ -162,20 +155,19 @@ impl Rmp {
 
     /// Sends a request to a group, as a member of it or as a node that is not in it.
     ///
-    /// The request takes its place among the messages of the group. Every member receives it as
-    /// [`RingNews::Request`](super::RingNews::Request), and this node receives the answer as
+    /// Every member receives it as [`RingNews::Request`](super::RingNews::Request) at its place
+    /// among the messages, and this node receives one
     /// [`RingNews::Answer`](super::RingNews::Answer).
     ///
-    /// With a [handler](RequestOptions::handler), the answer is the reply of the member that holds
-    /// the handler's lock. If that member fails, the next holder replies. If the lock is free, the
-    /// request waits for a holder. Without a handler, the answer is an acknowledgment: the request
-    /// was delivered with its [guarantee](RequestOptions::qos). There is one answer to each
-    /// request, but it may be executed twice
+    /// With a [handler](RequestOptions::handler), the answer is the reply of the holder of the
+    /// handler's lock, or of the next holder if it fails. If the lock is free, the request waits
+    /// for a holder. Without a handler, the answer acknowledges the delivery with the request's
+    /// [guarantee](RequestOptions::qos). A request may be executed twice
     /// ([`Request::may_be_done`](super::Request::may_be_done)).
     ///
     /// # Errors
-    /// The request is too large, its guarantee is not available in the group, or too many requests
-    /// or bytes wait. A node that is leaving the group sends no requests.
+    /// The request is too large, its guarantee is not available in the group, too many requests or
+    /// bytes wait, or the node is leaving the group.
     pub fn request(
         &mut self,
         now: Time,
@@ -231,8 +223,7 @@ impl Rmp {
     /// Replies once to a request that this member [has to answer](super::Request::is_ours).
     ///
     /// # Errors
-    /// The node is not in the group, the request is not open, the reply is too large, or too many
-    /// bytes wait to be sent.
+    /// The node is not in the group, the request is not open, or the reply has no room.
     pub fn reply(
         &mut self,
         now: Time,
@@ -246,14 +237,12 @@ impl Rmp {
     }
 
     /// Requests that the members of a ring continue without a majority of its electorate. It is the
-    /// command of an operator who has verified that the other voters will not return.
+    /// command of an operator who has verified that the other voters will not return: if one still
+    /// works elsewhere, two rings order messages and grant locks from then on.
     ///
-    /// `epoch` names the ring, as a [query](Rmp::look) has shown it. `lost` names each of its
-    /// voters that no longer answers. Nothing happens if an unnamed voter is silent, if a named
-    /// voter answers, or while the ring works.
-    ///
-    /// If a named voter still works elsewhere, two rings order messages and grant locks from then
-    /// on. The view that follows has [`RingView::is_forced`] set.
+    /// `epoch` names the ring, as a [query](Rmp::look) has shown it, and `lost` each of its voters
+    /// that no longer answers. Nothing happens if an unnamed voter is silent, if a named voter
+    /// answers, or while the ring works. The view that follows has [`RingView::is_forced`] set.
     pub fn force_quorum(&mut self, now: Time, group: GroupId, epoch: Epoch, lost: Vec<NodeId>) {
         let (node, origin) = (self.id, self.origin);
         let packet = Packet::ForceQuorum { epoch, lost };
@@ -263,12 +252,11 @@ impl Rmp {
         self.with(now, group, |state, cx| state.on_packet(cx, node, packet));
     }
 
-    /// Queries the rings of a group. This node does not become a member, and nothing changes at the
-    /// members. [`Rmp::poll_looked`] returns the result once the rings that answered have had time
-    /// to answer again and no other ring has answered since, at the latest after
-    /// [`LookOptions::patience`].
+    /// Queries the rings of a group, without becoming a member. A node that is in a ring of the
+    /// group reports that ring, and sends no query.
     ///
-    /// A node that is in a ring of the group reports that ring, and sends no query.
+    /// [`Rmp::poll_looked`] returns the result once no other ring has answered for some time, at
+    /// the latest after [`LookOptions::patience`].
     ///
     /// # Errors
     /// Too many of this node's queries are in progress, or were not fetched.
@@ -336,9 +324,7 @@ impl Rmp {
 }
 
 impl fmt::Debug for Rmp {
-    /// Formats everything that affects the engine's behavior, so that engines with equal output are
-    /// in the same state. The [counters](Rmp::counters) are left out, because nothing depends on
-    /// them.
+    /// Formats everything that affects the engine's behavior, so not the [counters](Rmp::counters).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             id,

@@ -12,98 +12,78 @@ use crate::bounds::out_of_bounds;
 /// Each time is zero or from 1 us to 24 h. Each number of tries is at most 1000.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Maximum IP packet size of the path in bytes. The engine never sends a packet that IP would
-    /// have to fragment. At least 576. Default 1500.
+    /// Maximum IP packet size of the path in bytes, never exceeded. At least 576. Default 1500.
     pub path_mtu: u16,
-    /// Maximum message size in bytes. Larger messages are refused. From 64 bytes to 16 MiB. Default
-    /// 16 MiB.
+    /// Maximum message size in bytes, from 64 to 16 MiB. Default 16 MiB.
     pub message_bytes: usize,
     /// Maximum number of bytes of messages that wait for the window. A full queue refuses messages.
     /// An empty queue accepts a message of any size. Default 32 MiB.
     pub queue_bytes: usize,
-    /// Maximum number of bytes in flight (sent, without a place in the order) on paths with a
-    /// round-trip time of up to 50 ms. Longer paths get this number for each started 50 ms of the
-    /// round-trip time, up to ten times. The window does not grow while packets wait in queues for
-    /// more than half of `largest_timeout` and for longer than the shortest round trip. At least
-    /// `path_mtu`. Default 256 KiB, which allows 5 MB/s.
+    /// Maximum number of bytes in flight (sent, without a place in the order). Paths with a longer
+    /// round-trip time than 50 ms get this number for each started 50 ms, up to ten times. The
+    /// window does not grow while packets wait in queues. At least `path_mtu`. Default 256 KiB, for
+    /// 5 MB/s.
     pub window_bytes: usize,
     /// Maximum number of packets that one ACK orders. Paths with a round-trip time of 20 ms or more
     /// get this number for each 10 ms of it, up to 32 times. From 1 to 64. Default 64.
     pub batch: usize,
-    /// Time for which the token site waits for more packets after the last one. It waits only if
-    /// the sources of the packets have announced that more follow at once, or that no application
-    /// waits for the places. Default 2 ms: on a link of less than 6 Mbit/s an ACK then orders few
-    /// packets.
+    /// Time for which the token site waits for more packets after the last one, if their sources
+    /// have announced more or no application waits for the places. Default 2 ms: with less than 6
+    /// Mbit/s an ACK then orders few packets.
     pub batch_delay: Duration,
     /// Time without work after which the token site passes the token with a NULL ACK, until the
     /// token has gone round once. Default 50 ms; the paper uses 1 s (4.2).
     pub idle_after: Duration,
-    /// Time after which a member confirms that it has accepted the token, unless an ACK has done
-    /// so. Default 2 ms.
+    /// Time after which a member confirms the token that it has not passed on. Default 2 ms.
     pub confirm_after: Duration,
     /// Time after which a missing packet is requested. Until then it may only be late. On long
     /// paths it is a 16th of the round-trip time. Default 1 ms.
     pub nack_delay: Duration,
     /// First timeout of a packet that needs an answer. It doubles with each try. Default 20 ms.
     pub least_timeout: Duration,
-    /// Maximum timeout on paths with a short round-trip time. On a path whose first timeout is
-    /// longer, which follows the measured round trip, the first timeout is the limit. Default 100
+    /// Maximum timeout, unless the measured round trip leads to a longer first timeout. Default 100
     /// ms; the paper uses 2 s (4.6).
     pub largest_timeout: Duration,
-    /// Number of retries without an answer after which a reformation begins. Default 5; the paper
-    /// uses 10 (4.4).
+    /// Number of retries after which a reformation begins. Default 5; the paper uses 10 (4.4).
     pub tries: u32,
     /// Time between two requests of a joiner. Default 40 ms.
     pub join_retry: Duration,
-    /// Number of requests without an answer after which a joiner creates a ring of its own. Default
-    /// 5.
+    /// Number of requests after which a joiner creates a ring of its own. Default 5.
     pub join_tries: u32,
     /// Time for which a node that has heard of another ring does not give that ring up.
     ///
-    /// A node that was removed from a ring, or has heard of one that does not admit it, creates a
-    /// ring only after it has heard of none for this time. A part that may not continue waits this
-    /// long for its own members before it joins a ring that is no larger and does not descend from
-    /// its own. Members of a ring that never had its quorum leave it after this time without a
-    /// majority. Default 10 s.
+    /// A node creates a ring only after it has heard of none for this time. A part that may not
+    /// continue waits this long for its own members before it joins a ring that is no larger.
+    /// Members of a ring that never had its quorum then leave it. Default 10 s.
     pub patience: Duration,
-    /// Time between two requests of the initiator of a reformation; longer on paths with a longer
-    /// round-trip time. Default 20 ms.
+    /// Minimum time between two requests of the initiator of a reformation. Default 20 ms.
     pub recovery_retry: Duration,
-    /// Number of requests after which the initiator continues without the members that do not
-    /// answer. Default 5.
+    /// Number of requests after which the initiator ignores silent members. Default 5.
     pub recovery_tries: u32,
     /// Maximum of the random time after which a failed reformation begins again. Default 60 ms.
     pub back_off: Duration,
-    /// Time between two searches of a part that may not continue for the other members. Default 500
-    /// ms.
+    /// Time between two searches of a part that may not continue. Default 500 ms.
     pub minority_retry: Duration,
     /// Time between two announcements of a ring to nodes that are in the group but not in the ring,
     /// so that two rings of one group merge. Default 500 ms.
     pub announce: Duration,
-    /// Maximum time that leaving takes: first the messages that this member has sent get their
-    /// places, then the other members release it. Longer if the token takes longer to go round.
-    /// Default 2 s.
+    /// Maximum time that leaving takes. Longer if the token takes longer to go round. Default 2 s.
     pub leave_within: Duration,
     /// Time for which a request waits for its answer, unless its options set another. Default 10 s.
     pub call_patience: Duration,
-    /// Time after which a request without an answer is repeated. It doubles with each repetition,
-    /// up to 2 s. Default 500 ms.
+    /// Time after which a request is repeated, doubled each time up to 2 s. Default 500 ms.
     pub call_retry: Duration,
-    /// Time without requests after which a caller that is not a member forgets a group. Default 60
-    /// s.
+    /// Time without requests after which a guest forgets a group. Default 60 s.
     pub call_forget: Duration,
-    /// Maximum number of bytes of replies that are kept for repeated requests. The last reply is
-    /// kept regardless of its size. Default 32 MiB.
+    /// Maximum bytes of replies that are kept for repeated requests, or one reply. Default 32 MiB.
     pub reply_bytes: usize,
-    /// Minimum time between two [`RingNews::Stable`](super::RingNews::Stable) events. Default 10
-    /// ms.
+    /// Minimum time between two [`RingNews::Stable`](super::RingNews::Stable). Default 10 ms.
     pub stable_every: Duration,
     /// Time for which a member that has left still answers requests for missing packets. Longer if
     /// the token takes longer to go round. Default 500 ms.
     pub linger: Duration,
-    /// Number of the first message, of the first packet and of the first lock request of each
-    /// process. It must be the same at all nodes of a group. Default 1. Simulations set it just
-    /// below 2^31 or 2^32, so that numbers wrap early.
+    /// Number of the first message, packet and lock request, the same at all nodes of a group.
+    /// Default 1. Simulations set it just below 2^31 or 2^32, so that numbers wrap early.
     pub first_number: SeqNo,
 }
 
@@ -160,7 +140,6 @@ impl Config {
         FragmentSizes { least: largest.min(LEAST_FRAGMENT_BYTES), largest }
     }
 
-    /// Returns the maximum number of runs in an ACK that fits one datagram.
     pub(super) fn max_runs(&self) -> usize {
         (self.datagram_bytes() - ACK_BYTES) / RUN_BYTES
     }
@@ -173,24 +152,19 @@ impl Config {
         Timeouts { least: self.least_timeout, largest: self.largest_timeout }
     }
 
-    /// Checks that every setting is within its bounds.
+    /// Checks the bounds of every setting.
     ///
     /// # Errors
     /// The first setting that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let pauses = [
-            ("least_timeout", self.least_timeout),
-            ("recovery_retry", self.recovery_retry),
-            ("join_retry", self.join_retry),
-            ("call_retry", self.call_retry),
-            ("minority_retry", self.minority_retry),
-            ("announce", self.announce),
-            ("idle_after", self.idle_after),
-        ];
-        if let Some((name, _)) = pauses.iter().find(|(_, pause)| pause.is_zero()) {
+        let times = self.times();
+        let zero = times.iter().find(|(name, time)| time.is_zero() && NOT_ZERO.contains(name));
+        if let Some((name, _)) = zero {
             return Err(ConfigError::Zero(name));
         }
-        self.check_times()?;
+        if let Some(name) = out_of_bounds(&times) {
+            return Err(ConfigError::Time(name));
+        }
         let tries = [
             ("tries", self.tries),
             ("join_tries", self.join_tries),
@@ -210,8 +184,8 @@ impl Config {
         }
     }
 
-    fn check_times(&self) -> Result<(), ConfigError> {
-        let times = [
+    fn times(&self) -> [(&'static str, Duration); 18] {
+        [
             ("batch_delay", self.batch_delay),
             ("idle_after", self.idle_after),
             ("confirm_after", self.confirm_after),
@@ -230,8 +204,7 @@ impl Config {
             ("call_forget", self.call_forget),
             ("stable_every", self.stable_every),
             ("linger", self.linger),
-        ];
-        out_of_bounds(&times).map_or(Ok(()), |name| Err(ConfigError::Time(name)))
+        ]
     }
 }
 
@@ -268,6 +241,16 @@ const LEAST_MESSAGE_BYTES: usize = 64;
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const UDP_AND_IP_BYTES: usize = 28;
 const MAX_BATCH: usize = 64;
+/// Intervals of repeated actions.
+const NOT_ZERO: [&str; 7] = [
+    "least_timeout",
+    "recovery_retry",
+    "join_retry",
+    "call_retry",
+    "minority_retry",
+    "announce",
+    "idle_after",
+];
 const MAX_TRIES: u32 = 1000;
 
 #[cfg(test)]

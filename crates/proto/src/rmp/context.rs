@@ -39,9 +39,8 @@ pub(super) enum Timer {
     Retransmit,
     Pass,
     Idle,
-    /// End of the wait for more packets at the token site.
     Batch,
-    /// End of the token's delay at a slow application.
+    /// The token's delay at a slow application.
     Slow,
     Confirm,
     Ask,
@@ -49,12 +48,9 @@ pub(super) enum Timer {
     Join,
     Recovery,
     Announce,
-    /// Repetition or timeout of requests.
     Call,
     Stable,
-    /// End of the state of a caller without open requests.
     Forget,
-    /// End of the time for which a node that has left still answers.
     Linger,
 }
 
@@ -97,7 +93,7 @@ impl Context<'_> {
         }
     }
 
-    /// Sends to one member, which multicasts the packet (3.4).
+    /// The member multicasts the packet (3.4).
     pub(super) fn unicast_to_forward(&mut self, to: NodeId, packet: &Packet) {
         if to != self.node {
             self.send(Destination::Node(to), packet, FORWARD);
@@ -112,7 +108,6 @@ impl Context<'_> {
         self.timers.set_no_later((self.group, timer), self.now + after);
     }
 
-    /// Sets a timer to a point in time, or to now if that has passed.
     pub(super) fn set_at(&mut self, timer: Timer, at: Time) {
         self.timers.set((self.group, timer), at.max(self.now));
     }
@@ -125,7 +120,7 @@ impl Context<'_> {
         self.timers.cancel((self.group, timer));
     }
 
-    /// Cancels all timers except [`Timer::Linger`], which ends the state of a node that has left.
+    /// [`Timer::Linger`] ends the state of a node that has left.
     pub(super) fn cancel_all_but_linger(&mut self) {
         Timer::ALL_BUT_LINGER.into_iter().for_each(|timer| self.cancel(timer));
     }

@@ -53,19 +53,14 @@ crate::counters! {
         joins_contradicting,
         messages_given_up,
         minorities,
-        /// Changes of the number of voters to one that is too small for a quorum.
         quorums_lacked,
         quorums_forced,
-        /// Refused requests of operators to continue without a quorum: they did not name this
-        /// node's ring, or the ring worked.
+        /// Requests of operators that did not name this node's ring, or the ring worked.
         forces_refused,
-        /// Refused requests to join of voters beyond the electorate.
         voters_refused,
-        /// Refused requests to join a ring that has its maximum number of members.
         members_refused,
         lists_refused,
         lists_released,
-        /// Packets that were not sent because they do not fit the maximum number of parts.
         packets_too_large,
         removals,
         delivered,

@@ -1,7 +1,4 @@
 //! Flow and congestion control (4.6): the number of bytes that may be in flight.
-//!
-//! The policy is [`VanJacobson`]. The sender uses only its methods, so that no other file depends
-//! on how the window is computed.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -11,48 +8,34 @@ use crate::transport::RttEstimator;
 
 /// The modified window algorithm after Van Jacobson that the paper proposes.
 ///
-/// - The timeout is that of [`RoundTrip`]: it follows the measured round trip.
-/// - Slow start: each ACK widens the window by one packet, up to half of the window at the last
-///   congestion. Beyond that, the window grows by one packet per window.
-/// - The window stops growing while the smoothed round trip exceeds the shortest one since the last
-///   timeout by more than that shortest one and by more than half of the largest timeout.
-///   Additional packets would only wait in a queue.
-/// - A timeout, or the first NACK of a packet, halves the window. A cache of the last three NACKed
-///   packets prevents several NACKs of one loss from halving it several times.
+/// In slow start, each ACK widens the window by one packet, up to half of the window at the last
+/// congestion. Beyond that, it grows by one packet per window, unless packets only wait in a queue.
+/// A timeout, or the first NACK of a packet, halves it.
 #[derive(Debug)]
 pub(super) struct VanJacobson {
     limits: Limits,
     window: usize,
     threshold: usize,
-    trip: RoundTrip,
+    trip: RttEstimator,
     /// Shortest sample since the last timeout. It is reset because the path may have become longer.
     shortest: Option<Duration>,
     backoff: u32,
     nacked: VecDeque<SeqNo>,
 }
 
-/// Estimate of a round-trip time and of its variance (RFC 6298).
-///
-/// The first timeout is the smoothed time plus four times the mean deviation, or plus the least
-/// timeout if that is more. It doubles with each try. It is bounded by the largest timeout or, on a
-/// longer path, by the first timeout.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RoundTrip {
-    rtt: RttEstimator,
-}
-
+/// The first timeout is the smoothed round trip plus four times the mean deviation or the least
+/// timeout (RFC 6298). It doubles with each try, up to the largest timeout or the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Timeouts {
     pub(super) least: Duration,
-    /// Maximum timeout on paths with short round trips; the paper uses 2 s.
+    /// On paths with short round trips; the paper uses 2 s.
     pub(super) largest: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Packet size in bytes: the minimum window, and the step by which it grows.
     pub(super) packet_bytes: usize,
-    /// Maximum window in bytes, for each started 50 ms of the shortest round trip.
+    /// For each started 50 ms of the shortest round trip.
     pub(super) window_bytes: usize,
     pub(super) timeouts: Timeouts,
 }
@@ -63,74 +46,56 @@ pub(super) struct FragmentSizes {
     pub(super) largest: usize,
 }
 
-/// Number of NACKed packets that are remembered (4.6: "the last three").
+/// 4.6: "the last three".
 const NACK_CACHE: usize = 3;
-/// Time after which an answer is not measured. It is the longest timeout of the paper (4.6).
+/// Time after which an answer is not measured: the longest timeout of the paper (4.6).
 pub(super) const MOST_LATE: Duration = Duration::from_secs(2);
 /// Round-trip time for which a window of [`Limits::window_bytes`] is wide enough.
 const WINDOW_SPAN: Duration = Duration::from_millis(50);
-/// Maximum factor by which a window exceeds [`Limits::window_bytes`].
 pub(super) const MAX_SPANS: usize = 10;
-/// Number of packets in the first window. With fewer, a megabyte over 250 ms would take three times
-/// the shortest possible time.
+/// With fewer packets, a megabyte over 250 ms would take three times the shortest possible time.
 const FIRST_WINDOW: usize = 64;
 
-impl RoundTrip {
-    pub(super) fn sample(&mut self, after: Duration) {
-        self.rtt.on_sample(after);
+impl Timeouts {
+    pub(super) fn timeout(self, trip: &RttEstimator, backoff: u32) -> Duration {
+        let base = self.first_timeout(trip);
+        base.saturating_mul(1 << backoff.min(16)).min(self.largest_timeout(trip))
     }
 
-    pub(super) fn timeout(&self, bounds: Timeouts, backoff: u32) -> Duration {
-        let base = self.first_timeout(bounds);
-        base.saturating_mul(1 << backoff.min(16)).min(self.largest_timeout(bounds))
+    pub(super) fn largest_timeout(self, trip: &RttEstimator) -> Duration {
+        self.largest.max(self.first_timeout(trip))
     }
 
-    pub(super) fn largest_timeout(&self, bounds: Timeouts) -> Duration {
-        bounds.largest.max(self.first_timeout(bounds))
-    }
-
-    pub(super) fn is_measured(&self) -> bool {
-        self.rtt.smoothed().is_some()
-    }
-
-    pub(super) fn smoothed(&self) -> Duration {
-        self.rtt.smoothed().unwrap_or_default()
-    }
-
-    fn first_timeout(&self, bounds: Timeouts) -> Duration {
-        let margin = (4 * self.rtt.deviation()).max(bounds.least);
-        self.rtt.smoothed().map_or(bounds.least, |smoothed| smoothed + margin)
+    fn first_timeout(self, trip: &RttEstimator) -> Duration {
+        let margin = (4 * trip.deviation()).max(self.least);
+        trip.smoothed().map_or(self.least, |smoothed| smoothed + margin)
     }
 }
 
 impl VanJacobson {
-    /// Creates a window of 64 packets, or of the maximum width if that is less.
     pub(super) fn new(limits: Limits) -> Self {
         let window = (FIRST_WINDOW * limits.packet_bytes).min(limits.window_bytes);
         Self {
             window: window.max(limits.packet_bytes),
             threshold: usize::MAX,
             limits,
-            trip: RoundTrip::default(),
+            trip: RttEstimator::default(),
             shortest: None,
             backoff: 0,
             nacked: VecDeque::new(),
         }
     }
 
-    /// Returns the maximum window: `window_bytes` for each started 50 ms of the shortest round
-    /// trip, so that a long path does not limit the throughput.
+    /// A long path does not limit the throughput.
     fn widest(&self) -> usize {
         let trip = self.shortest.unwrap_or_default().as_nanos();
         let spans = trip.div_ceil(WINDOW_SPAN.as_nanos()) as usize;
         self.limits.window_bytes * spans.clamp(1, MAX_SPANS)
     }
 
-    /// Returns `true` if packets wait in queues for longer than the shortest round trip and half of
-    /// the largest timeout.
     fn has_queue(&self) -> bool {
         let shortest = self.shortest.unwrap_or_default();
-        let queueing = self.trip.smoothed().saturating_sub(shortest);
+        let queueing = self.trip.smoothed().unwrap_or_default().saturating_sub(shortest);
         queueing > shortest.max(self.limits.timeouts.largest / 2)
     }
 
@@ -139,22 +104,19 @@ impl VanJacobson {
         self.threshold = self.window;
     }
 
-    /// Returns the number of bytes that may be in flight, without a place in the order.
     pub(super) fn window_bytes(&self) -> usize {
         self.window
     }
 
-    /// Returns the time for which the sender waits for an ACK before it retransmits.
     pub(super) fn timeout(&self) -> Duration {
-        self.trip.timeout(self.limits.timeouts, self.backoff)
+        self.limits.timeouts.timeout(&self.trip, self.backoff)
     }
 
-    /// Handles the first ACK of a packet that was sent `after` before it; `None` if the packet was
-    /// sent more than once, because the ACK may answer either copy (Karn's rule).
+    /// `after` is `None` if the ACK may answer one of several copies (Karn's rule).
     pub(super) fn on_ack(&mut self, after: Option<Duration>) {
         self.backoff = 0;
         if let Some(sample) = after {
-            self.trip.sample(sample);
+            self.trip.on_sample(sample);
             self.shortest = Some(self.shortest.map_or(sample, |shortest| shortest.min(sample)));
         }
         if self.has_queue() {
@@ -187,10 +149,7 @@ impl VanJacobson {
 }
 
 /// Returns the size of the next packet (figure 4.2); `None` if the sender has to wait for an ACK
-/// (the "silly window").
-///
-/// `offered` bytes wait, and `available` of the `window` are free. At most half of the window goes
-/// into one packet, until packets have their maximum size.
+/// (the "silly window"). At most half of the window goes into one packet below the maximum size.
 pub(super) fn packet_bytes(
     offered: usize,
     available: usize,
@@ -281,16 +240,14 @@ mod tests {
     #[test]
     fn timeouts_of_a_long_path_may_be_longer_than_the_largest() {
         let timeouts = Timeouts { least: 20 * MS, largest: 100 * MS };
-        let mut trip = RoundTrip::default();
-        assert_eq!(
-            [0, 1, 3].map(|tries| trip.timeout(timeouts, tries)),
-            [20, 40, 100].map(|it| it * MS)
-        );
-        trip.sample(MS);
-        assert_eq!(trip.timeout(timeouts, 9), 100 * MS);
-        (0..100).for_each(|_| trip.sample(600 * MS));
-        assert!((619 * MS..621 * MS).contains(&trip.timeout(timeouts, 0)));
-        assert_eq!(trip.timeout(timeouts, 9), trip.timeout(timeouts, 0));
+        let mut trip = RttEstimator::default();
+        let unmeasured = [0, 1, 3].map(|tries| timeouts.timeout(&trip, tries));
+        assert_eq!(unmeasured, [20, 40, 100].map(|it| it * MS));
+        trip.on_sample(MS);
+        assert_eq!(timeouts.timeout(&trip, 9), 100 * MS);
+        (0..100).for_each(|_| trip.on_sample(600 * MS));
+        assert!((619 * MS..621 * MS).contains(&timeouts.timeout(&trip, 0)));
+        assert_eq!(timeouts.timeout(&trip, 9), timeouts.timeout(&trip, 0));
     }
 
     #[test]

@@ -44,7 +44,6 @@ impl Group {
         }
     }
 
-    /// Returns the version of the ring's epoch; 0 without a ring.
     pub(super) fn version(&self) -> u32 {
         let ring = self.member().and_then(LocalMember::ring);
         ring.map_or(0, |ring| ring.epoch().version)
@@ -85,7 +84,6 @@ impl Group {
         }
     }
 
-    /// Returns `true` if the state of the group was no longer needed, and was ended.
     pub(super) fn end_if_over(&mut self, cx: &mut Context<'_>) -> bool {
         let is_over = match self {
             Self::Member(member) => member.departure.is_over,
@@ -96,8 +94,7 @@ impl Group {
                 Self::Member(member) => member.stop(cx),
                 Self::Guest(_) => cx.cancel_all_but_linger(),
             }
-            // It must not end a later state of this group: the node may make requests to the group
-            // again.
+            // It must not end a later state of this group, in which requests are made again.
             cx.cancel(Timer::Linger);
         }
         is_over

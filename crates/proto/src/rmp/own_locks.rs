@@ -11,10 +11,9 @@ pub(crate) struct OwnLocks {
 
 #[derive(Clone, Copy, Debug)]
 struct Requested {
-    /// `true` if the last request was for the lock, `false` if it was for its release.
     is_wanted: bool,
     request: u32,
-    /// `true` if a delivered view contains that request.
+    /// A delivered view contains that request.
     is_shown: bool,
 }
 
@@ -44,14 +43,11 @@ impl OwnLocks {
         }
     }
 
-    /// Returns `true` if the current grant answers the latest request. Otherwise the grant belongs
-    /// to a withdrawn request: this member is about to lose the lock, even if it has requested it
-    /// again.
+    /// Otherwise a grant belongs to a withdrawn request, and this member is about to lose the lock.
     pub(crate) fn is_wanted_as_shown(&self, name: LockName) -> bool {
         self.requested.get(&name).is_some_and(|it| it.is_wanted && it.is_shown)
     }
 
-    /// Returns `true` if `request` was the last one for the lock.
     pub(crate) fn on_ended(&mut self, name: LockName, request: u32) -> bool {
         let is_last = self.requested.get(&name).is_some_and(|it| it.request == request);
         if is_last {

@@ -1,10 +1,9 @@
 //! Queries of a group's rings from outside (4.3).
 //!
 //! A refused change of the list is answered with a New List that contains the current view. A node
-//! that is in no ring sends a request to leave one, which is always refused and changes nothing.
-//! The token site answers, and also the first member of the list, because the query may miss a
-//! moving token. All members answer the third query, or any query during a reformation, because
-//! those two may be gone.
+//! that is in no ring sends a request to leave one, which is always refused. The token site
+//! answers, and also the first member of the list, because the query may miss a moving token. All
+//! members answer the third query, or any during a reformation: those two may be gone.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -18,8 +17,7 @@ use crate::{GroupId, NodeId, Time};
 /// Options of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookOptions {
-    /// The [check](GroupId::name_check) of the group's name. Rings of another group with the same
-    /// id are ignored.
+    /// The [check](GroupId::name_check) of the group's name, since ids may be equal.
     pub name_check: u32,
     /// Maximum time to wait for answers.
     pub patience: Duration,
@@ -79,7 +77,6 @@ pub(super) struct Query {
     sent: u32,
     next_at: Time,
     deadline: Time,
-    /// `true` if a new ring has answered since the last query packet.
     has_news: bool,
     rings: BTreeMap<Epoch, Seen>,
 }
@@ -87,7 +84,6 @@ pub(super) struct Query {
 #[derive(Debug)]
 struct Seen {
     sight: RingSight,
-    /// Position of the member that answered.
     next: Timestamp,
     first: u32,
     last: u32,
@@ -115,11 +111,9 @@ impl Query {
         }
     }
 
-    /// Counts a query packet that is sent now, and sets the time of the next one, `retry` later or
-    /// more. Returns the number of earlier packets without an answer.
+    /// Returns the number of earlier packets without an answer.
     pub(super) fn next_try(&mut self, now: Time, retry: Duration) -> u32 {
-        // Once a ring has answered, the query is repeated as if for the first time, so that few
-        // members answer.
+        // After an answer, the query begins anew, so that few members answer.
         let tries = if self.rings.is_empty() { self.sent } else { 0 };
         self.next_at = now + retry.saturating_mul(1 << tries.min(16)).min(MOST_RETRY);
         self.sent += 1;
@@ -136,7 +130,7 @@ impl Query {
         self.sent >= least && !self.rings.is_empty() && !self.has_news
     }
 
-    /// Adds a snapshot of a ring. Returns `false` if there are too many rings.
+    /// Returns `false` if there are too many rings.
     fn add(&mut self, snapshot: &Snapshot) -> bool {
         let (epoch, last) = (snapshot.view.epoch, self.sent);
         let known = self.rings.get(&epoch);
@@ -153,8 +147,7 @@ impl Query {
         true
     }
 
-    /// Returns `true` if all members of this ring seem to have moved to a later one: since the
-    /// later ring first answered, this one has answered no query packet.
+    /// Since a later ring first answered, this one has answered no query packet.
     fn is_past(&self, seen: &Seen) -> bool {
         let view = &seen.sight.view;
         self.rings.values().any(|other| {
@@ -193,7 +186,6 @@ impl Queries {
         self.over.push_back(Looked { id, group, rings: vec![RingSight::of(own)] });
     }
 
-    /// Completes the queries that are over. Returns those of which a packet is due.
     pub(super) fn take_due(&mut self, now: Time) -> Vec<Query> {
         let due = self.open.extract_if(.., |query| query.due() <= now);
         let is_over = |query: &Query| query.deadline <= now || query.has_seen_all();
@@ -225,6 +217,5 @@ impl Queries {
 }
 
 const MAX_QUERIES: usize = 64;
-/// Maximum number of rings in the result of one query. Others are counted.
 const MAX_RINGS: usize = 64;
 const MOST_RETRY: Duration = Duration::from_secs(1);

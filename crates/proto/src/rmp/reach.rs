@@ -2,11 +2,8 @@
 //!
 //! A host without multicast declares this when it joins, and the view records it. Each sender of a
 //! multicast sends it a copy by unicast. Its own packets to the group go by unicast to a member
-//! that multicasts them, and to the other members without multicast.
-//!
-//! This is for drivers that only send what an engine requests. The runtime of Carom detects itself
-//! which members its multicast reaches, and sends copies to the others. Its nodes join as if all of
-//! them had multicast.
+//! that multicasts them, and to the other members without multicast. The runtime of Carom does this
+//! by itself: its nodes join as if all of them had multicast.
 
 use alloc::vec::Vec;
 
@@ -16,14 +13,12 @@ use crate::ring::{Process, RingView};
 #[derive(Debug, Default)]
 pub(super) struct Reach {
     pub(super) is_without: bool,
-    /// Other members without multicast.
     pub(super) copies: Vec<NodeId>,
     pub(super) relays: Vec<NodeId>,
 }
 
 impl Reach {
-    /// Computes the destinations of the member `me` of a ring. A node without multicast and without
-    /// other members uses all nodes that it has heard of, `known`, as relays.
+    /// Without multicast and other members, all `known` nodes are relays.
     pub(super) fn new(
         me: Process,
         view: Option<&RingView>,

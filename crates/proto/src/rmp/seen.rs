@@ -9,31 +9,24 @@ pub struct Seen {
     pub bits: u128,
 }
 
-/// Result of comparing a request with the delivered requests of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     New,
     Again,
-    /// The caller no longer waits for it, and it is forgotten.
     Over,
-    /// Further ahead of the oldest open request than a caller may be.
     Impossible,
 }
 
-/// Maximum distance between two request numbers of one incarnation of a caller that a member
-/// receives.
+/// Distance of two request numbers of one incarnation of a caller.
 const MOST_APART: u32 = 1 << 15;
-/// Maximum number of requests to one group that wait for their answers.
 pub(crate) const MAX_WAITING: u32 = 64;
 
 impl Seen {
-    /// Creates an empty set for a caller whose oldest open request is `oldest`.
     pub(crate) fn before(oldest: u32) -> Self {
         Self { base: oldest.wrapping_sub(MAX_WAITING), bits: 0 }
     }
 
-    /// Forgets requests before `oldest`, the oldest one that the caller waits for. A margin of
-    /// [`MAX_WAITING`] older numbers is kept, because messages below total order may arrive late.
+    /// Keeps [`MAX_WAITING`] older numbers: messages below total order may arrive late.
     pub(crate) fn forget_before(&mut self, oldest: u32) {
         let base = oldest.wrapping_sub(MAX_WAITING);
         let step = base.wrapping_sub(self.base) as i32;
@@ -43,19 +36,16 @@ impl Seen {
         }
     }
 
-    /// Returns `true` if the caller no longer waits for a request of this number.
     pub(crate) fn is_over(&self, number: u32) -> bool {
         let oldest = self.base.wrapping_add(MAX_WAITING);
         (number.wrapping_sub(oldest) as i32) < 0
     }
 
-    /// Returns `true` if a request of this number is of the same incarnation of its caller. Each
-    /// incarnation counts from a different number.
+    /// Each incarnation counts from a different number.
     pub(crate) fn is_of_same_start(&self, number: u32) -> bool {
         (number.wrapping_sub(self.base) as i32).unsigned_abs() <= MOST_APART
     }
 
-    /// Adds a number. Returns its relation to the numbers that were added before.
     pub(crate) fn record(&mut self, number: u32) -> Sight {
         let place = number.wrapping_sub(self.base) as i32;
         if place < 0 {

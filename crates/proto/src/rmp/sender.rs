@@ -15,19 +15,17 @@ use crate::{SeqNo, Time};
 
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// Number of the first message and of the first packet.
+    /// Of messages and of packets.
     pub(super) first: SeqNo,
     next_message: SeqNo,
     next_packet: SeqNo,
     waiting: VecDeque<Waiting>,
     unreliable: VecDeque<Waiting>,
-    /// Packets without a place, in order of their numbers.
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
-    /// Includes an overhead for each message, so that empty messages count as well.
+    /// With an overhead for each message, so that empty messages count as well.
     pub(super) waiting_bytes: usize,
     congestion: VanJacobson,
-    /// Bytes since the last packet that may not wait.
     unhurried_bytes: usize,
     ordered_at: Time,
     tries: u32,
@@ -47,7 +45,6 @@ struct Waiting {
 pub(super) struct Outgoing {
     pub(super) qos: Qos,
     pub(super) handler: Option<Handler>,
-    /// `true` if the payload begins with an [envelope](super::rpc).
     pub(super) is_call: bool,
     pub(super) payload: Bytes,
 }
@@ -99,7 +96,7 @@ impl Sender {
         number
     }
 
-    /// Returns the next unreliable message. It takes no packet number, so that no member misses it.
+    /// It takes no packet number, so that no member misses it.
     pub(super) fn next_unreliable(&mut self) -> Option<Data> {
         let Waiting { number, qos, handler, is_call, rest, .. } = self.unreliable.pop_front()?;
         self.waiting_bytes -= rest.len() + MESSAGE_BYTES;
@@ -137,8 +134,7 @@ impl Sender {
         Some((seqno, Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload }))
     }
 
-    /// Returns `true` if the packet that was just taken may wait for its place. One packet in each
-    /// half of the window may not, so that the window opens again before it is used up.
+    /// One packet in each half of the window may not, so that the window opens again in time.
     fn may_wait(&mut self, qos: Qos, bytes: usize, window: usize) -> bool {
         self.unhurried_bytes += bytes;
         let is_open = self.in_flight_bytes < window && self.unhurried_bytes < window / 2;
@@ -149,8 +145,7 @@ impl Sender {
         may_wait
     }
 
-    // Another member must have the packets that have places: those that only this member has
-    // ordered may still wait in its own queue.
+    // Another member must have the packets: own rounds may still wait in the queue.
     pub(super) fn release_placed(&mut self, now: Time, ring: &Ring) {
         if let Some(own) = ring.sources().get(ring.me()) {
             self.on_ordered(now, own.ordered_to());
@@ -172,8 +167,7 @@ impl Sender {
         self.congestion.on_nack(seqno);
     }
 
-    /// Returns the time at which the oldest packet without a place has waited long enough, since it
-    /// was sent or since the packet before it got its place.
+    /// Since the oldest packet was sent or the packet before it got its place.
     fn due(&self, cx: &Context<'_>) -> Option<Time> {
         let since = self.in_flight.front()?.sent_at.max(self.ordered_at);
         let least = cx.timing.place_timeout(cx.config, self.tries);
@@ -184,7 +178,6 @@ impl Sender {
         self.due(cx).is_some_and(|due| due <= cx.now)
     }
 
-    /// Cancels the timer if packets may not be sent.
     pub(super) fn set_timer(&self, cx: &mut Context<'_>, may_send: bool) {
         match self.due(cx).filter(|_| may_send) {
             Some(at) => cx.set_at(Timer::Retransmit, at),
@@ -223,8 +216,7 @@ impl Sender {
         self.next_message.minus(1)
     }
 
-    /// Returns the bytes that wait, if a queue of `queue_bytes` has no room for `bytes` more. An
-    /// empty queue accepts any message.
+    /// Returns the bytes that wait, if there is no room. An empty queue accepts any message.
     pub(super) fn full_with(&self, bytes: usize, queue_bytes: usize) -> Option<usize> {
         let waiting = self.waiting_bytes;
         (waiting > 0 && waiting + bytes > queue_bytes).then_some(waiting)

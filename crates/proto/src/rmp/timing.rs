@@ -1,41 +1,35 @@
 //! Timers of a group, derived from the measured round trip to the next token site (4.6).
 //!
 //! Each member passes the token in turn, and the next site answers at once, by a round or by a
-//! Confirm. Every member therefore measures a round trip each time the token goes round. All timers
-//! that wait for an answer follow it.
+//! Confirm. Every member therefore measures a round trip each time the token goes round.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use core::time::Duration;
 
 use super::config::Config;
-use super::flow::{MOST_LATE, RoundTrip, Timeouts};
+use super::flow::{MOST_LATE, Timeouts};
 use crate::ring::{Epoch, Process, Timestamp};
+use crate::transport::RttEstimator;
 use crate::{NodeId, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct Timing {
-    trip: RoundTrip,
+    trip: RttEstimator,
     next: Option<Process>,
-    /// Last site that has accepted the token. Another one may be farther away than the measured
-    /// one.
+    /// Another site than the last that has accepted the token may be farther away.
     reached: Option<Process>,
     passed_at: Time,
     passed_again_at: Option<Time>,
-    /// Recent token passes that were not accepted: ring, round, receiver and time. Their answers
-    /// may arrive after this member has given up waiting and formed a ring without those sites.
+    /// Passes whose answers may arrive after this member has formed a ring without those sites.
     unaccepted: VecDeque<(Epoch, Timestamp, NodeId, Time)>,
-    /// Consecutive answers after a repeated pass. They are no samples, because they may answer
-    /// either pass (Karn's rule).
+    /// Answers after a repeated pass. They are no samples (Karn's rule).
     unclear: u32,
-    /// Longest time of the answers since the last sample that came too late to be samples. The next
-    /// first timeout is longer, so that the next answer is a sample.
+    /// Longest time of answers that came too late to be samples.
     floor: Duration,
     floor_at: Time,
     ballot: Option<(Epoch, Time)>,
     voters: BTreeSet<NodeId>,
-    /// Time from the start of the ballot to the most recent first vote of a member.
     last_vote: Duration,
-    /// `last_vote` of the ballot before.
     vote_floor: Duration,
 }
 
@@ -69,25 +63,23 @@ impl Timing {
         self.unaccepted.clear();
         let after = now.since(self.passed_at);
         let Some(again_at) = self.passed_again_at else {
-            // Later, the pass was not repeated only by chance: this member was suspended, or the
-            // ring was reformed meanwhile.
+            // The pass was not repeated by chance: this member was suspended meanwhile.
             if after <= self.timeout(config, 0) {
-                self.trip.sample(after);
+                self.trip.on_sample(after);
                 (self.unclear, self.floor) = (0, Duration::ZERO);
             }
             return;
         };
         self.unclear += 1;
         // If only the first pass was lost, the answer to the last one arrives in time.
-        let in_time = self.trip.timeout(config.timeouts(), 0);
-        let is_lost = self.trip.is_measured() && now.since(again_at) < in_time;
+        let in_time = config.timeouts().timeout(&self.trip, 0);
+        let is_lost = self.trip.smoothed().is_some() && now.since(again_at) < in_time;
         if !is_lost || self.unclear >= MOST_UNCLEAR {
             self.raise_floor(now, after);
         }
     }
 
-    /// Records that this member begins a ballot. Of several consecutive ballots the first is
-    /// measured until a vote arrives, because votes may arrive after the next ballot has begun.
+    /// The first of consecutive ballots is measured, because votes may be late.
     pub(super) fn on_ballot(&mut self, now: Time, ballot: Epoch) {
         self.forget_old_floor(now);
         let is_unanswered = self.voters.is_empty();
@@ -99,8 +91,7 @@ impl Timing {
         }
     }
 
-    /// Records a vote in a ballot of this member. The voter may be any other member, and so may be
-    /// farther away than the next token site.
+    /// The voter may be farther away than the next token site.
     pub(super) fn on_vote(&mut self, now: Time, voter: NodeId, ballot: Epoch, config: &Config) {
         let Some((_, begun)) = self.ballot.filter(|(epoch, _)| *epoch == ballot) else { return };
         if !self.voters.insert(voter) {
@@ -122,8 +113,7 @@ impl Timing {
         self.floor_at = now;
     }
 
-    /// Forgets late answers of long ago. They show nothing about the ballot that begins now: a node
-    /// was suspended then.
+    /// Late answers of long ago show nothing about a new ballot: a node was suspended then.
     pub(super) fn forget_old_floor(&mut self, now: Time) {
         if now.since(self.floor_at) > FLOOR_LASTS {
             self.floor = Duration::ZERO;
@@ -131,18 +121,19 @@ impl Timing {
     }
 
     pub(super) fn timeout(&self, config: &Config, tries: u32) -> Duration {
-        self.timeout_within(config, tries, self.trip.is_measured())
+        self.timeout_within(config, tries, self.trip.smoothed().is_some())
     }
 
     pub(super) fn pass_timeout(&self, config: &Config, tries: u32) -> Duration {
-        self.timeout_within(config, tries, self.is_next_measured())
+        let is_measured = self.next.is_some() && self.next == self.reached;
+        self.timeout_within(config, tries, is_measured)
     }
 
     // A path that was not measured may be 500 ms long one way, and its timeouts grow further.
     fn timeout_within(&self, config: &Config, tries: u32, is_measured: bool) -> Duration {
         let bounds = config.timeouts();
-        let first = self.trip.timeout(bounds, 0).max(self.floor(config.least_timeout));
-        let largest = self.trip.largest_timeout(bounds);
+        let first = bounds.timeout(&self.trip, 0).max(self.floor(config.least_timeout));
+        let largest = bounds.largest_timeout(&self.trip);
         let largest = if is_measured { largest } else { largest.max(MOST_UNMEASURED) };
         match tries {
             0 => first,
@@ -150,46 +141,43 @@ impl Timing {
         }
     }
 
-    fn is_next_measured(&self) -> bool {
-        self.next.is_some() && self.next == self.reached
-    }
-
     pub(super) fn longest(&self, config: &Config) -> Duration {
         self.timeout(config, u32::MAX).max(self.timeout(config, 0))
     }
 
-    /// Returns the minimum time to wait for the place of a packet after `tries` tries. The packet
-    /// may reach a member that has just passed the token, and then that way is added.
+    /// The packet may reach a member that has just passed the token, and then that way is added.
     pub(super) fn place_timeout(&self, config: &Config, tries: u32) -> Duration {
-        let tries = if self.trip.is_measured() { 0 } else { tries };
-        self.timeout(config, tries) + self.trip.smoothed()
+        let tries = if self.trip.smoothed().is_some() { 0 } else { tries };
+        self.timeout(config, tries) + self.smoothed()
     }
 
     pub(super) fn nack_delay(&self, config: &Config) -> Duration {
-        config.nack_delay.max(self.trip.smoothed() / LATE_PART)
+        config.nack_delay.max(self.smoothed() / LATE_PART)
     }
 
     pub(super) fn recovery_retry(&self, config: &Config) -> Duration {
         let bounds = Timeouts { least: config.recovery_retry, ..config.timeouts() };
-        let retry = self.trip.timeout(bounds, 0).max(self.vote_floor);
+        let retry = bounds.timeout(&self.trip, 0).max(self.vote_floor);
         retry.max(self.floor(config.recovery_retry))
     }
 
     pub(super) fn join_retry(&self, config: &Config) -> Duration {
-        config.join_retry.max(self.trip.smoothed())
+        config.join_retry.max(self.smoothed())
     }
 
-    // The token goes round in one round trip a member. Four are added for the packets before and
-    // after.
+    // One round trip a member, and four for the packets before and after.
     pub(super) fn round(&self, least: Duration, members: usize) -> Duration {
-        least.max(self.trip.smoothed() * (members as u32 + 4))
+        least.max(self.smoothed() * (members as u32 + 4))
     }
 
-    /// Covers the packets that arrive while the token travels, so that long paths keep their
-    /// throughput.
+    /// Covers the packets that arrive while the token travels.
     pub(super) fn batch(&self, config: &Config) -> usize {
-        let spans = self.trip.smoothed().as_nanos() / BATCH_SPAN.as_nanos();
+        let spans = self.smoothed().as_nanos() / BATCH_SPAN.as_nanos();
         config.batch * (spans as usize).clamp(1, MAX_SPANS)
+    }
+
+    fn smoothed(&self) -> Duration {
+        self.trip.smoothed().unwrap_or_default()
     }
 
     fn floor(&self, margin: Duration) -> Duration {
@@ -203,11 +191,9 @@ impl Timing {
 /// Part of a round trip by which packets may overtake each other.
 const LATE_PART: u32 = 16;
 const MOST_UNACCEPTED: usize = 64;
-/// Number of consecutive answers without a sample after which the path counts as longer.
 const MOST_UNCLEAR: u32 = 3;
 const FLOOR_LASTS: Duration = Duration::from_secs(5);
-/// Longest timeout of a path that was not measured. The timeouts from 20 ms up to this one add up
-/// to 1.26 s, longer than the round trip on a path of 500 ms one way.
+/// The timeouts from 20 ms up to this one add up to 1.26 s, longer than a path of 500 ms one way.
 const MOST_UNMEASURED: Duration = Duration::from_millis(640);
 const BATCH_SPAN: Duration = Duration::from_millis(10);
 pub(super) const MAX_SPANS: usize = 32;

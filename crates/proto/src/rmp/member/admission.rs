@@ -11,24 +11,20 @@ use crate::{NodeId, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct Admission {
-    /// The ring that this node requests to join; `None`: any.
+    /// `None`: any ring.
     target: Option<Epoch>,
     /// Last time at which this node heard of a ring that it is not in.
     pub(super) elsewhere: Option<Time>,
-    /// Known nodes with larger ids that have requested to join since this node was last in a ring,
-    /// with the time of the last request.
+    /// Known nodes with larger ids that have requested to join since this node was in a ring.
     joiners: BTreeMap<NodeId, Time>,
     tries: u32,
-    /// `true` if a ring has received the last request.
     is_in_line: bool,
-    /// Number of requests that a ring received while it did not work.
     tries_in_line: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JoinTimeout {
     Repeated,
-    /// The request was repeated, because this node may not create a ring.
     MayNotCreate,
     Create,
 }
@@ -49,8 +45,7 @@ impl Admission {
         let retry = cx.timing.join_retry(cx.config);
         let mut wait = retry + cx.random(retry / 4);
         if core::mem::take(&mut self.is_in_line) {
-            // The ring has the request. It is repeated only in case it gets lost there. The ring
-            // may never continue, and many nodes may wait for it.
+            // The ring has the request, which is only repeated in case it gets lost there.
             self.tries_in_line = self.tries_in_line.saturating_add(1);
             let doublings = (self.tries_in_line / TRIES_PER_DOUBLING).min(MOST_DOUBLINGS);
             wait *= PAUSE_IN_LINE;
@@ -59,8 +54,7 @@ impl Admission {
         cx.set(Timer::Join, wait);
     }
 
-    /// Repeats the request. If so many got no answer that there is no ring, it returns that this
-    /// node is to create one instead (4.3).
+    /// Repeats the request, or returns that there is no ring and this node is to create one (4.3).
     pub(super) fn on_timer(
         &mut self,
         cx: &mut Context<'_>,
@@ -73,14 +67,12 @@ impl Admission {
             self.request(cx, join);
             return JoinTimeout::Repeated;
         }
-        // One answer may get lost. A ring that does not answer `join_tries` requests is no
-        // obstacle.
+        // A ring that does not answer `join_tries` requests is no obstacle.
         self.tries_in_line = 0;
         let patience = cx.config.patience;
         let is_elsewhere = self.elsewhere.is_some_and(|at| cx.now.since(at) < patience)
             && !self.is_first_of_joiners(cx.now, known);
-        // The ring that this node requested to join may be another one by now, or may not receive
-        // its packets.
+        // The ring may be another one by now, or may not receive this node's packets.
         let waits = self.target.take().is_some() || is_elsewhere;
         if !waits && may_create {
             return JoinTimeout::Create;
@@ -103,8 +95,7 @@ impl Admission {
         sender: NodeId,
         change: ListChange,
     ) {
-        // Of several nodes that start at the same time, the one with the smallest id creates the
-        // ring.
+        // Of several nodes that start together, the one with the smallest id creates the ring.
         let creates = matches!(change.kind, ListChangeKind::Join { member, .. }
             if member.is_voter || member.quorum.required_voters().is_none());
         if creates && sender < cx.node {
@@ -114,14 +105,12 @@ impl Admission {
         }
     }
 
-    // A ring exists, so this node need not create one. But it may not be the target, which may be
-    // gone.
+    // A ring exists, so this node need not create one. But the target may be gone.
     pub(super) fn on_snapshot(&mut self, now: Time, sender: NodeId, snapshot: &Snapshot) {
         let epoch = snapshot.view.epoch;
         // The creator of the target is in another ring now.
         self.target = self.target.map(|it| if it.creator.node == sender { epoch } else { it });
-        // A ring that does not work is the only target for a limited time: it may never admit a
-        // member.
+        // A ring that does not work may never admit a member.
         if self.target.is_none_or(|target| target == epoch && snapshot.is_working) {
             self.tries = 0;
         }
@@ -140,8 +129,7 @@ impl Admission {
     }
 }
 
-/// Number of requests to a ring that does not work after which a joiner doubles the interval.
+/// Requests to a ring that does not work after which a joiner doubles the interval.
 const TRIES_PER_DOUBLING: u32 = 16;
 const MOST_DOUBLINGS: u32 = 5;
-/// Factor by which a joiner waits longer before it repeats a request that a ring has received.
 const PAUSE_IN_LINE: u32 = 4;

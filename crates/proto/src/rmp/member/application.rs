@@ -65,7 +65,6 @@ impl Application {
         Ok(())
     }
 
-    /// Returns `false` if all tries are used up.
     pub(super) fn retransmit(&mut self, cx: &mut Context<'_>, ring: &Ring) -> bool {
         let (again, tries) = self.sender.on_timeout(cx.now);
         if tries > cx.config.tries {
@@ -133,7 +132,6 @@ impl Application {
         }
     }
 
-    /// Reports a change of a lock, unless this member has made a later request.
     pub(super) fn on_lock_news(&mut self, cx: &mut Context<'_>, request: u32, news: LockNews) {
         let is_current = match news.change {
             LockChange::Granted { .. } => self.locks.is_wanted_as_shown(news.name),
@@ -163,8 +161,7 @@ impl Application {
         }
     }
 
-    /// Returns the place from which all members have everything that was sent here; the last place
-    /// if some messages have none.
+    /// Returns the last place if some messages have none.
     pub(crate) fn last_place(&self) -> Timestamp {
         match self.sender.unplaced_from() {
             Some(_) => Timestamp::MAX,

@@ -1,5 +1,4 @@
-//! Departure from a ring: on request, for a larger ring, or because the ring continues without this
-//! member (4.3).
+//! Departure from a ring: on request, for a larger ring, or because the ring continues (4.3).
 
 use crate::NodeId;
 use crate::ring::{Epoch, Timestamp};
@@ -11,24 +10,22 @@ use crate::rmp::sender::Sender;
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
     pub(crate) is_leaving: bool,
-    /// `true` once the others were requested to release this member: it sends nothing more.
+    /// This member sends nothing more.
     pub(super) is_requested: bool,
     pub(super) merging: Option<Epoch>,
     pub(crate) is_over: bool,
-    /// The ring from which this node was removed, until a view of another ring is delivered.
+    /// Until a view of another ring is delivered.
     pub(super) former: Option<FormerRing>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Release {
-    /// It is not time to request the release, or it was requested before.
     No,
     Alone,
     Request,
 }
 
 impl Departure {
-    /// Returns `true` if this member sends no more messages in its ring.
     pub(super) fn is_going(&self) -> bool {
         self.is_requested || self.merging.is_some()
     }
@@ -41,9 +38,8 @@ impl Departure {
         self.is_leaving && !ring.view().contains(ring.me())
     }
 
-    /// Decides whether to request the release from the ring. A leaving member waits until all its
-    /// messages have places. A member that moves to a larger ring waits for the messages that it
-    /// has sent, because some members may have delivered them.
+    /// A leaving member waits until all its messages have places. A member that moves to a larger
+    /// ring waits for those that it has sent, because some members may have delivered them.
     pub(super) fn next_step(&mut self, ring: &Ring, sender: &Sender) -> Release {
         let is_done = match self.is_leaving {
             true => sender.unplaced_from().is_none(),
@@ -62,9 +58,8 @@ impl Departure {
         }
     }
 
-    /// Handles the release of a leaving member. It still answers for a limited time. `is_passing`
-    /// is `true` if its own list releases it, because the next token site may not have received
-    /// that list.
+    /// A leaving member still answers for a limited time. `is_passing` is `true` if its own list
+    /// releases it: the next token site may not have received that list.
     pub(super) fn on_released(&self, cx: &mut Context<'_>, ring: &Ring, is_passing: bool) {
         let members = ring.view().len();
         let mut linger = cx.timing.round(cx.config.linger, members);
@@ -82,7 +77,7 @@ impl Departure {
         }
     }
 
-    /// Sends rounds, from `from` on, to a member that has not heard of the departure of this one.
+    /// `to` has not heard of the departure of this member.
     pub(super) fn answer(&self, cx: &mut Context<'_>, ring: &Ring, to: NodeId, from: Timestamp) {
         if self.is_out(ring) {
             let rounds = ring.log().range(from, ring.log().next()).take(ROUNDS_FOR_OTHERS);

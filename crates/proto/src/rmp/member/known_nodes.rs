@@ -8,7 +8,6 @@ use crate::rmp::context::{Context, Timer};
 use crate::rmp::ring::Ring;
 use crate::{NodeId, Time};
 
-/// Other nodes in the group, as reported by the membership provider.
 #[derive(Debug, Default)]
 pub(super) struct KnownNodes {
     pub(super) nodes: BTreeSet<NodeId>,
@@ -33,15 +32,14 @@ impl KnownNodes {
     }
 }
 
-/// Rate limit of notices (4.3). It applies to each node on its own: a joiner that received no
-/// notice because others just did would conclude that the ring is gone, and create another.
+/// Rate limit of notices (4.3), for each node on its own: a joiner that received none because
+/// others just did would conclude that the ring is gone.
 #[derive(Debug, Default)]
 struct NoticeLimiter {
     sent: VecDeque<(NodeId, Time)>,
 }
 
 impl NoticeLimiter {
-    /// Returns `true` and records a notice to `to` if it has received none for `pause`.
     fn may_send(&mut self, now: Time, pause: Duration, to: NodeId) -> bool {
         while self.sent.front().is_some_and(|(_, at)| now.since(*at) >= pause) {
             self.sent.pop_front();

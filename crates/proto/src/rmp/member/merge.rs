@@ -9,15 +9,13 @@ pub(super) enum Meeting {
     /// The other ring is of another network, and has an address that a member had before.
     Foreign,
     Removed,
-    /// Members of this working ring have continued elsewhere. An idle ring may not have missed
-    /// them.
+    /// Members of this ring have continued elsewhere. An idle ring may not have missed them.
     Missed,
     /// The other ring has to join this one.
     Announce,
     /// This member joins the other ring at once, because its own one does not work.
     Join,
-    /// This member leaves for the other ring in order, because the others of its own one may need
-    /// it for their majority.
+    /// In order, because the other members may need this one for their majority.
     Leave,
 }
 
@@ -26,7 +24,6 @@ pub(super) struct Standpoint<'a> {
     pub(super) ring: &'a Ring,
     pub(super) is_working: bool,
     pub(super) is_minority: bool,
-    /// `true` if it may not continue only since a short time.
     pub(super) is_patient: bool,
     pub(super) is_unused: bool,
     pub(super) is_leaving: bool,
@@ -75,9 +72,8 @@ impl Standpoint<'_> {
     }
 }
 
-/// Returns `true` if `theirs` is the larger of two rings of a group: it remains when they meet.
-/// With an electorate, it is the ring that has its quorum, or that has ordered more. Of equal rings
-/// it is the one with the smaller epoch.
+/// Returns `true` if `theirs` remains when two rings meet. With an electorate, it is the ring that
+/// has its quorum, or that has ordered more. Of equal rings it is the one with the smaller epoch.
 fn is_larger(theirs: (&RingView, Timestamp), ours: (&RingView, Timestamp)) -> bool {
     let size = |(view, ordered): (&RingView, Timestamp)| {
         let has_electorate = view.electorate().is_some();

@@ -106,8 +106,7 @@ impl LocalMember {
         Ok(result)
     }
 
-    // The others are requested to release this member once all messages that it has accepted have
-    // their places.
+    // The release is requested once all accepted messages have their places.
     pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
         if core::mem::replace(&mut self.departure.is_leaving, true) {
             return;
@@ -206,8 +205,7 @@ impl LocalMember {
                 self.quorum.report_shortage(cx, None, self.terms.quorum.required_voters());
             }
             JoinTimeout::Create => {
-                // A ring may have admitted this node without its knowledge. That ring waits for a
-                // life that is over from here on.
+                // A ring that has admitted this node unknown to it waits for the former life.
                 self.me = cx.next_life();
                 self.application.changes.enter_life(self.me);
                 tracing::info!(me = ?self.me, group = %cx.group, "starts a ring");
@@ -217,8 +215,7 @@ impl LocalMember {
         }
     }
 
-    /// Does everything that can be done now: applies rounds, delivers, takes the token's turn,
-    /// sends. `arrived` is a packet that has just arrived.
+    /// Does everything that can be done now. `arrived` is a packet that has just arrived.
     pub(super) fn advance(&mut self, cx: &mut Context<'_>, arrived: Option<(Process, SeqNo)>) {
         let mut arrived = arrived;
         loop {
@@ -295,8 +292,6 @@ impl LocalMember {
         }
     }
 
-    /// Computes the destinations of multicasts anew, and sets the timer for announcements of the
-    /// ring, after a change of the members or of the known nodes.
     fn refresh(&self, cx: &mut Context<'_>) {
         self.refresh_reach(cx);
         self.known.set_timer(cx, self.ring());

@@ -18,14 +18,13 @@ use crate::{NodeId, SeqNo, Time};
 pub(super) struct Nacks {
     tries: u32,
     missing: Gaps,
-    /// The missing packets and rounds that the timer was set for.
+    /// Gaps for which the timer was set.
     awaited: Gaps,
     retransmissions: Retransmissions,
 }
 
 impl Nacks {
-    // `changes_wait` is `true` if a member waits to join or to leave, for which the token must go
-    // round.
+    // `changes_wait` is `true` if a member waits to join or leave, for which the token must move.
     pub(super) fn set_timer(&mut self, cx: &mut Context<'_>, ring: &Ring, changes_wait: bool) {
         let missing = ring.gaps();
         if missing != self.missing {
@@ -39,14 +38,12 @@ impl Nacks {
             if missing.overlaps(&self.awaited) {
                 cx.set_no_later(Timer::Ask, wait);
             } else {
-                // Everything that the timer was set for has arrived. The packets that are missing
-                // now are younger.
+                // Everything that the timer was set for has arrived.
                 cx.set(Timer::Ask, wait);
                 self.awaited.clone_from(&missing);
             }
         } else if ring.token() != ring.me() && (!ring.is_quiet() || changes_wait) {
-            // The token is in flight, or a member waits for it. If no member has it any more, this
-            // timer detects that.
+            // The token is in flight, or no member has it any more.
             let is_for_token = core::mem::take(&mut self.awaited).is_empty();
             if !(is_for_token && cx.is_set(Timer::Ask)) {
                 cx.set(Timer::Ask, cx.config.idle_after + cx.timing.longest(cx.config));
@@ -89,9 +86,8 @@ impl Nacks {
         true
     }
 
-    /// Returns the node to request missing packets from. The first is the last known token site, or
-    /// the source itself. Other members follow, one for each of `named_tries`. After that it is
-    /// `None`, for any member (4.2).
+    /// The first is the last known token site or the source. Other members follow, one for each of
+    /// `named_tries`. After that it is `None`, for any member (4.2).
     fn next_responder(&self, ring: &Ring, missing: &Gaps, named_tries: u32) -> Option<NodeId> {
         let early = ring.log().early().last().map(|round| round.site);
         let source = missing.runs.first().map(|run| run.source);
@@ -165,11 +161,8 @@ const RUNS_IN_A_NACK: usize = 64;
 const ROUNDS_IN_AN_ANSWER: usize = 32;
 const PACKETS_IN_AN_ANSWER: usize = 64;
 
-/// Choice between retransmission to one member and to all (4.2: "a topic for continuing research").
-///
-/// A packet that one member lost is sent to that member. If a second member soon requests it too,
-/// the loss occurred on a shared part of their paths, and the packet is sent to the group. Later
-/// requests are then unnecessary.
+/// Choice between retransmission to one member and to all (4.2: "a topic for continuing research"):
+/// a packet that two members soon request was lost on a shared part of their paths.
 #[derive(Debug, Default)]
 struct Retransmissions {
     lately: BTreeMap<(Process, u32), (Time, RetransmitTo)>,
@@ -179,7 +172,7 @@ struct Retransmissions {
 enum RetransmitTo {
     One,
     All,
-    /// None, because the packet was just sent to all.
+    /// It was just sent to all.
     None,
 }
 
@@ -217,16 +210,8 @@ mod tests {
         let span = Duration::from_nanos(100);
         let next = |at| retransmissions.next(Time(at), span, packet);
         let given = [1000, 1010, 1020, 1109, 1110].map(next);
-        assert_eq!(
-            given,
-            [
-                RetransmitTo::One,
-                RetransmitTo::All,
-                RetransmitTo::None,
-                RetransmitTo::None,
-                RetransmitTo::One
-            ]
-        );
+        let [one, all, none] = [RetransmitTo::One, RetransmitTo::All, RetransmitTo::None];
+        assert_eq!(given, [one, all, none, none, one]);
     }
 
     #[test]

@@ -41,7 +41,6 @@ impl OwnChanges {
         self.me = me;
     }
 
-    /// Returns `true` if `answered` is a request of this member.
     pub(super) fn on_answered(&mut self, answered: &ListChange) -> bool {
         if answered.process != self.me {
             return false;
@@ -95,5 +94,5 @@ impl OwnChanges {
     }
 }
 
-/// Maximum number of queued requests with which another lock may be requested.
+/// Queued requests with which another lock may be requested.
 const MAX_WAITING: usize = 64;

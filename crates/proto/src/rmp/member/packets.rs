@@ -324,7 +324,7 @@ impl LocalMember {
         }
     }
 
-    /// Sends no notice during a reformation, because the members are unknown then.
+    /// The members are unknown during a reformation.
     pub(super) fn notify(&mut self, cx: &mut Context<'_>, to: NodeId) {
         if self.session.as_ref().is_some_and(|session| session.reformation.is_idle()) {
             self.notify_anyway(cx, to);
@@ -340,8 +340,8 @@ impl LocalMember {
     }
 }
 
-/// Notifies another ring that may have admitted this node after it had entered its own, as `me`:
-/// the life that the other ring waits for will never come.
+/// Another ring may have admitted this node after it had entered its own, as `me`: the life that
+/// the other ring waits for will never come.
 fn refuse_late_entry(cx: &mut Context<'_>, me: Process, to: NodeId, theirs: &RingView) {
     let Some(awaited) = theirs.process_of(cx.node) else { return };
     let process = Process { life: me.life.max(awaited.life + 1), ..me };

@@ -23,7 +23,6 @@ use crate::rmp::ring::Ring;
 #[derive(Debug, Default)]
 pub(super) struct QuorumReports {
     voters: Option<usize>,
-    /// `true` once it was reported that the electorate is full without this voter.
     is_full: bool,
 }
 

@@ -47,8 +47,7 @@ impl Session {
     pub(super) fn send_snapshot(&self, cx: &mut Context<'_>, server: &Server, to: NodeId) {
         let mut snapshot = self.snapshot();
         if snapshot.view.process_of(to).is_some() {
-            // A life of that node is in the ring. It must not enter the ring with an incomplete
-            // snapshot.
+            // A life of that node must not enter the ring with an incomplete snapshot.
             snapshot.seen = server.seen_for_joiner(&self.ring);
         } else {
             snapshot.sources.clear();
@@ -198,7 +197,7 @@ impl Session {
         }
     }
 
-    /// Returns `true` if the request for a change of the view is not of an old life of its node.
+    /// Returns `true` unless the request is of an old life of its node.
     pub(super) fn is_current(&mut self, cx: &mut Context<'_>, change: ListChange) -> bool {
         let process = change.process;
         let later = self.ring.view().process_of(process.node).filter(|it| it.follows(process));
@@ -267,7 +266,7 @@ impl Session {
         is_repeated
     }
 
-    /// Begins a reformation, if the ring works: a packet got no answer after all its retries (4.4).
+    /// A packet got no answer after all its retries (4.4).
     pub(super) fn suspect(&mut self, cx: &mut Context<'_>, why: &'static str) {
         if self.reformation.is_idle() && self.ring.view().len() > 1 {
             tracing::info!(me = ?self.ring.me(), group = %cx.group, why, "starts a reformation");

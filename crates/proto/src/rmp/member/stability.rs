@@ -10,12 +10,10 @@ use crate::{Confirmed, Event, SeqNo, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct Stability {
-    /// Last own message that a requested confirmation covers.
     up_to: Option<SeqNo>,
     pub(super) last_place: Timestamp,
-    /// Last round that assigned places to the covered messages, once all of them have places.
+    /// Round that assigned the last place to these messages.
     place: Option<Timestamp>,
-    /// Earliest time of the next report of the stable place.
     next_report_at: Time,
 }
 

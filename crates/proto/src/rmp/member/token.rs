@@ -13,18 +13,16 @@ use crate::rmp::ring::{Ring, Round, Run, What};
 #[derive(Debug, Default)]
 pub(super) struct Token {
     pub(super) pass: TokenPass,
-    /// Round that passed the token to this member, until the acceptance is confirmed.
+    /// Until the acceptance is confirmed.
     unconfirmed: Option<Timestamp>,
     batch: Batch,
-    /// `true` if this member sends a round at once. A joiner and the creator of a ring acknowledge
-    /// with it that they have the token.
+    /// A joiner and the creator of a ring acknowledge with a round that they have the token.
     pub(super) owes_round: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Batch {
     packets: usize,
-    /// `true` if no packet has arrived for `batch_delay`.
     is_due: bool,
 }
 
@@ -49,8 +47,8 @@ impl Token {
         self.batch.is_due = true;
     }
 
-    // `changes_wait` is `true` if a member waits to join or to leave. Returns `true` if it has
-    // sent an ACK.
+    // `changes_wait` is `true` if a member waits to join or leave. Returns `true` if it sent an
+    // ACK.
     pub(super) fn take_turn(
         &mut self,
         cx: &mut Context<'_>,
@@ -87,7 +85,7 @@ impl Token {
         self.send(cx, ring, What::Order(runs), next);
     }
 
-    /// Sends a New List. The token stays here if messages wait, because their ACK follows at once.
+    /// The token stays here if messages wait, because their ACK follows at once.
     pub(super) fn send_list(
         &mut self,
         cx: &mut Context<'_>,
@@ -134,7 +132,6 @@ impl Token {
         is_accepted
     }
 
-    /// Confirms that this member has accepted the token, because it has sent no round since.
     pub(super) fn on_confirm_timer(&mut self, cx: &mut Context<'_>, ring: &Ring) {
         let Some(at) = self.unconfirmed.take() else { return };
         if let Some(round) = ring.log().at(at) {
@@ -167,7 +164,6 @@ impl TokenDelay {
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) runs: Vec<Run>,
-    /// `true` if all of them may wait for more.
     pub(super) may_wait: bool,
     pub(super) is_ready: bool,
 }

@@ -12,7 +12,7 @@ use crate::rmp::ring::{Ring, Round};
 
 #[derive(Debug, Default)]
 pub(super) struct TokenPass {
-    /// Last round of this member, until its token is known to be accepted.
+    /// Until its token is known to be accepted.
     pub(super) round: Option<Timestamp>,
     tries: u32,
 }

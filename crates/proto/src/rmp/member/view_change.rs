@@ -1,5 +1,4 @@
-//! View changes: the requests of members and joiners that no New List has answered yet, in order of
-//! arrival (4.3).
+//! View changes: requests that no New List has answered yet, in order of arrival (4.3).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -35,8 +34,7 @@ pub(super) fn is_answered(request: u32, last: u32) -> bool {
 const MAX_REQUESTS: usize = 1024;
 
 impl ViewChanges {
-    /// Adds a request. A repeated request keeps its turn. A different one of the same process goes
-    /// to the end. Returns `false` if there is no room, which happens only to joiners.
+    /// A repeated request keeps its turn. Returns `false` if there is no room for a joiner.
     pub(super) fn insert(&mut self, change: ListChange) -> bool {
         let known = self.waiting.get(&change.process);
         if known.is_some_and(|it| it.change == change) {
@@ -52,7 +50,6 @@ impl ViewChanges {
         true
     }
 
-    /// Returns `false` if a later life of the node than `process` has a request.
     pub(super) fn enter_life(&mut self, process: Process) -> bool {
         let node = process.node;
         let stays = |it: &Process| *it == process || it.follows(process);
@@ -73,8 +70,8 @@ impl ViewChanges {
     }
 
     /// Returns the changes that the token site can make now in one New List, in order of arrival,
-    /// and the nodes whose requests to join were refused. A change of the members stands alone. Its
-    /// majorities must be known to be stable before the next one.
+    /// and the nodes whose requests to join were refused. A change of the members stands alone: its
+    /// majorities must be stable before the next one.
     pub(super) fn next(
         &mut self,
         cx: &mut Context<'_>,
@@ -110,7 +107,6 @@ impl ViewChanges {
         (changes, refused)
     }
 
-    /// Returns `None` if the request must wait or was refused.
     fn possible_change(
         &mut self,
         cx: &mut Context<'_>,

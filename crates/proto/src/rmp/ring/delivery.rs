@@ -18,7 +18,7 @@ pub(crate) enum Queued {
     },
     View {
         round: Timestamp,
-        /// The change. Boxed, because packets are many and views are few.
+        /// Boxed, because packets are many and views are few.
         event: Box<ViewEvent>,
     },
     Flushed {
@@ -33,7 +33,7 @@ pub(crate) enum Delivery {
     View(Box<ViewEvent>),
     Lock {
         process: Process,
-        /// Number of the request; 0 for a grant.
+        /// 0 for a grant.
         request: u32,
         news: LockNews,
     },
@@ -43,9 +43,9 @@ pub(crate) enum Delivery {
 pub(crate) struct DeliveredMessage {
     pub(crate) source: Process,
     pub(crate) data: Data,
-    /// Round that assigned its place; `None` if the message did not wait for one.
+    /// `None` if the message did not wait for a place.
     pub(crate) round: Option<Timestamp>,
-    /// Its place, if all messages before it were delivered first.
+    /// `None` if messages before it may be delivered later.
     pub(crate) place: Option<Place>,
 }
 
@@ -60,7 +60,6 @@ pub(crate) struct Grant {
 pub(crate) struct FormerRing {
     pub(super) epoch: Epoch,
     pub(super) origin: Epoch,
-    /// Last place that was delivered here.
     pub(super) delivered: Timestamp,
 }
 

@@ -17,20 +17,18 @@ use crate::ring::{
 pub(super) struct DeliveryQueue {
     me: Process,
     queue: VecDeque<Queued>,
-    /// `true` if the list of a reformation holds and its view was not delivered yet.
+    /// The list of a reformation holds and its view was not delivered yet.
     pub(super) is_forming: bool,
     shown_locks: Locks,
-    /// Granted locks, until enough members are known to have the grant.
+    /// Until enough members are known to have the grant.
     grants: VecDeque<Grant>,
     /// Members of the last delivered view. Nothing from other sources is delivered.
     shown: BTreeSet<Process>,
-    /// `true` if that view has no quorum.
     is_shown_short: bool,
-    /// `true` if that view does not contain this member. Nothing more is delivered to it.
+    /// Nothing more is delivered.
     pub(super) is_out: bool,
     /// Last round that some message or lock, here or elsewhere, waits for, and the number of
-    /// members that must have taken the token since. A member that has taken it counts itself, and
-    /// waits for the others.
+    /// members that must have taken the token since.
     awaited: (Timestamp, usize),
     pub(super) delivered: Timestamp,
 }
@@ -69,7 +67,6 @@ impl DeliveryQueue {
         })
     }
 
-    /// Returns the place after the packets.
     pub(super) fn push_packets(
         &mut self,
         round: Timestamp,
@@ -90,8 +87,7 @@ impl DeliveryQueue {
         self.queue.extend(guests.into_iter().map(|source| Queued::Flushed { round, source }));
     }
 
-    // While the ring lacks its quorum, views beyond `MAX_WAITING_VIEWS` are merged with the last
-    // one.
+    // In a ring without quorum, views beyond `MAX_WAITING_VIEWS` are merged with the last one.
     pub(super) fn push_view(&mut self, ring: Applied<'_>, round: Timestamp, event: ViewEvent) {
         let views = || self.queue.iter().filter(|it| matches!(it, Queued::View { .. })).count();
         let is_long = self.queue.len() >= MAX_WAITING_VIEWS && views() >= MAX_WAITING_VIEWS;
@@ -161,8 +157,7 @@ impl DeliveryQueue {
     }
 
     /// Ends the delivery if this member has left a ring without a quorum and cannot receive the
-    /// view of its departure: the ring never had a quorum, or the next entry is a message that only
-    /// the remaining members may get. Returns `true` if it has ended the delivery.
+    /// view of its departure.
     pub(super) fn leave_unseen(&mut self, ring: &Applied<'_>) -> bool {
         if ring.view.contains(self.me) || self.is_out {
             return false;
@@ -189,7 +184,6 @@ impl DeliveryQueue {
         }
     }
 
-    /// Returns the answer to the lock request of the view, if any.
     fn show_locks(&mut self, round: Timestamp, event: &ViewEvent) -> Option<Delivery> {
         let locks = &event.view.locks;
         self.grants.retain(|grant| locks.holder(grant.name) == Some(grant.holder));
@@ -238,7 +232,6 @@ impl DeliveryQueue {
         !self.is_out
     }
 
-    /// Returns `false` if the queue has to wait.
     fn deliver_packet(
         &mut self,
         ring: &mut Applied<'_>,
@@ -272,8 +265,7 @@ impl DeliveryQueue {
         if !ring.sources.get(source).is_some_and(|stream| stream.may_have_early(arrived)) {
             return;
         }
-        // Packets that arrive after the list of a reformation was accepted are not delivered before
-        // it.
+        // Packets that arrive after the list of a reformation was accepted wait for it.
         let is_known = self.shown.contains(&source) && ring.standings.has_spoken(source);
         if self.is_forming || !(is_known || ring.sources.is_guest(source)) {
             return;
@@ -284,10 +276,7 @@ impl DeliveryQueue {
         out.extend(stream.take_early(arrived).into_iter().map(message));
     }
 
-    /// Returns `true` if enough members are known to have everything that this round orders.
-    ///
-    /// Only members that have since taken the token count. The source does not: it has the message,
-    /// but not its place.
+    /// Only members that have since taken the token count, as the source has no place.
     fn is_held_enough(&mut self, ring: &Applied<'_>, qos: Qos, round: Timestamp) -> bool {
         if qos <= Qos::TotallyOrdered {
             return true;
@@ -316,5 +305,4 @@ impl DeliveryQueue {
     }
 }
 
-/// Number of queued views beyond which consecutive views are merged. Each contains all members.
 const MAX_WAITING_VIEWS: usize = 256;

@@ -29,8 +29,7 @@ pub struct Round {
 pub enum What {
     /// An ACK. Its packets take the places after its own. A NULL ACK has none.
     Order(Vec<Run>),
-    /// A New List. The view changes once for each of these changes, each at a place of its own. A
-    /// change of the members stands alone. Changes of locks may share a list.
+    /// A New List. Each change has its own place. A change of the members stands alone.
     List(Vec<ListChange>),
 }
 
@@ -48,13 +47,12 @@ pub struct Run {
 #[derive(Debug)]
 pub(crate) struct Log {
     next: Timestamp,
-    /// Applied rounds that not all members are known to have.
     rounds: VecDeque<Round>,
-    /// Rounds after `next`, and the one at `next` while its data is missing.
+    /// With the one at `next` while its data is missing.
     early: BTreeMap<Timestamp, Round>,
 }
 
-/// Maximum number of changes in one New List. They fit the smallest datagram.
+/// They fit the smallest datagram.
 pub(crate) const MAX_CHANGES: usize = 16;
 
 const MAX_EARLY: usize = 1024;
@@ -113,7 +111,6 @@ impl Log {
         Self { next, rounds: VecDeque::new(), early: BTreeMap::new() }
     }
 
-    /// Returns the place where the next round begins. Everything before it is applied.
     pub(crate) fn next(&self) -> Timestamp {
         self.next
     }
@@ -144,7 +141,7 @@ impl Log {
         Some(round)
     }
 
-    /// Drops rounds that begin within an applied one, which are impossible. Returns their number.
+    /// Such rounds are impossible. Returns their number.
     pub(crate) fn drop_overlapped(&mut self) -> u64 {
         let known = self.early.len();
         if self.early.first_key_value().is_some_and(|(at, _)| *at < self.next) {

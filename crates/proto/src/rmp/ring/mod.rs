@@ -49,15 +49,13 @@ pub(super) struct Ring {
     me: Process,
     view: RingView,
     log: Log,
-    /// Last round that assigned a place to a message or changed a lock.
     ordered: Timestamp,
     token: Process,
     first_number: SeqNo,
     sources: Sources,
     standings: Standings,
     deliveries: DeliveryQueue,
-    /// Last life of each node that has taken the token and is no longer a member. A request of such
-    /// a life to join is an old one.
+    /// Lives that have taken the token and are no longer members. Their requests to join are old.
     over: Recent<NodeId, u64>,
     reported_stable: Timestamp,
     nulls: usize,
@@ -185,9 +183,7 @@ impl Ring {
         Some(round)
     }
 
-    /// Returns the packets that can get places now, and `true` if all of them may wait for more.
-    /// From each source it takes the packets that follow without a gap, in total at most `limit`
-    /// packets and `max_runs` runs.
+    /// Returns packets that can get places now, and `true` if all of them may wait for more.
     pub(super) fn orderable(&self, limit: usize, max_runs: usize) -> (Vec<Run>, bool) {
         let (mut runs, mut left, mut may_wait) = (Vec::new(), limit, true);
         if self.shortage().is_some() {
@@ -209,8 +205,8 @@ impl Ring {
         (runs, may_wait)
     }
 
-    /// Installs the list of a reformation. All its members have accepted it at the position that it
-    /// contains. Returns the messages that are given up, with their numbers if they are known.
+    /// All members of the list have accepted it at its position. Returns the messages that are
+    /// given up, with their numbers if they are known.
     pub(super) fn form(&mut self, proposal: &Proposal) -> Vec<(Process, Option<SeqNo>)> {
         let round = self.log.next();
         let mut place = Place { ring: proposal.view.epoch, at: round };
@@ -256,32 +252,24 @@ impl Ring {
         })
     }
 
-    /// Returns the numbers of voters present and needed, while the ring has too few to work. It
-    /// then orders nothing, grants no lock, and delivers nothing.
     pub(super) fn shortage(&self) -> Option<(usize, usize)> {
         self.standings.shortage(&self.view)
     }
 
-    /// Returns `true` if nothing of this ring was ordered, and none of its views was delivered
-    /// here.
     pub(super) fn is_unused(&self) -> bool {
         self.ordered == Timestamp(0) && !self.deliveries.has_shown_view()
     }
 
-    /// Returns `true` if a message or a lock, here or elsewhere, waits for more members to take the
-    /// token.
+    /// A message or a lock, here or elsewhere, waits for more members to take the token.
     pub(super) fn waits_for_passes(&self) -> bool {
         self.shortage().is_none() && self.deliveries.waits_for_passes(&self.standings)
     }
 
-    /// Returns `true` if the token has gone round without work, so that every member is known to
-    /// have everything.
+    /// The token has gone round without work, so that every member is known to have everything.
     pub(super) fn is_quiet(&self) -> bool {
         self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
     }
 
-    /// Returns the messages and views that can be delivered now, in order. `arrived` is a packet
-    /// that may be delivered even if packets before it are missing.
     pub(super) fn deliver(&mut self, arrived: Option<(Process, SeqNo)>) -> Vec<Delivery> {
         let (queue, mut applied) = self.parts();
         queue.deliver(&mut applied, arrived)
@@ -302,15 +290,14 @@ impl Ring {
         (deliveries, Applied { view, standings, sources, is_empty: *ordered == Timestamp(0) })
     }
 
-    /// Returns the heads of the requests and replies that have places and were not delivered yet.
+    /// The heads of requests and replies that have places and were not delivered yet.
     pub(super) fn calls_in_queue(&self) -> impl Iterator<Item = (Process, Bytes)> {
         self.deliveries.packets().filter_map(|(source, seqno)| {
             Some((source, self.sources.get(source)?.head_of_call(seqno)?))
         })
     }
 
-    /// Returns the position of this member. It includes the messages of members that have taken the
-    /// token, and of those that were `heard` in a reformation.
+    /// Includes the messages of members that have taken the token or were `heard` in a reformation.
     pub(super) fn position(&self, heard: &BTreeSet<Process>) -> Position {
         // A member that has left gets no more places, whether or not that view was delivered.
         let is_heard = |source| heard.contains(&source) && self.view.contains(source);
@@ -324,8 +311,7 @@ impl Ring {
         Position { next, is_whole, received: received.collect() }
     }
 
-    /// Returns `true` if a member is known to have everything that has a place, because it has
-    /// since taken the token.
+    /// A member that has since taken the token has everything that has a place.
     pub(super) fn has_all(&self, process: Process) -> bool {
         let open = self.log.range(self.standings.settled().plus(1), self.log.next());
         let last = open.filter(|round| !round.is_null()).last();
@@ -343,8 +329,6 @@ impl Ring {
         FormerRing { epoch: self.view.epoch, origin: self.view.origin, delivered }
     }
 
-    /// Returns the place up to which all members have everything that was delivered here, if it has
-    /// advanced since the last report.
     pub(super) fn new_stable(&self) -> Option<Place> {
         let (next, delivered) = (self.log.next(), self.deliveries.delivered);
         if self.deliveries.is_out || delivered <= self.reported_stable {

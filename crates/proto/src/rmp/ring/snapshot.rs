@@ -1,5 +1,4 @@
-//! State that members send each other: snapshots for joiners, and positions and lists of
-//! reformations.
+//! State that members send each other, for joiners and in reformations.
 
 use alloc::vec::Vec;
 
@@ -59,11 +58,9 @@ pub struct SourceState {
 pub struct Position {
     /// Place where its next round begins.
     pub next: Timestamp,
-    /// `true` if it has the beginnings of all messages that have places only in part. A joiner gets
-    /// them some time after it was admitted.
+    /// `true` if it has the beginnings of all messages that have places only in part.
     pub is_whole: bool,
-    /// For each source with received packets that have no place: the first number that was not
-    /// received. Ordered by source.
+    /// First missing number of each source with packets that have no place. Ordered by source.
     pub received: Vec<(Process, SeqNo)>,
 }
 

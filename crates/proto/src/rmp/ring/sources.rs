@@ -18,21 +18,17 @@ use crate::ring::{Process, RingView, Timestamp};
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     streams: BTreeMap<Process, Stream>,
-    /// Callers that are not members, with the last round that assigned a place to one of their
-    /// packets; `None` before the first.
+    /// Callers that are not members, with the last round that assigned them a place, if any.
     guests: BTreeMap<Process, Option<Timestamp>>,
-    /// Guests that were flushed, the latest at the back.
     former: VecDeque<Process>,
-    /// Sources that are gone, with the round that removed them.
+    /// With the round that removed them.
     gone: BTreeMap<Process, Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuestArrival {
-    /// Result of the stream, like for a packet of a member.
     Kept(Arrival),
     Unknown,
-    /// The guest was flushed before, or a later life of its node is a guest.
     Replayed,
     Full,
 }
@@ -92,7 +88,6 @@ impl Sources {
         GuestArrival::Kept(stream.insert(seqno, data))
     }
 
-    /// Adds the guests of `round` that this member does not have, or has with other packet numbers.
     pub(super) fn admit_guests(&mut self, round: &Round) {
         let is_strange = |run: &&Run| match self.guests.get(&run.source) {
             Some(used) => used.is_none(),
@@ -147,8 +142,7 @@ impl Sources {
         self.guests.range(first..=last).map(|(it, _)| *it)
     }
 
-    /// Returns `true` if packets have places: the stream is [kept](Self::remove) until their
-    /// delivery.
+    /// Returns `true` if the stream is [kept](Self::remove) until the delivery of its packets.
     fn flush(&mut self, guest: Process) -> bool {
         let Some(used) = self.guests.remove(&guest) else { return false };
         if used.is_none() {
@@ -167,9 +161,8 @@ impl Sources {
         self.gone.insert(source, round);
     }
 
-    /// Drops the streams of sources that are gone, if all members have what they sent: everything
-    /// up to `settled`. A source that has returned before its departure was delivered keeps its
-    /// stream.
+    /// All members have everything up to `settled`. A source that has returned before its departure
+    /// was delivered keeps its stream.
     pub(super) fn forget_gone(&mut self, view: &RingView, settled: Timestamp) {
         let Self { streams, guests, .. } = self;
         self.gone.retain(|source, round| {
@@ -188,9 +181,8 @@ impl Sources {
         self.streams.values_mut().for_each(|stream| stream.settle_to(stream.ordered_to()));
     }
 
-    /// Gives up messages whose beginnings no remaining member has. No member will ever get them:
-    /// their sources are gone, or are guests, which introduce themselves again. Returns the sources
-    /// with the numbers of the messages, if they are known, and the flushed guests.
+    /// No remaining member has the beginnings of these messages: their sources are gone, or are
+    /// guests, which introduce themselves again. Returns them, and the flushed guests.
     pub(super) fn give_up_open(&mut self) -> (Vec<(Process, Option<SeqNo>)>, Vec<Process>) {
         let streams = self.streams.iter_mut();
         let lost: Vec<(Process, Option<SeqNo>)> = streams
@@ -228,9 +220,8 @@ impl Sources {
         }
     }
 
-    /// Returns `true` if all packets that have a place are here. A joiner receives the beginnings
-    /// of open messages before it takes the token, because the other members discard them once
-    /// these messages end.
+    /// A joiner receives the beginnings of open messages before it takes the token, because the
+    /// other members discard them once these messages end.
     pub(crate) fn are_whole(&self) -> bool {
         self.streams.values().all(|it| it.missing(it.needed_from(), it.ordered_to(), 1).is_empty())
     }
@@ -253,10 +244,9 @@ impl Sources {
     }
 }
 
-/// Maximum number of guests. A flushed guest has to set its first-packet flag again.
+/// A flushed guest has to set its first-packet flag again.
 const MAX_GUESTS: usize = 256;
-/// Maximum number of guests of which no packet has a place yet. One round may add 64 more.
+/// Guests without a place. One round may add 64 more.
 const MAX_TENTATIVE: usize = 64;
-/// Maximum number of flushed guests that are remembered, so that their packets are not taken for
-/// those of a new guest.
+/// Flushed guests whose packets are not taken for those of a new guest.
 const MAX_FORMER: usize = 1024;

@@ -10,9 +10,8 @@ use crate::ring::{Process, RingView, Timestamp};
 pub(crate) struct Standings {
     me: Process,
     members: BTreeMap<Process, Standing>,
-    /// Everything up to this place is at all members.
     settled: Timestamp,
-    /// Round of the last change of the members, and the number of voters before it.
+    /// Its round, and the number of voters before it.
     pub(super) last_change: (Timestamp, usize),
 }
 
@@ -20,11 +19,10 @@ pub(crate) struct Standings {
 struct Standing {
     /// The member has nothing from before this place.
     joined: Timestamp,
-    /// Place at which it was admitted. A reformation does not change it.
+    /// A reformation does not change it.
     since: Timestamp,
-    /// The member has everything up to this place, its own last round.
     accepted: Timestamp,
-    /// Number of its last request that a New List answered.
+    /// The last that a New List answered.
     request: u32,
 }
 
@@ -105,9 +103,7 @@ impl Standings {
         self.others().filter(|(_, standing)| standing.since <= place).count()
     }
 
-    /// Returns `true` if `process` is a member that has taken the token since it was admitted.
-    /// Until then, its request may have been an old one of a member that is gone, and packets in
-    /// its name may be old as well.
+    /// Until then, requests and packets may be those of a member that is gone.
     pub(crate) fn has_spoken(&self, process: Process) -> bool {
         self.members.get(&process).is_some_and(|standing| standing.accepted >= standing.joined)
     }
@@ -120,15 +116,12 @@ impl Standings {
         self.members.get(&process).is_some_and(|standing| standing.accepted >= place)
     }
 
-    /// Returns `true` if fewer than `takers` members, or not all of them, have taken the token
-    /// since `place`.
     pub(super) fn awaits(&self, place: Timestamp, takers: usize) -> bool {
         let taken = self.members.values().filter(|standing| standing.accepted >= place).count();
         taken < takers.min(self.members.len())
     }
 
-    /// Returns the number of other members that were in the ring before `place`, and the number of
-    /// those that are known to have everything up to it and are `counted`.
+    /// Returns the number of other members since before `place`, and of the `counted` that have it.
     pub(super) fn holders(
         &self,
         place: Timestamp,
@@ -142,8 +135,7 @@ impl Standings {
         (count, holders)
     }
 
-    /// Majority of the electorate, or of the largest view that a member may still be in (MaxN,
-    /// 3.2).
+    /// Majority of the electorate, or of the largest view that a member may be in (MaxN, 3.2).
     pub(super) fn majority(&self, view: &RingView) -> usize {
         if let Some(quorum) = view.required_voters() {
             return quorum;
@@ -156,9 +148,8 @@ impl Standings {
         widest / 2 + 1
     }
 
-    /// Returns the numbers of voters present and needed, while the ring has too few to work. It
-    /// then orders nothing, grants no lock, and delivers nothing. An admitted voter counts once it
-    /// has taken the token, because until then it may be in another ring.
+    /// Returns the numbers of voters present and needed, while the ring has too few to work. An
+    /// admitted voter counts once it has taken the token: until then it may be in another ring.
     pub(super) fn shortage(&self, view: &RingView) -> Option<(usize, usize)> {
         let quorum = view.required_voters()?;
         let here = view.voters().filter(|voter| self.has_spoken(*voter)).count();

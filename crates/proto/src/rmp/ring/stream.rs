@@ -23,7 +23,7 @@ pub(crate) struct Stream {
     base: SeqNo,
     slots: VecDeque<Slot>,
     ordered_to: SeqNo,
-    /// Beginning of the message of which only a part has a place.
+    /// Of the message of which only a part has a place.
     open_from: SeqNo,
     delivered_to: SeqNo,
     stable_to: SeqNo,
@@ -53,8 +53,7 @@ pub struct Data {
     pub is_first: bool,
     /// `true` if the packet ends a message.
     pub is_last: bool,
-    /// `true` if the packet may be ordered together with the next ones, because its source sends
-    /// more at once or no sender waits for its place.
+    /// `true` if the packet may be ordered together with the next ones.
     pub may_wait: bool,
     /// The fragment of the message.
     pub payload: Bytes,
@@ -67,7 +66,7 @@ pub(crate) enum Arrival {
     TooFar,
 }
 
-/// Maximum number of packets of one source that are kept. A message of 16 MiB has 11,800.
+/// A message of 16 MiB has 11,800 packets.
 pub(crate) const MAX_SLOTS: usize = 32_768;
 
 impl Stream {
@@ -116,7 +115,6 @@ impl Stream {
         self.ordered_to
     }
 
-    /// Returns the first number from `ordered_to` on that was not received.
     pub(crate) fn received_to(&self) -> SeqNo {
         if self.unbroken_to.distance_from(self.ordered_to) >= 0 {
             return self.unbroken_to;
@@ -141,7 +139,6 @@ impl Stream {
         self.delivered_to.earlier(self.ordered_to)
     }
 
-    /// Returns the missing numbers in `from..to`, in order, at most `limit`.
     pub(crate) fn missing(&self, from: SeqNo, to: SeqNo, limit: usize) -> Vec<SeqNo> {
         let from = from.later(self.unbroken_to);
         if !to.is_after(from) {
@@ -150,8 +147,7 @@ impl Stream {
         let count = to.distance_from(from) as usize;
         let known = self.slots.iter().skip(self.place(from)).map(|slot| slot.data.is_some());
         let is_here = known.chain(core::iter::repeat(false)).take(count);
-        // At most `holes + beyond` packets are missing. The limit ends the scan at the last hole of
-        // the window.
+        // The limit ends the scan at the last hole of the window.
         let beyond = to.distance_from(self.end()).max(0) as usize;
         let absent = is_here.enumerate().filter(|(_, is_here)| !is_here);
         let numbers = absent.map(|(step, _)| from.plus(step as u32));
@@ -175,8 +171,6 @@ impl Stream {
         self.forget();
     }
 
-    /// Returns `true` if the packet that `arrived`, or the next undelivered one, can be delivered
-    /// without a place in the total order.
     pub(crate) fn may_have_early(&self, arrived: Option<SeqNo>) -> bool {
         let arrived = arrived.and_then(|seqno| self.packet(seqno));
         arrived.is_some_and(|data| data.qos == Qos::Unordered)
@@ -234,9 +228,8 @@ impl Stream {
         (data.is_last && !slot.is_delivered).then_some(data.qos)
     }
 
-    /// Gives up the message that has places and lacks fragments. There is at most one: the message
-    /// that was open when this member joined. Returns its number, which is known if a fragment was
-    /// received. Returns `None` if nothing is missing.
+    /// Gives up the one message that was open when this member joined and lacks fragments. Returns
+    /// its number, if a fragment was received.
     pub(crate) fn give_up_open(&mut self) -> Option<Option<SeqNo>> {
         let from = self.needed_from();
         let (start, end) = (self.place(from), self.place(self.ordered_to));
@@ -280,7 +273,6 @@ impl Stream {
         assert_eq!(self.base.plus(unbroken as u32), self.unbroken_to, "the first hole");
     }
 
-    /// Returns `None` if a packet on the way is missing.
     fn bound(
         &self,
         seqno: SeqNo,

@@ -9,7 +9,6 @@ fn ring() -> Ring {
     Ring::founded_by(Member { process, quorum, is_multicast, is_voter }, 0, SeqNo::FIRST)
 }
 
-/// Applies a round of the founder that changes the list.
 fn apply(ring: &mut Ring, changes: Vec<ListChange>) {
     let (at, site) = (ring.log.next(), ring.token);
     let offered = ring.offer(Round { at, site, next: site, what: What::List(changes) });

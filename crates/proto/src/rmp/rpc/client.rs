@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use bytes::Bytes;
+use rangemap::RangeSet;
 
 use super::envelope::Envelope;
 use crate::ring::{Answer, Outcome, Qos, RequestId, RequestOptions, RingNews};
@@ -37,28 +38,20 @@ struct Pending {
 struct ReplyReassembly {
     from: NodeId,
     total: u32,
-    fragments: BTreeMap<u32, Bytes>,
+    bytes: Vec<u8>,
+    received: RangeSet<u32>,
 }
 
 impl ReplyReassembly {
     fn received_to(&self) -> u32 {
-        let mut end = 0;
-        for (offset, bytes) in &self.fragments {
-            if *offset > end {
-                break;
-            }
-            end = end.max(offset + bytes.len() as u32);
-        }
-        end
+        self.received.get(&0).map_or(0, |range| range.end)
     }
 
-    fn whole(&self) -> Bytes {
-        let mut whole = Vec::with_capacity(self.total as usize);
-        for (offset, bytes) in &self.fragments {
-            let known = whole.len().saturating_sub(*offset as usize).min(bytes.len());
-            whole.extend_from_slice(&bytes[known..]);
-        }
-        whole.into()
+    fn insert(&mut self, offset: u32, fragment: &[u8]) {
+        let end = offset + fragment.len() as u32;
+        self.bytes.resize(self.bytes.len().max(end as usize), 0);
+        self.bytes[offset as usize..end as usize].copy_from_slice(fragment);
+        self.received.insert(offset..end);
     }
 }
 
@@ -67,7 +60,7 @@ impl Client {
         self.pending.len()
     }
 
-    /// Returns the oldest number among the requests that wait for their answers and `number`.
+    /// Among the requests that wait for their answers and `number`.
     pub(crate) fn oldest(&self, number: u32) -> u32 {
         // Numbers wrap around, and some of the waiting requests may be later than `number`.
         let waiting = self.pending.keys().copied().chain([number]);
@@ -219,17 +212,20 @@ impl Client {
                 }
                 let arriving = pending.arriving.take();
                 let arriving = arriving.filter(|it| it.from == from && it.total == total);
-                let fragments = BTreeMap::new();
-                let mut arriving = arriving.unwrap_or(ReplyReassembly { from, total, fragments });
-                // Fragments may be ahead by `REPLY_WINDOW_BYTES` at most, which bounds the kept
-                // bytes.
+                let mut arriving = arriving.unwrap_or_else(|| ReplyReassembly {
+                    from,
+                    total,
+                    bytes: Vec::new(),
+                    received: RangeSet::new(),
+                });
+                // The distance bounds the kept bytes.
                 let is_next = offset <= arriving.received_to() + REPLY_WINDOW_BYTES;
                 if is_next && !bytes.is_empty() {
-                    arriving.fragments.insert(offset, bytes);
+                    arriving.insert(offset, &bytes);
                 }
                 pending.retry_at = cx.now + cx.config.largest_timeout;
                 if arriving.received_to() == total {
-                    let payload = arriving.whole();
+                    let payload = arriving.bytes.into();
                     return self.on_answer(cx, number, Outcome::Reply { by: from, payload });
                 }
                 pending.arriving = Some(arriving);
@@ -243,5 +239,5 @@ impl Client {
 }
 
 const MOST_RETRY: Duration = Duration::from_secs(2);
-/// Maximum distance of a reply fragment from the first missing byte.
+/// Distance of a reply fragment from the first missing byte.
 const REPLY_WINDOW_BYTES: u32 = 128 << 10;

@@ -13,19 +13,17 @@ use crate::rmp::seen::{Seen, Sight};
 #[derive(Debug, Default)]
 pub(crate) struct RequestTable {
     callers: BTreeMap<CallerStart, Caller>,
-    /// Number of deliveries. It orders the callers: the one heard longest ago is forgotten first.
+    /// Counts deliveries: the caller heard longest ago is forgotten first.
     clock: u64,
-    /// Requests whose replies are kept, the oldest first.
     kept: VecDeque<RequestId>,
     kept_bytes: usize,
     open_bytes: usize,
 }
 
-/// One incarnation of a caller. Each incarnation counts its requests from a different number.
+/// Each incarnation counts its requests from a different number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct CallerStart {
     node: NodeId,
-    /// Number of the first request that was delivered here.
     first: u32,
 }
 
@@ -40,7 +38,7 @@ struct Caller {
 pub(super) struct Entry {
     handler: Handler,
     payload: Option<Bytes>,
-    /// `true` if another member held the handler's lock when the request was delivered.
+    /// Another member held the handler's lock when the request was delivered.
     pub(super) was_held: bool,
     pub(super) is_reported: bool,
     pub(super) answered_by: Option<Process>,
@@ -114,7 +112,6 @@ impl RequestTable {
         self.open_bytes -= payload.map_or(0, |payload| payload.len());
     }
 
-    /// Keeps no payload if open requests would exceed `limit` bytes.
     pub(super) fn keep(
         &mut self,
         id: RequestId,

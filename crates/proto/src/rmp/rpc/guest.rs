@@ -1,8 +1,7 @@
 //! A guest: this node as a caller of a group of which it is not a member (4.5).
 //!
-//! A guest sends Non Member Data packets to the group. They name the group, and also the ring once
-//! an answer has contained its epoch. The guest repeats them until they have places in the order,
-//! under the same flow control as a member.
+//! It sends Non Member Data packets that name the group, and the ring once it has answered. They
+//! are repeated until they have places in the order, under the flow control of a member.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -25,9 +24,7 @@ pub(crate) struct Guest {
     me: Process,
     pub(crate) client: Client,
     pub(crate) sender: Sender,
-    /// Packets without a place, by number.
     packets: BTreeMap<u32, Data>,
-    /// The ring that answered; `None` before the first answer: any ring of the group.
     epoch: Option<Epoch>,
     answered_by: Option<NodeId>,
     known: BTreeSet<NodeId>,
@@ -73,7 +70,7 @@ impl Guest {
         };
     }
 
-    /// Handles a packet. This node is in no ring, so packets between members are only counted.
+    /// This node is in no ring, so packets between members are only counted.
     pub(crate) fn on_packet(&mut self, cx: &mut Context<'_>, from: NodeId, packet: Packet) {
         match packet {
             Packet::NonMemberAck(ack) => self.on_ack(cx, from, ack),
@@ -158,8 +155,7 @@ impl Guest {
         Packet::NonMemberData(NonMemberData::Data { epoch: self.epoch, is_first, data })
     }
 
-    /// Sends a packet to the group. It also sends it to a member that forwards it, if the caller
-    /// has named such a member, or if it is a retransmission and a member is known.
+    /// A retransmission also goes to a member that forwards it, as does any packet with `via`.
     fn send(&mut self, cx: &mut Context<'_>, packet: &Packet, is_again: bool) {
         cx.multicast(packet);
         let known = self.known.iter().next().copied();

@@ -1,7 +1,4 @@
-//! Multi-RPC (4.5): requests to a group, and their answers.
-//!
-//! A member's request is one of its messages. A node that is not a member is a *guest*: it sends
-//! its requests to the group from outside.
+//! Multi-RPC (4.5): requests to a group, of its members or of *guests*, and their answers.
 
 mod client;
 mod dedup;

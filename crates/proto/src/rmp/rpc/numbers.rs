@@ -7,16 +7,14 @@ use crate::{GroupId, Incarnation, Origin, SeqNo};
 #[derive(Debug)]
 pub(crate) struct RequestNumbers {
     next: BTreeMap<GroupId, u32>,
-    /// Number of the first request to any other group. No group has received it.
     first: u32,
 }
 
-/// Maximum number of groups that are remembered, in addition to those with open requests.
+/// In addition to those with open requests.
 const MAX_GROUPS: usize = 1024;
 
 impl RequestNumbers {
-    // Each incarnation begins with a different number, so that no request is taken for an earlier
-    // one.
+    // Each incarnation begins with a different number: no request is taken for an earlier one.
     pub(crate) fn new(origin: Origin) -> Self {
         let first = match origin.incarnation {
             Incarnation(0) => 1,
@@ -29,8 +27,7 @@ impl RequestNumbers {
         self.next.get(&group).copied().unwrap_or(self.first)
     }
 
-    /// Counts a request to the group. If there are too many groups, it forgets another one that is
-    /// not `open`. The numbers of a forgotten group are never used again in any group.
+    /// Forgets groups beyond the maximum that are not `open`. Their numbers are never used again.
     pub(crate) fn advance(&mut self, group: GroupId, is_open: impl Fn(GroupId) -> bool) {
         let next = self.next(group).wrapping_add(1);
         self.next.insert(group, next);

@@ -24,7 +24,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns the answer to a request of this node, if the message is or leads to one.
+    /// Returns the answer to a request of this node, if any.
     pub(crate) fn on_message(
         &mut self,
         cx: &mut Context<'_>,
@@ -300,6 +300,6 @@ fn notify_placed(cx: &mut Context<'_>, ring: &Ring, guest: Process, to: SeqNo) {
     cx.unicast(guest.node, &Packet::NonMemberAck(ack));
 }
 
-/// Size in bytes of the header of a reply fragment, beyond that of a data packet.
+/// Beyond that of a data packet.
 const REPLY_HEAD_BYTES: usize = 24;
 const FRAGMENTS_AT_ONCE: usize = 32;

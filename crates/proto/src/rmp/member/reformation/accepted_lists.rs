@@ -9,10 +9,9 @@ use crate::rmp::ring::{Accepted, Proposal};
 
 #[derive(Debug, Default)]
 pub(super) struct AcceptedLists {
-    /// Lists that this member has accepted and that may hold.
+    /// Those that may hold.
     accepted: Vec<Proposal>,
-    /// Ballots of the lists that this member does not commit, so that it can reach the others'
-    /// position.
+    /// This member does not commit these, so that it can reach the others' position.
     pub(super) released: Vec<Epoch>,
     pub(super) refuted: Vec<Epoch>,
 }
@@ -33,8 +32,7 @@ impl AcceptedLists {
         last.filter(|_| !self.released.contains(&ballot))
     }
 
-    /// Returns the number of lists of which voters are released only now; `None` if there are none
-    /// or too many.
+    /// Returns the number of newly released lists; `None` if none or too many.
     pub(super) fn release_voters(&mut self, ballots: BTreeSet<Epoch>) -> Option<u64> {
         let new = ballots.into_iter().filter(|ballot| !self.released.contains(ballot));
         let new: Vec<Epoch> = new.collect();
@@ -50,7 +48,6 @@ impl AcceptedLists {
         self.accepted.iter().rfind(|proposal| !self.released.contains(&proposal.view.epoch))
     }
 
-    /// Releases this member from these lists: it commits none of them any more.
     pub(super) fn release(&mut self, ballots: &[Epoch]) {
         let accepted = self.accepted.iter().map(|proposal| proposal.view.epoch);
         let new = accepted.filter(|it| ballots.contains(it) && !self.released.contains(it));
@@ -58,8 +55,7 @@ impl AcceptedLists {
         self.released.extend(new);
     }
 
-    /// Returns `true` if no other list can be accepted until one of them is refuted, because they
-    /// are too many or have too many members for a vote.
+    /// Until one of the lists is refuted, no other is accepted: they are too many for a vote.
     pub(super) fn is_full(&self) -> bool {
         let listed: usize = self.accepted.iter().map(|proposal| proposal.view.len()).sum();
         self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED
@@ -74,8 +70,7 @@ impl AcceptedLists {
         lists.collect()
     }
 
-    /// Refutes the lists after `ballot` that need `node`, which has continued with that of
-    /// `ballot`.
+    /// `node` has continued with the list of `ballot`.
     pub(super) fn refute_after(&mut self, ballot: Epoch, node: NodeId) {
         let later = self.accepted.iter().skip_while(|it| it.view.epoch != ballot).skip(1);
         let theirs = later.filter(|it| it.view.process_of(node).is_some());
@@ -100,5 +95,4 @@ impl AcceptedLists {
 }
 
 const MAX_ACCEPTED: usize = 32;
-/// Total number of members of the accepted lists from which on no other list is accepted.
 const MAX_LISTED: usize = 3 * RingView::MAX_MEMBERS;

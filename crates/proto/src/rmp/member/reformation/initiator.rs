@@ -1,5 +1,4 @@
-//! Initiator of a reformation: collects votes, brings all members to one position, proposes the
-//! list.
+//! Initiator of a reformation: collects votes and proposes the list.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -87,7 +86,7 @@ impl Reformation {
         self.lists.refute(&refuted);
     }
 
-    /// Proposes a list of all members at one position. With `is_last`, others may be missing.
+    /// With `is_last`, members that are not at one position may be missing from the list.
     pub(super) fn consider(&mut self, cx: &mut Context<'_>, ring: &Ring, is_last: bool) -> Verdict {
         let mine = self.position(ring);
         let view = ring.view();
@@ -104,8 +103,7 @@ impl Reformation {
         }
         let is_somebody_whole = votes.values().any(|vote| vote.position.is_whole);
         if !mine.is_whole && (is_somebody_whole || !is_last) {
-            // A member that has these messages completely must initiate. If there is none, they are
-            // given up.
+            // A member that has these messages must initiate. If there is none, they are given up.
             return Verdict::TooFew(self.count(cx, ring, &here));
         }
         let voted: Vec<Process> = votes.keys().copied().collect();
@@ -127,9 +125,8 @@ impl Reformation {
         Verdict::TooFew(self.count(cx, ring, &voted))
     }
 
-    /// Returns `true` if these members may continue: as many as the ring requires, and of each list
-    /// that may already hold as many as that list requires. Lists that cannot hold were
-    /// [refuted](Self::refute) before.
+    /// Members of each list that may already hold must be as many as that list requires. Lists that
+    /// cannot hold were [refuted](Self::refute) before.
     fn is_enough(&self, ring: &Ring, members: &[Process], votes: &BTreeMap<Process, Vote>) -> bool {
         let view = ring.view();
         if !members.contains(&ring.me()) {
@@ -226,16 +223,15 @@ impl Reformation {
         self.back_off(cx, cx.config.minority_retry);
     }
 
-    /// Ends the ballot of a member that leaves the ring, because the others would wait for it.
+    /// The others would wait for a ballot of a member that leaves the ring.
     pub(crate) fn abandon_ballot(&mut self, cx: &mut Context<'_>) {
         if self.is_initiator() {
             self.give_up(cx);
         }
     }
 
-    /// Handles the ballot of another member that began before the own one was over. If this member
-    /// waits longer for votes, that can happen each time. The recent voters show whether they are
-    /// too few.
+    /// If this member waits longer for votes than others, it may be overtaken each time. The recent
+    /// voters show whether they are too few.
     pub(super) fn on_overtaken(&mut self, cx: &mut Context<'_>, ring: &Ring) -> Option<TooFew> {
         let State::Initiating { votes, .. } = &self.state else { return None };
         let is_over = |since: Time| since + cx.config.patience <= cx.now;
@@ -269,10 +265,9 @@ impl Reformation {
     }
 }
 
-/// Returns `true` if these members are as many as the ring requires. A joiner that has not taken
-/// the token yet may be in another ring, so the members before it may continue as if it had not
-/// been admitted. Any two majorities, with and without the one possible joiner, have a member in
-/// common.
+/// A joiner that has not taken the token may be in another ring, so the members before it may
+/// continue as if it had not been admitted. Any two majorities, with and without the one possible
+/// joiner, have a member in common.
 fn may_continue(ring: &Ring, members: &[Process]) -> bool {
     let view = ring.view();
     let mut before = view.clone();

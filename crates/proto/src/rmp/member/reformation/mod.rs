@@ -50,24 +50,23 @@ mod initiator;
 #[derive(Debug, Default)]
 pub(super) struct Reformation {
     state: State,
-    /// Highest promised ballot. The member takes no part in lower ones.
+    /// The member takes no part in lower ballots.
     promised: Option<Epoch>,
     highest: u32,
     lists: AcceptedLists,
-    /// The list that the ring was formed with, for members that have not heard that it holds.
+    /// For members that have not heard that it holds.
     formation: Option<Proposal>,
     ancestors: VecDeque<Epoch>,
     tries: u32,
-    /// Number of ballots of others that were given up since the last own ballot.
+    /// Ballots of others that were given up since the last own ballot.
     lost_ballots: u32,
     began: Option<Time>,
-    /// Members that take part. A joiner that has not taken the token counts as a member if it is
-    /// one of them. If only some members counted its messages, no two positions would be equal.
+    /// A joiner that has not taken the token counts as a member if it is one of these. If only some
+    /// members counted its messages, no two positions would be equal.
     heard: BTreeSet<Process>,
-    /// Time of the last vote of each member in a ballot of this one.
     voted_at: BTreeMap<Process, Time>,
     minority_since: Option<Time>,
-    /// Voters that an operator has named as lost: the ring continues without a quorum.
+    /// Voters that an operator has named as lost.
     forced: Option<Vec<NodeId>>,
 }
 
@@ -111,17 +110,12 @@ pub(super) struct Vote {
 pub(super) enum Verdict {
     Pending,
     Advance,
-    /// This member has voted in the ballot of another one, and has received too few votes for its
-    /// own ballot before.
+    /// The members that voted in this member's own ballot before were too few, if any.
     Voted(Option<TooFew>),
-    /// The ballot of another member has ended an own one that had received too few votes.
     Overtaken(TooFew),
-    /// This node is in another ring, and receives a notice about this one.
     Stranger(NodeId),
     Holds(Proposal),
-    /// The list of another member's ballot holds, and this member has accepted it.
     Commit(Proposal),
-    /// The members that have voted are too few. The ballot was not given up yet.
     TooFew(TooFew),
     Overdue,
 }
@@ -129,13 +123,12 @@ pub(super) enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooFew {
     pub(super) voters: usize,
-    /// `true` if it is the first such count since the ring has stopped.
     pub(super) is_first: bool,
 }
 
 const ANCESTORS: usize = 32;
-/// Maximum by which a version may exceed what a member has seen. It covers a member that does not
-/// hear the others for five days while they try thirty times a second.
+/// Maximum by which a version may exceed what a member has seen: it may not hear the others for
+/// five days while they try thirty times a second.
 const MAX_LEAP: u32 = 1 << 24;
 
 impl Reformation {
@@ -155,7 +148,7 @@ impl Reformation {
         *self = Self { ancestors, highest, formation, ..Self::of(epoch) };
     }
 
-    /// Returns `false` if it is too far ahead, so that no member can exhaust the versions.
+    /// No member can exhaust the versions.
     fn note_version(&mut self, version: u32) -> bool {
         let is_near = version.saturating_sub(self.highest) <= MAX_LEAP;
         if is_near {
@@ -181,14 +174,12 @@ impl Reformation {
         self.minority_since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    // The members were too few when they were last counted, and no operator has forced them to
-    // continue.
+    // No operator has forced the members to continue.
     pub(super) fn is_stuck(&self, now: Time, patience: Duration) -> bool {
         let broken_for = self.began.map_or(Duration::ZERO, |since| now.since(since));
         broken_for >= patience && self.is_minority() && self.forced.is_none()
     }
 
-    /// Returns `false` if these voters are already recorded.
     pub(super) fn force(&mut self, lost: Vec<NodeId>) -> bool {
         self.forced.replace(lost.clone()) != Some(lost)
     }
@@ -233,9 +224,8 @@ impl Reformation {
         Verdict::Voted(too_few)
     }
 
-    /// Returns the position of this member. Packets that arrive after it has accepted a list are
-    /// not in that list, nor in a later one while that list may hold, because other members that
-    /// have accepted it may no longer receive them.
+    /// Packets that arrive after this member has accepted a list are not in a list while that one
+    /// may hold, because other members that have accepted it may no longer receive them.
     fn position(&self, ring: &Ring) -> Position {
         let accepted = self.lists.last();
         accepted.map_or_else(|| ring.position(&self.heard), |proposal| proposal.position.clone())
@@ -301,15 +291,13 @@ impl Reformation {
         Verdict::Pending
     }
 
-    /// Handles the report of `sender` that it has continued with the list of this ballot.
     pub(super) fn on_committed(&mut self, sender: NodeId, ballot: Epoch) -> Verdict {
         // The sender has accepted no later list, and never will.
         self.lists.refute_after(ballot, sender);
         self.on_working(ballot)
     }
 
-    // The list of a ring that works holds. It is committed if it is the last one that was
-    // accepted.
+    // The list of a ring that works holds. It is committed if it was accepted last.
     pub(super) fn on_working(&self, ballot: Epoch) -> Verdict {
         self.lists.committable(ballot).map_or(Verdict::Pending, |it| Verdict::Commit(it.clone()))
     }
@@ -374,8 +362,7 @@ impl Reformation {
 
     fn back_off(&mut self, cx: &mut Context<'_>, span: Duration) {
         self.state = State::BackingOff;
-        // A member that is farther away, or was slow, gets its turn too: only an initiator detects
-        // that the members are too few.
+        // Distant members get their turn too: only an initiator counts the members.
         let retry = cx.timing.recovery_retry(cx.config) / (1 + self.lost_ballots);
         let wait = retry / 2 + cx.random(span.max(retry));
         cx.set(Timer::Recovery, wait);
