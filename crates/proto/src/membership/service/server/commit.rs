@@ -12,10 +12,8 @@ pub struct Commit {
     pub id: CommitId,
     /// The partition.
     pub partition: u16,
-    /// Version that the partition must have before the first change. Each change adds one.
-    ///
-    /// If this owner has already written the version after the last change, the store has the
-    /// commit from an earlier attempt.
+    /// Version that the partition must have before the first change. Each change adds one. If this
+    /// owner has already written the last version, the store has the commit.
     pub after: u64,
     /// The changes, in order. At least one.
     pub changes: Vec<Change>,
@@ -31,12 +29,10 @@ pub enum CommitFailure {
     /// Nothing was stored, because the disk or quota is full.
     #[error("the store is full")]
     Full,
-    /// Nothing was stored for another reason, nor by an earlier attempt that ended with
-    /// [`CommitFailure::Unknown`].
+    /// Nothing was stored for another reason, nor by an earlier [unknown](Self::Unknown) attempt.
     #[error("the store failed")]
     Failed,
-    /// The store did not answer. It may have the commit, or still receive it. The commit is
-    /// repeated unchanged until its result is known.
+    /// The store may have the commit. It is repeated unchanged until its result is known.
     #[error("the store did not answer")]
     Unknown,
     /// Nothing was stored, because another process owns the partition.
@@ -48,7 +44,6 @@ pub enum CommitFailure {
 pub(super) struct Request {
     pub(super) group: GroupId,
     pub(super) change: RequestedChange,
-    /// Recipient of the answer.
     pub(super) origin: Option<Origin>,
 }
 
@@ -68,7 +63,7 @@ pub(super) enum RequestedChange {
     },
 }
 
-/// The connection and number of a request. The number of a resync is 0.
+/// The number of a resync is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     pub(super) link: LinkId,
@@ -91,8 +86,7 @@ pub(super) enum Outcome {
 }
 
 impl Request {
-    /// Creates a request without a recipient of the answer: `node` has failed or left, and must be
-    /// removed in this or an earlier incarnation.
+    /// Creates a request that removes `node`, in this or an earlier incarnation.
     pub(super) fn removal(
         group: GroupId,
         node: NodeId,
@@ -103,8 +97,7 @@ impl Request {
         Self { group, change, origin: None }
     }
 
-    /// Creates a request to remove exactly this start of a node, which has failed. A later start
-    /// may have requested to join meanwhile.
+    /// Creates a request that removes exactly this failed start of a node.
     pub(super) fn removal_of_start(group: GroupId, member: Member) -> Self {
         let Member { node, incarnation, start, .. } = member;
         let start = Some(start);

@@ -11,7 +11,6 @@ use crate::{Endpoint, NodeId};
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     all: BTreeMap<LinkId, Connection>,
-    /// Connections without a hello, the oldest first.
     unknown: BTreeSet<LinkId>,
 }
 
@@ -23,9 +22,8 @@ struct Connection {
     open_requests: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Peer {
-    /// No hello was received.
     Unknown,
     Node(NodeId),
     Detector(NodeId),
@@ -41,8 +39,7 @@ impl Connections {
         self.unknown.insert(link);
     }
 
-    /// Returns the connection that must make room: the oldest one without a hello. `None` if there
-    /// is room.
+    /// Returns the oldest connection without a hello if it must make room.
     pub(super) fn excess(&self, config: &ServerConfig) -> Option<LinkId> {
         let is_full = self.all.len() > config.max_links;
         let is_excess = is_full || self.unknown.len() > config.max_new_links;
@@ -74,7 +71,6 @@ impl Connections {
         self.all.get_mut(&link).map_or(Ok(None), |connection| connection.reader.next_frame())
     }
 
-    /// Removes a connection. Returns its peer, and `true` if it has open requests.
     pub(super) fn remove(&mut self, link: LinkId) -> Option<(Peer, bool)> {
         self.unknown.remove(&link);
         let connection = self.all.remove(&link)?;
@@ -87,7 +83,6 @@ impl Connections {
         }
     }
 
-    /// Counts the answer of a request. Returns `false` if the connection has ended.
     pub(super) fn note_answer(&mut self, link: LinkId) -> bool {
         let connection = self.all.get_mut(&link);
         connection.map(|connection| connection.open_requests -= 1).is_some()

@@ -2,13 +2,14 @@
 
 use super::commit::Origin;
 use super::config::ServerConfig;
+use super::connections::Peer;
 use super::counters::Counters;
 use crate::membership::link::LinkId;
 use crate::membership::service::outbox::Outbox;
 use crate::membership::service::protocol::frame::{Frame, JoinRefusal};
-use crate::{GroupId, NodeId, Time, Timers};
+use crate::{GroupId, Time, Timers};
 
-/// Time, settings and outputs of a registry process. Each part gets it for the duration of a call.
+/// State that each part gets for the duration of a call.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) now: Time,
@@ -20,12 +21,10 @@ pub(super) struct Context {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// Time limit for the hello on a connection.
     Greet(LinkId),
-    Lease(NodeId),
-    Detector(NodeId),
+    /// Of a node or detector.
+    Lease(Peer),
     Observer(LinkId),
-    /// The next attempt of a commit.
     Retry(u16),
 }
 
@@ -40,7 +39,6 @@ impl Context {
         }
     }
 
-    /// Returns the end of the time for members to be heard that were not heard here before.
     pub(super) fn adoption_end(&self) -> Time {
         self.now + self.config.adoption_time.max(self.config.detection_time)
     }

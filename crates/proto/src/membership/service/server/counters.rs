@@ -4,14 +4,12 @@ crate::counters! {
     pub(super) struct Counters {
         links_accepted,
         links_refused,
-        /// Connections without a hello that were closed to make room for newer ones.
         links_displaced,
         /// Connections that were closed after an invalid or unexpected frame, or without a hello.
         links_nonsense,
         frames_received,
         bytes_received,
         sessions_opened,
-        /// Sessions continued on a new connection before the loss of the old one was detected.
         sessions_replaced,
         sessions_ended,
         sessions_expired,
@@ -25,7 +23,6 @@ crate::counters! {
         commits_failed,
         commits_unknown,
         commits_repeated,
-        /// Results of commits that are no longer pending.
         commits_late,
         changes_committed,
         reports_received,
@@ -33,16 +30,12 @@ crate::counters! {
         reports_contradicted,
         detectors_failed,
         observers_opened,
-        /// Observers that were disconnected because they were silent for a lease.
         observers_silent,
-        /// Times that several nodes were connected and none was heard, so that no node was declared
-        /// dead.
+        /// Times that no node was declared dead because none of several connected ones was heard.
         times_cut_off,
-        /// Malformed requests to a multicast manager that is not here.
         manage_malformed,
         partitions_owned,
         partitions_lost,
-        /// Calls that came much later than requested.
         stalls,
     }
 }

@@ -7,6 +7,7 @@ use super::Server;
 use super::commit::{Answer, Origin, Outcome, Request, RequestedChange};
 use super::connections::Peer;
 use super::context::Timer;
+use super::observers::is_among;
 use crate::membership::link::LinkId;
 use crate::membership::service::partition_state::Change;
 use crate::membership::service::protocol::frame::{
@@ -16,7 +17,6 @@ use crate::membership::service::protocol::frame::{
 use crate::{GroupId, GroupSettings, NodeId};
 
 impl Server {
-    /// Processes received bytes frame by frame, until the connection ends.
     pub(super) fn on_bytes(&mut self, link: LinkId, bytes: &[u8]) {
         let Some(peer) = self.connections.peer(link) else { return };
         self.connections.push(link, bytes);
@@ -65,10 +65,7 @@ impl Server {
                     manager.on_request(cx, sessions, here, (link, member), &request);
                 }
             }
-            (Peer::Observer, Frame::Observe { group }) => {
-                let Self { cx, observers, subscribers, partitions, .. } = self;
-                observers.on_observe(cx, subscribers, partitions, (link, group));
-            }
+            (Peer::Observer, Frame::Observe { group }) => self.on_observe(link, group),
             (Peer::Node(_) | Peer::Detector(_) | Peer::Observer, Frame::Alive) => {
                 self.cx.outbox.send(link, &Frame::Alive);
             }
@@ -135,7 +132,7 @@ impl Server {
         self.racks.arrange(&mut self.cx, &self.sessions);
     }
 
-    /// Requests a join. `settings` is `None` if this program does not know them.
+    /// `settings` is `None` if this program does not know them.
     fn on_join(
         &mut self,
         origin: Origin,
@@ -198,33 +195,46 @@ impl Server {
         cx.counters.resyncs_unchanged += u64::from(is_unchanged);
     }
 
-    /// Processes a report that a node or detector does not answer pings.
-    ///
-    /// The report is accepted unless that node was heard here in the second half of its reported
-    /// silence.
+    fn on_observe(&mut self, link: LinkId, group: GroupId) {
+        self.observers.want(link, group);
+        self.subscribers.remove_link(link);
+        for partition in 0..self.cx.config.partitions {
+            self.show_partition(partition, link, group);
+        }
+    }
+
+    /// Sends an observer the groups of the partition that it `wants`, and the end mark.
+    pub(super) fn show_partition(&mut self, partition: u16, link: LinkId, wants: GroupId) {
+        let Self { cx, partitions, subscribers, .. } = self;
+        let is_concerned = wants == GroupId::NONE || partitions.partition_of(wants) == partition;
+        if !is_concerned || !partitions.is_owned(partition) {
+            return;
+        }
+        let groups = partitions.state(partition).into_iter().flat_map(|state| state.groups());
+        for (group, state) in groups.filter(|(group, _)| is_among(**group, wants)) {
+            subscribers.show(&mut cx.outbox, link, None, (*group, state));
+        }
+        cx.outbox.send(link, &Frame::Observed { partition });
+    }
+
+    /// Accepts the report unless the node was heard in the second half of its reported silence.
     fn on_report(&mut self, node: NodeId, incarnation: u32, silent_ms: u32) {
         self.cx.counters.reports_received += 1;
         let silent = Duration::from_millis(silent_ms.into());
         match self.sessions.silent(self.cx.now, node, incarnation, silent) {
-            Some(Peer::Node(node)) => self.expire(node),
-            Some(Peer::Detector(node)) => self.drop_detector(node),
-            _ => {
-                self.cx.counters.reports_contradicted += 1;
-                return;
-            }
+            Some(peer) => self.declare_dead(peer),
+            None => self.cx.counters.reports_contradicted += 1,
         }
-        self.racks.arrange(&mut self.cx, &self.sessions);
     }
 
-    /// Ends the connection and session of a peer that stops. A node is removed from all its groups.
     fn on_goodbye(&mut self, link: LinkId, peer: Peer) {
-        if let Peer::Detector(node) = peer {
-            self.sessions.end_detector(node);
+        if let Peer::Detector(_) = peer {
+            self.sessions.end(&mut self.cx, peer);
         }
         self.close(link);
         if let Peer::Node(node) = peer {
             self.cx.counters.sessions_ended += 1;
-            if let Some(session) = self.sessions.end_node(&mut self.cx, node) {
+            if let Some(session) = self.sessions.end(&mut self.cx, peer) {
                 self.partitions.remove_node(node, session.member.incarnation, false);
             }
         }
@@ -233,7 +243,6 @@ impl Server {
         }
     }
 
-    /// Sends stored changes to the subscribers, and starts the leases of new members.
     pub(super) fn publish(&mut self, changes: &[Change]) {
         let mut by_group: BTreeMap<GroupId, Vec<MemberChange>> = BTreeMap::new();
         for change in changes {
@@ -250,7 +259,11 @@ impl Server {
             if let Some(state) = partitions.group(group) {
                 let (version, members) = (state.version, &state.members);
                 subscribers.update(&mut cx.outbox, group, version, members, &changes);
-                observers.show_group(cx, subscribers, partitions, group);
+                for (link, wants) in observers.requests() {
+                    if is_among(group, wants) && !subscribers.is_subscribed(link, group) {
+                        subscribers.show(&mut cx.outbox, link, None, (group, state));
+                    }
+                }
             } else {
                 // Only observers can still be subscribed. The group is new if it comes back.
                 let (version, members) = (partitions.version(group), BTreeMap::new());

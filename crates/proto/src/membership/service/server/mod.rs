@@ -1,16 +1,15 @@
 //! Decision logic of a registry process.
 //!
-//! A driver passes in connections, bytes, results of the store, ownership and the time. After that
-//! it calls [`Server::poll_commit`] until it returns `None`, then [`Server::poll_link`] until it
-//! returns `None`. Then it waits for the next input, or until [`Server::poll_timeout`]. Several
-//! inputs are possible before the polls: the changes that they request become one commit.
+//! After each input, a driver calls [`Server::poll_commit`] and then [`Server::poll_link`] until
+//! they return `None`, and waits for the next input or until [`Server::poll_timeout`]. The changes
+//! that several inputs request become one commit.
 //!
 //! # Partitions
 //!
 //! A partition is *followed* (loaded, and kept up to date by the store's watch) or *owned*. Only an
 //! owner decides about a partition. The driver gains and loses ownership by the rules of the store,
-//! and reports it by [`Server::own`] and [`Server::disown`]. Two processes may briefly believe that
-//! they own the same partition. The store then refuses the writes of one.
+//! and reports it by [`Server::own`] and [`Server::disown`]. If two processes believe that they own
+//! the same partition, the store refuses the writes of one.
 //!
 //! # Invariants
 //!
@@ -40,7 +39,7 @@ use self::connections::{Connections, Peer};
 use self::context::{Context, Timer};
 use self::multicast_manager::MulticastManager;
 use self::observers::Observers;
-use self::partitions::{Disowned, Failure, Partitions};
+use self::partitions::{Failure, Partitions};
 pub use self::racks::DetectorInfo;
 use self::racks::Racks;
 pub use self::sessions::SessionInfo;
@@ -56,7 +55,7 @@ use crate::{Endpoint, GroupId, NodeId, Rng, Time, Wakeup};
 #[derive(Debug)]
 pub struct Server {
     cx: Context,
-    /// Random number, drawn at the start.
+    /// Random, drawn at the start.
     process: u64,
     owners: Owners,
     connections: Connections,
@@ -68,16 +67,13 @@ pub struct Server {
     manager: MulticastManager,
 }
 
-/// Maximum time until the hello on a connection, for any lease.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Creates a registry process that owns nothing. `seed` is the source of all its randomness.
     ///
     /// # Panics
-    /// `config` is invalid: no partitions or more than 4096, a detection time or ring time below
-    /// 100 ms, a retry interval of zero, a name of more than 255 bytes, or commits of no or more
-    /// than 10000 changes.
+    /// `config` is invalid: see its fields.
     pub fn new(config: ServerConfig, seed: u64) -> Self {
         config.validate();
         let mut rng = Rng::new(seed);
@@ -137,8 +133,7 @@ impl Server {
 
     /// Applies changes of another process after version `after`, as reported by the store's watch.
     ///
-    /// Returns `false` if they do not fit, and the partition must be loaded again. A partition that
-    /// is owned here and was changed by another process is lost.
+    /// Returns `false` if the partition must be loaded again, and is lost if it is owned here.
     pub fn handle_applied(
         &mut self,
         now: Time,
@@ -155,12 +150,9 @@ impl Server {
 
     /// Takes ownership of the partition, in the state that was loaded.
     ///
-    /// Members without a session here have the adoption time to be heard.
-    ///
-    /// Commits of an earlier ownership, by this or another process, must not take effect after the
-    /// state was loaded. The driver's writes must therefore compare a value that is new for each
-    /// ownership. If the store names this process as the owner of a partition that is not owned
-    /// here, the driver loads and owns it again.
+    /// Members without a session here have the adoption time to be heard. Commits of an earlier
+    /// ownership must not take effect after the state was loaded. The driver's writes must
+    /// therefore compare a value that is new for each ownership.
     ///
     /// # Panics
     /// The partition is not loaded.
@@ -171,19 +163,18 @@ impl Server {
             self.partitions.add_member(group, member.node);
             self.hold_lease(group, member);
         }
-        let Self { cx, observers, subscribers, partitions, .. } = self;
-        observers.show_partition(cx, subscribers, partitions, partition);
-        self.racks.arrange(cx, &self.sessions);
+        let observers: Vec<(LinkId, GroupId)> = self.observers.requests().collect();
+        for (link, wants) in observers {
+            self.show_partition(partition, link, wants);
+        }
+        self.racks.arrange(&mut self.cx, &self.sessions);
     }
 
-    /// Ends the ownership of the partition.
-    ///
-    /// Pending requests are answered by [`Frame::Elsewhere`]. A commit that was in flight may or
-    /// may not be stored.
+    /// Ends the ownership of the partition. A commit that was in flight may or may not be stored.
     pub fn disown(&mut self, now: Time, partition: u16) {
         self.cx.now = now;
-        let Some(disowned) = self.partitions.disown(&mut self.cx, partition) else { return };
-        let Disowned { requests, groups } = disowned;
+        let disowned = self.partitions.disown(&mut self.cx, partition);
+        let Some((requests, groups)) = disowned else { return };
         for Request { group, origin, .. } in requests {
             if let Some(origin) = origin
                 && self.connections.note_answer(origin.link)
@@ -227,23 +218,18 @@ impl Server {
     pub fn handle_timeout(&mut self, now: Time) {
         self.cx.now = now;
         self.sessions.compensate_stall(&mut self.cx);
-        self.manager.handle_timeout(now);
+        if let Some(manager) = &mut self.manager.service {
+            manager.handle_timeout(now);
+        }
         while let Some(timer) = self.cx.timers.pop_due(now) {
             match timer {
                 Timer::Greet(link) => {
                     self.cx.counters.links_nonsense += 1;
                     self.close(link);
                 }
-                Timer::Lease(node) => {
-                    if self.sessions.has_expired(&mut self.cx, node) {
-                        self.expire(node);
-                        self.racks.arrange(&mut self.cx, &self.sessions);
-                    }
-                }
-                Timer::Detector(node) => {
-                    if self.sessions.has_detector_expired(&mut self.cx, node) {
-                        self.drop_detector(node);
-                        self.racks.arrange(&mut self.cx, &self.sessions);
+                Timer::Lease(peer) => {
+                    if self.sessions.has_expired(&mut self.cx, peer) {
+                        self.declare_dead(peer);
                     }
                 }
                 Timer::Observer(link) => {
@@ -256,11 +242,9 @@ impl Server {
         }
     }
 
-    /// Returns the next changes to be stored.
+    /// Returns the next changes to be stored. One commit of each partition is in flight at a time.
     ///
-    /// One commit of each partition is in flight at a time. Changes that are requested meanwhile
-    /// become the next one. Drain this method before [`Server::poll_link`], because some requests
-    /// are answered without a commit.
+    /// Drain this method before [`Server::poll_link`], because some requests need no commit.
     pub fn poll_commit(&mut self) -> Option<Commit> {
         while self.partitions.has_next() {
             let mut answers = Vec::new();
@@ -285,7 +269,7 @@ impl Server {
 
     /// Processes the failure of a commit, or a missing result.
     ///
-    /// Joins of a failed commit are refused. Leaves and removals are tried again after a growing
+    /// Joins of a failed commit are refused. Its other changes are tried again after a growing
     /// interval. A commit without a result is repeated unchanged.
     pub fn handle_commit_failed(&mut self, now: Time, id: CommitId, why: CommitFailure) {
         self.cx.now = now;
@@ -306,7 +290,7 @@ impl Server {
     /// Returns the time of the next call of [`Server::handle_timeout`] and its reason.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let own = self.cx.timers.next_due().map(|at| Wakeup { at, reason: "registry" });
-        let manager = self.manager.poll_timeout();
+        let manager = self.manager.service.as_ref().and_then(ManagerService::poll_timeout);
         Wakeup::earlier(own, manager.map(|at| Wakeup { at, reason: "multicast manager" }))
     }
 
@@ -345,7 +329,7 @@ impl Server {
 
     /// Returns the multicast manager, if this process knows the network.
     pub fn manager(&self) -> Option<&ManagerService> {
-        self.manager.service()
+        self.manager.service.as_ref()
     }
 
     /// Returns the number of requests that wait for the store.
@@ -358,22 +342,20 @@ impl Server {
         let outbox = &self.cx.outbox;
         let sent = [("frames_sent", outbox.frames_sent), ("bytes_sent", outbox.bytes_sent)];
         let stats = self.cx.counters.by_name().chain(sent).chain(self.subscribers.stats());
-        stats.chain(self.manager.stats()).collect()
+        let manager = self.manager.service.iter().flat_map(|it| it.counters().by_name());
+        stats.chain(manager).collect()
     }
 
     /// Asserts the invariants.
-    ///
-    /// # Panics
-    /// An invariant is broken, which is a bug.
     pub fn check(&self) {
         self.sessions.check(&self.cx, &self.connections);
         self.observers.check(&self.connections);
-        self.manager.service().iter().for_each(|manager| manager.check());
+        self.manager.service.iter().for_each(ManagerService::check);
         self.partitions.check(|node| self.sessions.node(node).is_some());
         self.subscribers.check(|link| self.connections.peer(link).is_some());
     }
 
-    /// Closes a connection after its pending data. Its session continues for its lease.
+    /// The session continues for its lease.
     fn close(&mut self, link: LinkId) {
         self.cx.outbox.close(link);
         self.cx.timers.cancel(Timer::Greet(link));
@@ -382,7 +364,11 @@ impl Server {
         self.sessions.disconnect(link, peer);
         match peer {
             Peer::Unknown => {}
-            Peer::Node(node) => self.manager.forget(node),
+            Peer::Node(node) => {
+                if let Some(manager) = &mut self.manager.service {
+                    manager.forget(node);
+                }
+            }
             // Without a connection it watches no nodes for this process.
             Peer::Detector(_) => self.racks.arrange(&mut self.cx, &self.sessions),
             Peer::Observer => self.observers.close(link),
@@ -403,7 +389,6 @@ impl Server {
         self.close(link);
     }
 
-    /// Starts a lease for a stored member, or removes the member if its session has ended.
     fn hold_lease(&mut self, group: GroupId, member: Member) {
         let node = member.node;
         let known = self.sessions.node(node).map(|session| (session.member, session.link));
@@ -424,7 +409,6 @@ impl Server {
         }
     }
 
-    /// Declares the node dead: removes it from all groups, and notifies it if it is connected.
     fn expire(&mut self, node: NodeId) {
         let Some(session) = self.sessions.node(node) else { return };
         let (incarnation, link) = (session.member.incarnation, session.link);
@@ -433,7 +417,7 @@ impl Server {
         if let Some(link) = link {
             self.expire_link(link, incarnation);
         }
-        self.sessions.end_node(&mut self.cx, node);
+        self.sessions.end(&mut self.cx, Peer::Node(node));
         self.partitions.remove_node(node, incarnation, true);
     }
 
@@ -442,13 +426,19 @@ impl Server {
         self.close(link);
     }
 
-    fn drop_detector(&mut self, node: NodeId) {
-        tracing::info!(detector = %node, "a failure detector has failed");
-        self.cx.counters.detectors_failed += 1;
-        self.cx.timers.cancel(Timer::Detector(node));
-        let session = self.sessions.end_detector(node);
-        if let Some(link) = session.and_then(|session| session.link) {
-            self.close(link);
+    fn declare_dead(&mut self, peer: Peer) {
+        match peer {
+            Peer::Node(node) => self.expire(node),
+            Peer::Detector(node) => {
+                tracing::info!(detector = %node, "a failure detector has failed");
+                self.cx.counters.detectors_failed += 1;
+                let session = self.sessions.end(&mut self.cx, peer);
+                if let Some(link) = session.and_then(|session| session.link) {
+                    self.close(link);
+                }
+            }
+            Peer::Unknown | Peer::Observer => {}
         }
+        self.racks.arrange(&mut self.cx, &self.sessions);
     }
 }

@@ -1,13 +1,11 @@
-//! Assignment of watchers: detectors to racks, detectors in a chain, and optionally nodes in a
-//! ring.
+//! Assignment of watchers: detectors to racks, and in a chain, and optionally nodes in a ring.
 //!
 //! Ricochet 3.2.3 has a failure detector in each rack, and detectors that ping each other in a
-//! chain. In Slingshot's setup each node pings another one. A rack without a detector, or whose
-//! detector failed, is watched by the previous detector in the chain.
+//! chain. In Slingshot's setup each node pings another one. A rack without a detector is watched by
+//! the previous detector in the chain.
 //!
 //! A detector whose connection broke loses its rack at once, because a detector follows only the
-//! processes that it hears. It stays in the chain until it is found silent or its lease ends. A
-//! node without a connection likewise stays in the ring.
+//! processes that it hears. It stays in the chain until it is found silent or its lease ends.
 
 use alloc::collections::BTreeMap;
 
@@ -26,7 +24,6 @@ pub(super) struct Racks {
     successors: BTreeMap<NodeId, Successor>,
 }
 
-/// Node to ping, as sent on this connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Successor {
     link: LinkId,
@@ -47,14 +44,11 @@ impl Racks {
         self.watched.get(&detector).into_iter().flat_map(BTreeMap::keys).copied().collect()
     }
 
-    /// Returns the node or detector that this one was assigned to ping: the next in the ring or
-    /// chain.
+    /// The next in the ring or chain.
     pub(super) fn next_of(&self, node: NodeId) -> Option<NodeId> {
         Some(self.successors.get(&node)?.next?.node)
     }
 
-    /// Records that a detector has no assignments yet, although an earlier connection may have had
-    /// some.
     pub(super) fn forget(&mut self, detector: NodeId) {
         self.watched.remove(&detector);
     }

@@ -11,9 +11,8 @@ use crate::{NodeId, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    nodes: BTreeMap<NodeId, Session>,
-    detectors: BTreeMap<NodeId, Session>,
-    /// Time of the last bytes from any peer.
+    /// Of nodes and detectors.
+    all: BTreeMap<Peer, Session>,
     last_heard: Time,
     /// `true` if no peer was heard for so long that this process may be disconnected.
     is_cut_off: bool,
@@ -27,7 +26,6 @@ pub(super) struct Session {
     pub(super) link: Option<LinkId>,
     /// [`Time::ZERO`] if it was never heard here.
     pub(super) heard: Time,
-    /// Time before which it does not expire.
     grace: Time,
 }
 
@@ -61,8 +59,6 @@ impl Session {
         self.grace.max(self.heard + lease)
     }
 
-    /// Returns `true` if a report that this incarnation was silent for a time is accepted: it was
-    /// not heard here in the second half of that time.
     fn is_silent(&self, now: Time, incarnation: u32, silent: Duration) -> bool {
         self.member.incarnation == incarnation && now.since(self.heard) * 2 >= silent
     }
@@ -70,98 +66,84 @@ impl Session {
 
 impl Sessions {
     pub(super) fn node(&self, node: NodeId) -> Option<&Session> {
-        self.nodes.get(&node)
+        self.all.get(&Peer::Node(node))
     }
 
     pub(super) fn member(&self, node: NodeId) -> Option<Member> {
-        self.nodes.get(&node).map(|session| session.member)
+        self.node(node).map(|session| session.member)
     }
 
     pub(super) fn link(&self, node: NodeId) -> Option<LinkId> {
-        self.nodes.get(&node)?.link
+        self.node(node)?.link
     }
 
     pub(super) fn nodes(&self) -> impl Iterator<Item = (NodeId, &Session)> {
-        self.nodes.iter().map(|(node, session)| (*node, session))
+        let nodes = self.all.iter().filter(|(peer, _)| matches!(peer, Peer::Node(_)));
+        nodes.map(|(_, session)| (session.member.node, session))
     }
 
     pub(super) fn detectors(&self) -> impl Iterator<Item = (NodeId, &Session)> {
-        self.detectors.iter().map(|(node, session)| (*node, session))
+        let detectors = self.all.iter().filter(|(peer, _)| matches!(peer, Peer::Detector(_)));
+        detectors.map(|(_, session)| (session.member.node, session))
     }
 
     pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
-        let sessions = self.nodes.values().chain(self.detectors.values());
-        sessions.filter_map(|session| session.link)
+        self.all.values().filter_map(|session| session.link)
     }
 
-    /// Opens or continues the session of a node or detector on this connection. Returns the former
-    /// session.
+    /// Returns the former session.
     pub(super) fn open(
         &mut self,
         cx: &mut Context,
         (link, peer): (LinkId, Peer),
         (member, rack): (Member, String),
     ) -> Option<Session> {
-        let (sessions, timer) = match peer {
-            Peer::Node(node) => (&mut self.nodes, Timer::Lease(node)),
-            Peer::Detector(node) => (&mut self.detectors, Timer::Detector(node)),
-            Peer::Unknown | Peer::Observer => return None,
-        };
-        cx.timers.set_no_later(timer, cx.now + cx.config.detection_time);
+        cx.timers.set_no_later(Timer::Lease(peer), cx.now + cx.config.detection_time);
         let session = Session { member, rack, link: Some(link), heard: cx.now, grace: cx.now };
-        sessions.insert(member.node, session)
+        self.all.insert(peer, session)
     }
 
-    /// Opens the session of a stored member that was not heard here, with the adoption time as its
-    /// lease.
+    /// The adoption time is the lease of a stored member that was not heard here.
     pub(super) fn adopt(&mut self, cx: &mut Context, member: Member) {
         let grace = cx.adoption_end();
         let session = Session { member, rack: String::new(), link: None, heard: Time::ZERO, grace };
-        self.nodes.insert(member.node, session);
-        cx.timers.set(Timer::Lease(member.node), grace);
+        let peer = Peer::Node(member.node);
+        self.all.insert(peer, session);
+        cx.timers.set(Timer::Lease(peer), grace);
     }
 
-    /// Records that a peer was heard. If this process appeared disconnected until now, all leases
-    /// are extended.
+    /// Extends all leases if this process appeared disconnected until now.
     pub(super) fn hear(&mut self, cx: &Context, peer: Peer) {
         self.last_heard = cx.now;
-        if let Some(session) = self.session_mut(peer) {
+        if let Some(session) = self.all.get_mut(&peer) {
             session.heard = cx.now;
         }
         if core::mem::take(&mut self.is_cut_off) {
             let grace = cx.adoption_end();
-            for session in self.nodes.values_mut().chain(self.detectors.values_mut()) {
+            for session in self.all.values_mut() {
                 session.grace = session.grace.max(grace);
             }
         }
     }
 
     pub(super) fn disconnect(&mut self, link: LinkId, peer: Peer) {
-        if let Some(session) = self.session_mut(peer).filter(|it| it.link == Some(link)) {
+        if let Some(session) = self.all.get_mut(&peer).filter(|it| it.link == Some(link)) {
             session.link = None;
         }
     }
 
-    pub(super) fn end_node(&mut self, cx: &mut Context, node: NodeId) -> Option<Session> {
-        cx.timers.cancel(Timer::Lease(node));
-        self.nodes.remove(&node)
+    pub(super) fn end(&mut self, cx: &mut Context, peer: Peer) -> Option<Session> {
+        cx.timers.cancel(Timer::Lease(peer));
+        self.all.remove(&peer)
     }
 
     pub(super) fn end_disconnected(&mut self, cx: &mut Context, node: NodeId) {
-        if self.nodes.get(&node).is_some_and(|session| session.link.is_none()) {
-            self.end_node(cx, node);
+        if self.node(node).is_some_and(|session| session.link.is_none()) {
+            self.end(cx, Peer::Node(node));
         }
     }
 
-    pub(super) fn end_detector(&mut self, node: NodeId) -> Option<Session> {
-        self.detectors.remove(&node)
-    }
-
-    /// Postpones the ends of all leases if this process was stalled.
-    ///
-    /// A call that comes much later than requested shows a stall, and data that nodes sent
-    /// meanwhile is still unread. The stall does not count for any lease, nor does the time until
-    /// the next sign of life of a node.
+    /// A stall of this process does not count for any lease: data of nodes is still unread.
     pub(super) fn compensate_stall(&mut self, cx: &mut Context) {
         let lease = cx.config.detection_time;
         let late = cx.timers.next_due().map_or(Duration::ZERO, |due| cx.now.since(due));
@@ -170,40 +152,26 @@ impl Sessions {
         }
         tracing::warn!(late_ms = late.as_millis() as u64, "the registry process was stalled");
         cx.counters.stalls += 1;
-        for session in self.nodes.values_mut().chain(self.detectors.values_mut()) {
+        for session in self.all.values_mut() {
             session.grace = cx.now.max(session.lease_end(lease) + late + lease / 3);
         }
     }
 
-    /// Processes the end of a node's lease. Returns `true` unless the lease was extended, or this
-    /// process may be disconnected.
-    pub(super) fn has_expired(&mut self, cx: &mut Context, node: NodeId) -> bool {
-        let Some(session) = self.nodes.get(&node) else { return false };
+    pub(super) fn has_expired(&mut self, cx: &mut Context, peer: Peer) -> bool {
+        let Some(session) = self.all.get(&peer) else { return false };
         let lease = cx.config.detection_time;
         let end = session.lease_end(lease);
-        if end > cx.now {
-            cx.timers.set(Timer::Lease(node), end);
-            return false;
-        }
-        let is_cut_off = self.is_cut_off(cx);
-        if is_cut_off {
-            cx.timers.set(Timer::Lease(node), cx.now + lease / 3);
-        }
-        !is_cut_off
+        let again_at = if end > cx.now {
+            end
+        } else if matches!(peer, Peer::Node(_)) && self.is_cut_off(cx) {
+            cx.now + lease / 3
+        } else {
+            return true;
+        };
+        cx.timers.set(Timer::Lease(peer), again_at);
+        false
     }
 
-    /// Processes the end of a detector's lease. Returns `true` unless the lease was extended.
-    pub(super) fn has_detector_expired(&self, cx: &mut Context, node: NodeId) -> bool {
-        let Some(session) = self.detectors.get(&node) else { return false };
-        let end = session.lease_end(cx.config.detection_time);
-        let is_extended = end > cx.now;
-        if is_extended {
-            cx.timers.set(Timer::Detector(node), end);
-        }
-        !is_extended
-    }
-
-    /// Returns the node or detector that was reported as silent, if the report is accepted.
     pub(super) fn silent(
         &self,
         now: Time,
@@ -211,18 +179,19 @@ impl Sessions {
         incarnation: u32,
         silent: Duration,
     ) -> Option<Peer> {
-        let is_silent = |session: &&Session| session.is_silent(now, incarnation, silent);
-        let found = self.nodes.get(&node).filter(is_silent).map(|_| Peer::Node(node));
-        let detector = self.detectors.get(&node).filter(is_silent);
-        found.or(detector.map(|_| Peer::Detector(node)))
+        [Peer::Node(node), Peer::Detector(node)].into_iter().find(|peer| {
+            let session = self.all.get(peer);
+            session.is_some_and(|it| it.is_silent(now, incarnation, silent))
+        })
     }
 
     pub(super) fn check(&self, cx: &Context, connections: &Connections) {
-        for (node, session) in &self.nodes {
+        for (node, session) in self.nodes() {
+            let own = Peer::Node(node);
             let peer = session.link.map(|link| connections.peer(link));
-            let is_own = peer.is_none_or(|peer| peer == Some(Peer::Node(*node)));
+            let is_own = peer.is_none_or(|peer| peer == Some(own));
             assert!(is_own, "{node:?}'s session is on another's link");
-            assert!(cx.timers.is_set(Timer::Lease(*node)), "the lease of {node:?} has no end");
+            assert!(cx.timers.is_set(Timer::Lease(own)), "the lease of {node:?} has no end");
         }
         for (link, peer) in connections.iter() {
             if let Peer::Node(node) = peer {
@@ -231,22 +200,12 @@ impl Sessions {
         }
     }
 
-    fn session_mut(&mut self, peer: Peer) -> Option<&mut Session> {
-        match peer {
-            Peer::Node(node) => self.nodes.get_mut(&node),
-            Peer::Detector(node) => self.detectors.get_mut(&node),
-            Peer::Unknown | Peer::Observer => None,
-        }
-    }
-
-    /// Returns `true` if this process appears to be disconnected, rather than its nodes being dead.
-    ///
-    /// Several nodes are connected, and none was heard for half a lease, in which each would have
-    /// sent a sign of life. No node is declared dead until one is heard again.
+    /// Returns `true` if this process appears to be disconnected, rather than its nodes being dead:
+    /// none of several was heard for half a lease, in which each would have sent a sign of life.
     fn is_cut_off(&mut self, cx: &mut Context) -> bool {
-        let linked = self.nodes.values().filter(|session| session.link.is_some()).take(2);
+        let linked = self.nodes().filter(|(_, session)| session.link.is_some()).take(2).count();
         let is_silent = cx.now.since(self.last_heard) * 2 >= cx.config.detection_time;
-        let is_cut_off = is_silent && linked.count() == 2;
+        let is_cut_off = is_silent && linked == 2;
         if is_cut_off && !self.is_cut_off {
             tracing::warn!("received nothing from any node: this process may be disconnected");
             cx.counters.times_cut_off += 1;

@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::num::NonZeroUsize;
+use core::ops::RangeInclusive;
 
 use crate::membership::link::LinkId;
 use crate::membership::service::outbox::Outbox;
@@ -15,8 +16,8 @@ use crate::{GroupId, NodeId, Rng};
 pub(super) struct Subscribers {
     view_size: Option<NonZeroUsize>,
     rng: Rng,
-    by_group: BTreeMap<GroupId, BTreeMap<LinkId, Subscription>>,
-    by_link: BTreeMap<LinkId, BTreeSet<GroupId>>,
+    by_group: BTreeMap<(GroupId, LinkId), Subscription>,
+    by_link: BTreeSet<(LinkId, GroupId)>,
     updates_sent: u64,
     snapshots_sent: u64,
 }
@@ -24,21 +25,19 @@ pub(super) struct Subscribers {
 #[derive(Debug)]
 struct Subscription {
     version: u64,
-    /// A node and the members that it is shown, or `None` if all members are shown.
+    /// `None` if all members are shown.
     partial: Option<(NodeId, BTreeMap<NodeId, Member>)>,
 }
 
-/// Maximum number of members in one part of a snapshot.
 const SNAPSHOT_PART: usize = 4000;
 
 impl Subscribers {
     pub(super) fn new(view_size: Option<NonZeroUsize>, rng: Rng) -> Self {
-        let (by_group, by_link) = (BTreeMap::new(), BTreeMap::new());
+        let (by_group, by_link) = (BTreeMap::new(), BTreeSet::new());
         Self { view_size, rng, by_group, by_link, updates_sent: 0, snapshots_sent: 0 }
     }
 
-    /// Sends the group's members, or a new partial view for the node `viewer`, and subscribes the
-    /// connection to changes. Observers have no viewer, and are sent all members.
+    /// Sends the members, or a new partial view for the node `viewer`. Observers have no viewer.
     pub(super) fn show(
         &mut self,
         outbox: &mut Outbox,
@@ -67,8 +66,7 @@ impl Subscribers {
         self.add(link, group, Subscription { version, partial });
     }
 
-    /// Subscribes the connection to changes. Returns `true` if it already has the current version,
-    /// and sends a snapshot otherwise.
+    /// Returns `true` if the connection has the current version, and sends a snapshot otherwise.
     pub(super) fn resync(
         &mut self,
         outbox: &mut Outbox,
@@ -89,8 +87,6 @@ impl Subscribers {
         is_unchanged
     }
 
-    /// Sends the changes of the group, which now has this version and these members, to its
-    /// subscribers.
     pub(super) fn update(
         &mut self,
         outbox: &mut Outbox,
@@ -99,9 +95,8 @@ impl Subscribers {
         members: &BTreeMap<NodeId, Member>,
         changes: &[MemberChange],
     ) {
-        let Some(links) = self.by_group.get_mut(&group) else { return };
         let mut full = Frame::Update(Update { group, after: 0, version, changes: changes.into() });
-        for (link, subscription) in links {
+        for ((_, link), subscription) in self.by_group.range_mut(links_of(group)) {
             let Subscription { version: known, partial } = subscription;
             if let Some((node, shown)) = partial {
                 let size = self.view_size.map_or(0, NonZeroUsize::get);
@@ -122,30 +117,25 @@ impl Subscribers {
     }
 
     pub(super) fn remove(&mut self, link: LinkId, group: GroupId) {
-        if let Some(links) = self.by_group.get_mut(&group) {
-            links.remove(&link);
-            if links.is_empty() {
-                self.by_group.remove(&group);
-            }
-        }
-        self.forget(link, group);
+        self.by_group.remove(&(group, link));
+        self.by_link.remove(&(link, group));
     }
 
-    /// Removes all subscriptions to the group. Returns their connections.
     pub(super) fn remove_group(&mut self, group: GroupId) -> Vec<LinkId> {
-        let links = self.by_group.remove(&group).unwrap_or_default();
-        links.keys().for_each(|link| self.forget(*link, group));
-        links.into_keys().collect()
+        let subscriptions = self.by_group.range(links_of(group));
+        let links: Vec<LinkId> = subscriptions.map(|((_, link), _)| *link).collect();
+        links.iter().for_each(|link| self.remove(*link, group));
+        links
     }
 
     pub(super) fn remove_link(&mut self, link: LinkId) {
-        for group in self.by_link.remove(&link).unwrap_or_default() {
-            self.remove(link, group);
-        }
+        let own = self.by_link.range((link, GroupId(0))..=(link, GroupId(u32::MAX)));
+        let groups: Vec<GroupId> = own.map(|(_, group)| *group).collect();
+        groups.into_iter().for_each(|group| self.remove(link, group));
     }
 
     pub(super) fn is_subscribed(&self, link: LinkId, group: GroupId) -> bool {
-        self.by_link.get(&link).is_some_and(|groups| groups.contains(&group))
+        self.by_link.contains(&(link, group))
     }
 
     pub(super) fn stats(&self) -> [(&'static str, u64); 2] {
@@ -153,31 +143,16 @@ impl Subscribers {
     }
 
     pub(super) fn check(&self, exists: impl Fn(LinkId) -> bool) {
-        let by_group = self
-            .by_group
-            .iter()
-            .flat_map(|(group, links)| links.keys().map(|link| (*link, *group)));
+        let by_group = self.by_group.keys().map(|(group, link)| (*link, *group));
         let by_group: BTreeSet<(LinkId, GroupId)> = by_group.collect();
-        let by_link = self
-            .by_link
-            .iter()
-            .flat_map(|(link, groups)| groups.iter().map(|group| (*link, *group)));
-        assert!(by_link.eq(by_group), "the indexes of subscriptions differ");
-        assert!(self.by_link.keys().all(|link| exists(*link)), "a subscriber is not connected");
+        assert_eq!(self.by_link, by_group, "the indexes of subscriptions differ");
+        let is_connected = self.by_link.iter().all(|(link, _)| exists(*link));
+        assert!(is_connected, "a subscriber is not connected");
     }
 
     fn add(&mut self, link: LinkId, group: GroupId, subscription: Subscription) {
-        self.by_group.entry(group).or_default().insert(link, subscription);
-        self.by_link.entry(link).or_default().insert(group);
-    }
-
-    fn forget(&mut self, link: LinkId, group: GroupId) {
-        if let Some(groups) = self.by_link.get_mut(&link) {
-            groups.remove(&group);
-            if groups.is_empty() {
-                self.by_link.remove(&link);
-            }
-        }
+        self.by_group.insert((group, link), subscription);
+        self.by_link.insert((link, group));
     }
 
     fn draw(&mut self, state: &GroupState, node: NodeId, size: usize) -> BTreeMap<NodeId, Member> {
@@ -189,14 +164,15 @@ impl Subscribers {
     }
 }
 
-/// A partial view that follows its group.
-///
-/// After each change it is as uniform as if it were drawn again (Slingshot 3.3).
+fn links_of(group: GroupId) -> RangeInclusive<(GroupId, LinkId)> {
+    (group, LinkId(0))..=(group, LinkId(u64::MAX))
+}
+
+/// A partial view, after each change as uniform as if it were drawn again (Slingshot 3.3).
 struct Partial<'a> {
     node: NodeId,
     size: usize,
     shown: &'a mut BTreeMap<NodeId, Member>,
-    /// Members of the group after all changes.
     members: &'a BTreeMap<NodeId, Member>,
     rng: &'a mut Rng,
 }
@@ -218,7 +194,7 @@ impl Partial<'_> {
         reported
     }
 
-    /// Shows a new member with the same probability as every other member (reservoir sampling).
+    /// Reservoir sampling.
     fn on_joined(&mut self, member: Member, reported: &mut Vec<MemberChange>) {
         let joined = MemberChange { kind: ChangeKind::Joined, member };
         let is_member_still = self.members.get(&member.node) == Some(&member);

@@ -4,12 +4,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::{GroupId, NodeId};
 
-/// Stored members of the owned partitions, by node.
 #[derive(Debug, Default)]
 pub(super) struct MemberIndex {
     groups: BTreeMap<NodeId, BTreeSet<GroupId>>,
-    /// Nodes that were declared dead, with the last incarnation concerned, until they are out of
-    /// all groups.
+    /// The last incarnation that was declared dead, until the node is out of all groups.
     expired: BTreeMap<NodeId, u32>,
 }
 
@@ -26,7 +24,6 @@ impl MemberIndex {
         self.groups.entry(node).or_default().insert(group);
     }
 
-    /// Removes a membership. Returns `true` if it was the node's last one.
     pub(super) fn remove(&mut self, node: NodeId, group: GroupId) -> bool {
         let Some(groups) = self.groups.get_mut(&node) else { return false };
         groups.remove(&group);
@@ -38,8 +35,7 @@ impl MemberIndex {
         is_last
     }
 
-    /// Records that the node was declared dead, up to this incarnation. Returns the incarnation up
-    /// to which that was already the case.
+    /// Returns the incarnation up to which the node was already declared dead.
     pub(super) fn expire(&mut self, node: NodeId, incarnation: u32) -> Option<u32> {
         let before = self.expired(node);
         self.expired.insert(node, before.unwrap_or(0).max(incarnation));

@@ -24,17 +24,9 @@ pub(super) struct Partitions {
 }
 
 #[derive(Debug)]
-pub(super) struct Disowned {
-    /// Undecided requests that have a recipient.
-    pub(super) requests: Vec<Request>,
-    pub(super) groups: BTreeMap<GroupId, GroupState>,
-}
-
-#[derive(Debug)]
 pub(super) enum Failure {
-    /// The partition has another owner.
     Deposed(u16),
-    /// The requests that are refused. The others are tried again.
+    /// The other requests are tried again.
     Refused(Vec<Answer>),
 }
 
@@ -85,8 +77,6 @@ impl Partitions {
         self.members.groups_of(node).map_or(0, BTreeSet::len)
     }
 
-    /// Returns the last incarnation of the node that was declared dead, until it is out of all
-    /// groups.
     pub(super) fn expired(&self, node: NodeId) -> Option<u32> {
         self.members.expired(node)
     }
@@ -101,14 +91,11 @@ impl Partitions {
         it.load(state);
     }
 
-    /// Applies changes of another process after version `after`. Returns `false` if they do not
-    /// fit.
     pub(super) fn apply(&mut self, partition: u16, after: u64, changes: &[Change]) -> bool {
         self.all[usize::from(partition)].apply(after, changes)
     }
 
-    /// Takes ownership of a loaded partition. Returns its members in order of their groups, or
-    /// `None` if it was owned already.
+    /// Returns the members in order of their groups, or `None` if the partition was owned already.
     pub(super) fn own(
         &mut self,
         cx: &mut Context,
@@ -131,8 +118,12 @@ impl Partitions {
         self.members.add(node, group);
     }
 
-    /// Ends the ownership of the partition, or returns `None` if it is not owned.
-    pub(super) fn disown(&mut self, cx: &mut Context, partition: u16) -> Option<Disowned> {
+    /// Returns the undecided requests that have a recipient, and the groups.
+    pub(super) fn disown(
+        &mut self,
+        cx: &mut Context,
+        partition: u16,
+    ) -> Option<(Vec<Request>, BTreeMap<GroupId, GroupState>)> {
         let it = &mut self.all[usize::from(partition)];
         if !it.is_owned() {
             return None;
@@ -141,23 +132,21 @@ impl Partitions {
         cx.counters.partitions_lost += 1;
         cx.timers.cancel(Timer::Retry(partition));
         let groups = it.state().groups().clone();
-        Some(Disowned { requests: it.give_up(), groups })
+        Some((it.give_up(), groups))
     }
 
-    /// Removes a node's membership that another process decides about from now on. Returns `true`
-    /// if it was the node's last one.
+    /// Returns `true` if it was the node's last membership.
     pub(super) fn release(&mut self, node: NodeId, group: GroupId) -> bool {
         self.members.remove(node, group)
     }
 
-    /// Adds a request for a partition, which must be owned.
     pub(super) fn request(&mut self, request: Request) {
         let partition = self.partition_of(request.group);
         self.all[usize::from(partition)].push(request);
         self.ready.insert(partition);
     }
 
-    /// Requests the removal of the node, in this or an earlier incarnation, from all its groups.
+    /// Removes this and earlier incarnations.
     pub(super) fn remove_node(&mut self, node: NodeId, incarnation: u32, has_failed: bool) {
         let mut groups = self.members.groups_of(node).cloned().unwrap_or_default();
         if has_failed
@@ -174,8 +163,7 @@ impl Partitions {
         }
     }
 
-    /// Requests the removal of an ended incarnation of a node from the groups in which it is
-    /// stored. A process may have stopped before it stored an earlier request for this.
+    /// A process may have stopped before it stored an earlier request for this.
     pub(super) fn remove_incarnation(&mut self, over: Member) {
         let groups = self.members.groups_of(over.node).cloned().unwrap_or_default();
         for group in groups {
@@ -186,13 +174,11 @@ impl Partitions {
         }
     }
 
-    /// Drops the waiting joins of a lost connection, and the recipients of its other requests.
     pub(super) fn forget_link(&mut self, link: LinkId) {
         self.all.iter_mut().for_each(|partition| partition.forget_link(link));
     }
 
-    /// Returns the next commit of the first partition that may have one. Adds the answers of
-    /// requests that need no commit to `answers`.
+    /// Adds the answers of requests that need no commit to `answers`.
     pub(super) fn next(&mut self, cx: &mut Context, answers: &mut Vec<Answer>) -> Option<Commit> {
         let partition = self.ready.pop_first()?;
         let it = &mut self.all[usize::from(partition)];
@@ -264,7 +250,6 @@ impl Partitions {
         self.ready.insert(partition);
     }
 
-    /// Asserts the invariants. Every member of an owned partition `is_alive` or is being removed.
     pub(super) fn check(&self, is_alive: impl Fn(NodeId) -> bool) {
         let mut members = MemberIndex::default();
         for (place, partition) in self.all.iter().enumerate() {

@@ -19,7 +19,6 @@ pub(super) struct Partition {
     is_owned: bool,
     waiting: VecDeque<Request>,
     in_flight: Option<InFlight>,
-    /// `true` if a commit failed and the interval before the next attempt has not passed.
     is_paused: bool,
     is_repeated: bool,
     failures: u32,
@@ -28,12 +27,10 @@ pub(super) struct Partition {
 #[derive(Debug)]
 struct InFlight {
     commit: Commit,
-    /// The requests, one for each change.
     requests: Vec<Request>,
 }
 
-/// The entries that a commit under construction touches. A request that depends on them waits for
-/// it.
+/// A request that depends on entries that a commit under construction touches waits for it.
 #[derive(Default)]
 struct Batch {
     changes: Vec<Change>,
@@ -46,7 +43,6 @@ struct Batch {
 enum Verdict {
     Change(Change),
     Answer(Outcome),
-    /// The request depends on a change that is not stored yet.
     Later,
 }
 
@@ -67,8 +63,7 @@ impl Partition {
         (self.state, self.is_loaded) = (state, true);
     }
 
-    /// Applies changes after version `after` that the store's watch reports. Returns `false` if
-    /// they do not fit.
+    /// Returns `false` if changes that the store's watch reports do not fit.
     pub(super) fn apply(&mut self, after: u64, changes: &[Change]) -> bool {
         let version = self.state.version();
         let is_known = self.is_loaded && after + changes.len() as u64 <= version;
@@ -77,7 +72,8 @@ impl Partition {
         }
         if self.is_owned {
             // A write of this process can be reported before or after its result.
-            return after == version && self.has_in_flight(changes);
+            return after == version
+                && self.in_flight.as_ref().is_some_and(|it| it.commit.changes == changes);
         }
         self.is_loaded &= after == version;
         if self.is_loaded {
@@ -86,7 +82,6 @@ impl Partition {
         self.is_loaded
     }
 
-    /// Makes this process the owner. Returns `false` if it was already.
     pub(super) fn own(&mut self) -> bool {
         !core::mem::replace(&mut self.is_owned, true)
     }
@@ -107,9 +102,8 @@ impl Partition {
             && (self.is_repeated || !self.waiting.is_empty())
     }
 
-    /// Returns the next commit, with as many waiting requests as can be decided together.
-    ///
-    /// Adds the answers of requests that need no commit to `answers`.
+    /// Decides as many waiting requests as possible. Adds the answers that need no commit to
+    /// `answers`.
     pub(super) fn next_commit(
         &mut self,
         config: &ServerConfig,
@@ -143,11 +137,6 @@ impl Partition {
         self.in_flight.as_ref().is_some_and(|it| it.commit.id == id)
     }
 
-    fn has_in_flight(&self, changes: &[Change]) -> bool {
-        self.in_flight.as_ref().is_some_and(|it| it.commit.changes == changes)
-    }
-
-    /// Returns `true` if a request about this node in this group is undecided.
     pub(super) fn is_open(&self, group: GroupId, node: NodeId) -> bool {
         let in_flight = self.in_flight.iter().flat_map(|it| &it.requests);
         in_flight
@@ -155,7 +144,6 @@ impl Partition {
             .any(|request| (request.group, request.node()) == (group, node))
     }
 
-    /// Applies the commit in flight, which is stored. Returns its changes and their requests.
     pub(super) fn committed(&mut self) -> (Vec<Change>, Vec<Request>) {
         self.failures = 0;
         (self.is_repeated, self.is_paused) = (false, false);
@@ -167,8 +155,7 @@ impl Partition {
     }
 
     /// Ends the commit in flight, of which nothing is stored. Returns the refusals of its joins.
-    ///
-    /// Its other requests must succeed eventually, and wait again in their old order.
+    /// Other requests must succeed eventually, and wait again in their old order.
     pub(super) fn failed(&mut self, why: Unserved) -> Vec<Answer> {
         let Some(InFlight { requests, .. }) = self.in_flight.take() else { return Vec::new() };
         let mut refused = Vec::new();
@@ -192,7 +179,6 @@ impl Partition {
         self.is_repeated = self.in_flight.is_some();
     }
 
-    /// Pauses commits after a failure. Returns the interval before the next attempt.
     pub(super) fn pause(&mut self, config: &ServerConfig) -> Duration {
         self.is_paused = true;
         self.failures = self.failures.saturating_add(1);
@@ -200,8 +186,7 @@ impl Partition {
         config.retry_after * factor
     }
 
-    /// Drops the waiting joins of a lost connection, which are sent again on the next one, and the
-    /// recipients of its other requests.
+    /// Drops the waiting joins of a lost connection, which are sent again on the next one.
     pub(super) fn forget_link(&mut self, link: LinkId) {
         let is_of_link = |request: &Request| request.origin.is_some_and(|it| it.link == link);
         self.waiting.retain(|request| {
@@ -215,7 +200,7 @@ impl Partition {
         }
     }
 
-    /// Resets the partition, which has another owner. Returns all requests that have a recipient.
+    /// Returns all requests that have a recipient.
     pub(super) fn give_up(&mut self) -> Vec<Request> {
         let old = core::mem::take(self);
         let in_flight = old.in_flight.into_iter().flat_map(|it| it.requests);
