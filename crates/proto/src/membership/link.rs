@@ -1,22 +1,18 @@
 //! Connections (links): the reliable byte streams between a provider and the registry.
 //!
-//! A provider that sends only datagrams has none. A provider that uses a registry requests
-//! connections by [`Membership::poll_link`](super::Membership::poll_link), and the driver reports
-//! their events by [`Membership::handle_link`](super::Membership::handle_link). A driver
-//! guarantees:
+//! A provider that uses a registry requests connections by
+//! [`Membership::poll_link`](super::Membership::poll_link), and the driver reports their events by
+//! [`Membership::handle_link`](super::Membership::handle_link). A driver guarantees:
 //!
 //! - **Order, and no loss until the end.** Bytes given to [`LinkCommand::Send`] arrive in order and
 //!   without gaps, or the connection is closed. TCP guarantees this.
 //! - **One end.** A requested connection that ends by itself gets exactly one
-//!   [`LinkEvent::Closed`], even if it was never opened. A connection that the state machine closed
-//!   gets none. No event follows the end of a connection, and anything that the state machine still
-//!   sends on it is dropped.
-//! - **Commands in order.** [`LinkCommand::Close`] takes effect after the data that was sent before
-//!   it. The driver writes this data first, within a time limit of its own.
-//! - **Bounds.** The driver keeps unwritten data, up to [`MAX_WAITING_BYTES`] per connection. A
-//!   peer with more unread data is disconnected with [`LinkEnd::TooSlow`]. It may reconnect and
-//!   request a snapshot. [`LinkEvent::Received`] passes on data as soon as it is read, in parts of
-//!   any size. A driver whose state machine lags should read less.
+//!   [`LinkEvent::Closed`], even if it was never opened. One that the state machine closed gets
+//!   none. No event follows the end, and anything that is still sent is dropped.
+//! - **Commands in order.** [`LinkCommand::Close`] takes effect after the data sent before it.
+//! - **Bounds.** The driver keeps up to [`MAX_WAITING_BYTES`] of unwritten data per connection. A
+//!   peer with more is disconnected with [`LinkEnd::TooSlow`], and may reconnect. A driver whose
+//!   state machine lags should read less.
 //!
 //! Connection numbers are never reused. Those that a state machine opens count up from 1. A driver
 //! that accepts connections numbers them itself.

@@ -11,6 +11,7 @@ pub mod link;
 pub mod service;
 pub mod static_list;
 
+use alloc::collections::{BTreeSet, VecDeque};
 use core::time::Duration;
 
 use self::link::{LinkCommand, LinkEvent, LinkId};
@@ -18,7 +19,8 @@ use self::link::{LinkCommand, LinkEvent, LinkId};
 pub use crate::engine::ManagerNews;
 use crate::wire::Datagram;
 use crate::{
-    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Transmit, ViewChange, Wakeup,
+    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Rng, Time, Transmit, ViewChange,
+    ViewChangeKind, Wakeup,
 };
 
 /// A membership provider.
@@ -32,9 +34,8 @@ pub trait Membership: Send {
     fn join(&mut self, now: Time, group: GroupId, settings: GroupSettings)
     -> Result<(), JoinError>;
 
-    /// Sets the endpoint at which other nodes reach this node from now on.
-    ///
-    /// Returns `true` if the provider reports it to them. The default does not.
+    /// Sets the endpoint at which other nodes reach this node. Returns `true` if the provider
+    /// reports it to them.
     fn set_endpoint(&mut self, _now: Time, _endpoint: Endpoint) -> bool {
         false
     }
@@ -51,9 +52,8 @@ pub trait Membership: Send {
 
     /// Records that an engine received an intact datagram of `node`, which is therefore alive.
     ///
-    /// This may change later conclusions of the provider, but it produces no datagram and no event.
-    /// It is called for every packet and must return within a few nanoseconds. The default ignores
-    /// it.
+    /// It produces no datagram and no event, is called for every packet, and must return within a
+    /// few nanoseconds.
     fn heard(&mut self, _now: Time, _source: Endpoint, _node: NodeId) {}
 
     /// Processes the timers that are due at `now`.
@@ -70,15 +70,11 @@ pub trait Membership: Send {
         None
     }
 
-    /// Sends a request to the multicast manager of the registry; see
+    /// Sends a request to the multicast manager of the registry, if there is one; see
     /// [`crate::rdcm::manager::messages`].
-    ///
-    /// A provider without a manager ignores it.
     fn ask_manager(&mut self, _request: Vec<u8>) {}
 
     /// Returns the next report about the multicast manager of the registry.
-    ///
-    /// A provider without a manager has none.
     fn poll_manager(&mut self) -> Option<ManagerNews> {
         None
     }
@@ -92,29 +88,23 @@ pub trait Membership: Send {
     /// Returns the other nodes that are believed to be alive, with their endpoints.
     fn nodes(&self) -> Vec<(NodeId, Endpoint)>;
 
-    /// Returns `true` if the node is settled: it knows what its contacts know, or has waited long
-    /// enough to conclude that it is the first node.
+    /// Returns `true` if the node knows what its contacts know, or concludes that it is the first.
     fn is_settled(&self) -> bool;
 
-    /// Returns `true` if the join of `group` is complete: all parties that decide about it have
-    /// accepted it.
-    ///
-    /// By default, this is the case once the node is settled.
+    /// Returns `true` if all parties that decide about the join of `group` have accepted it. By
+    /// default, this is the case once the node is settled.
     fn has_joined(&self, _group: GroupId) -> bool {
         self.is_settled()
     }
 
-    /// Returns the next group whose join [became complete](Membership::has_joined) since the last
-    /// call.
-    ///
-    /// A provider whose joins are all complete once it is settled returns `None`, and reports
+    /// Returns the next group whose join [became complete](Membership::has_joined). A provider
+    /// whose joins are all complete once it is settled reports
     /// [`MembershipEvent::Settled`] instead.
     fn poll_joined(&mut self) -> Option<GroupId> {
         None
     }
 
-    /// Returns a short description of the problem that keeps the provider from its work, for the
-    /// user. `None` if there is no problem.
+    /// Returns the problem that keeps the provider from its work, for the user.
     fn trouble(&self) -> Option<String> {
         None
     }
@@ -123,9 +113,6 @@ pub trait Membership: Send {
     fn stats(&self) -> Vec<(&'static str, u64)>;
 
     /// Asserts the provider's invariants.
-    ///
-    /// # Panics
-    /// An invariant is broken, which is a bug.
     fn check(&self);
 }
 
@@ -149,7 +136,6 @@ pub enum MembershipEvent {
     Refused(GroupId, JoinError),
 }
 
-/// Phase in the life of a provider, which begins with the first call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     New,
@@ -157,7 +143,49 @@ enum Phase {
     Stopped,
 }
 
-/// Returns the error of a join of a group that this node is already in, with `existing` settings.
+/// The other members of a group that this node is in, as they were reported.
+#[derive(Debug, Default)]
+struct GroupView {
+    members: BTreeSet<NodeId>,
+    version: u32,
+}
+
+impl GroupView {
+    /// Returns `true` if the node was not a member.
+    fn admit(
+        &mut self,
+        events: &mut VecDeque<MembershipEvent>,
+        group: GroupId,
+        node: NodeId,
+    ) -> bool {
+        let is_new = self.members.insert(node);
+        if is_new {
+            events.push_back(self.change(group, node, ViewChangeKind::Joined));
+        }
+        is_new
+    }
+
+    /// Returns `true` if the node was a member.
+    fn dismiss(
+        &mut self,
+        events: &mut VecDeque<MembershipEvent>,
+        group: GroupId,
+        node: NodeId,
+        kind: ViewChangeKind,
+    ) -> bool {
+        let was_member = self.members.remove(&node);
+        if was_member {
+            events.push_back(self.change(group, node, kind));
+        }
+        was_member
+    }
+
+    fn change(&mut self, group: GroupId, node: NodeId, kind: ViewChangeKind) -> MembershipEvent {
+        self.version = self.version.wrapping_add(1);
+        MembershipEvent::View(ViewChange { group, node, kind, version: self.version })
+    }
+}
+
 fn already_joined(existing: GroupSettings, settings: GroupSettings) -> JoinError {
     if existing.name_check == settings.name_check {
         JoinError::AlreadyJoined

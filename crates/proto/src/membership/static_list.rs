@@ -9,9 +9,8 @@ use crate::{
     ViewChangeKind, Wakeup,
 };
 
-/// A fixed list of nodes.
+/// A fixed list of nodes, which are permanently in every group that this node joins.
 ///
-/// Every listed node is permanently in every group that this node joins, with the same settings.
 /// The provider sends nothing and detects no failures.
 #[derive(Debug)]
 pub struct StaticMembership {
@@ -22,10 +21,8 @@ pub struct StaticMembership {
 }
 
 impl StaticMembership {
-    /// Creates the membership of node `origin` with these `nodes`.
-    ///
-    /// The list may contain the node itself, so that all nodes can share one list. If an id occurs
-    /// twice, its last entry counts.
+    /// Creates the membership of `origin`, which may be in the list. The last entry of a node
+    /// counts.
     pub fn new(
         origin: impl Into<Origin>,
         nodes: impl IntoIterator<Item = (NodeId, Endpoint)>,
@@ -78,7 +75,6 @@ impl Membership for StaticMembership {
         self.events.pop_front()
     }
 
-    /// Returns [`Time::ZERO`] if events of the list are pending, and `None` otherwise.
     fn poll_timeout(&self) -> Option<Wakeup> {
         let waiting = !self.events.is_empty();
         waiting.then_some(Wakeup { at: Time::ZERO, reason: "members from the list" })

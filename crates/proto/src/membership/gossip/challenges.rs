@@ -10,7 +10,6 @@ use super::peers::Peers;
 use super::swim::Swim;
 use crate::NodeId;
 
-/// The suspected members that this node requests a refutation from.
 #[derive(Default)]
 pub(super) struct Challenges(BTreeMap<NodeId, Challenge>);
 
@@ -22,8 +21,7 @@ struct Challenge {
     requests_left: u32,
 }
 
-/// Mean number of nodes that request a refutation from a suspected member that they have just
-/// heard.
+/// Mean number of nodes that defend a member in this way.
 const ADVOCATES: usize = 3;
 
 impl Challenges {
@@ -39,8 +37,6 @@ impl Challenges {
     }
 
     /// Challenges a member that another node suspects, if this node has just heard the member.
-    ///
-    /// The member is then not dead. A few such nodes request a refutation from it.
     pub(super) fn defend(
         &mut self,
         cx: &mut Context,

@@ -127,9 +127,7 @@ pub(super) fn updates(rest: &mut &[u8]) -> Result<Option<Vec<Member<Identity>>>,
     Vec::take(rest).map(Some)
 }
 
-/// Returns the nodes that the payload reports as suspected, each with the suspected incarnation.
-///
-/// Stops at the first malformed update.
+/// Returns the suspected nodes with their incarnations, up to the first malformed update.
 pub(super) fn suspected(payload: &[u8]) -> Vec<(Identity, u16)> {
     let mut rest = payload;
     let Ok((_, count)) = <(Header<Identity>, u16)>::take(&mut rest) else { return Vec::new() };
@@ -166,19 +164,23 @@ mod tests {
         })
     }
 
+    fn identity(node: u64) -> Identity {
+        let endpoint = crate::Endpoint(([10, 0, 0, 7], 7400).into());
+        Identity { node: crate::NodeId(node), bump: 0, endpoint }
+    }
+
+    fn encoded(header: &Header<Identity>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        SwimCodec.encode_header(header, &mut bytes).expect("a vector has room");
+        bytes
+    }
+
     #[test]
     fn a_ping_request_and_an_update_on_the_wire_are_this() {
-        let address = core::net::SocketAddr::from(([10, 0, 0, 7], 7400));
-        let identity = |node| Identity {
-            node: crate::NodeId(node),
-            bump: 0,
-            endpoint: crate::Endpoint(address),
-        };
         let message = Message::PingReq { target: identity(3), probe_number: 9 };
         let (src, dst) = (identity(1), identity(2));
         let header = Header { src, src_incarnation: 4, dst, message };
-        let mut bytes = Vec::new();
-        SwimCodec.encode_header(&header, &mut bytes).expect("a vector has room");
+        let mut bytes = encoded(&header);
         let on_the_wire = |node| [0, 0, 0, 0, 0, 0, 0, node, 0, 0, 0, 0, 28, 232, 4, 10, 0, 0, 7];
         let golden = [
             &on_the_wire(1)[..],
@@ -196,14 +198,10 @@ mod tests {
 
     #[test]
     fn updates_are_read_one_by_one() {
-        let address = core::net::SocketAddr::from(([10, 0, 0, 7], 7400));
-        let endpoint = crate::Endpoint(address);
-        let identity = |node| Identity { node: crate::NodeId(node), bump: 0, endpoint };
         let (src, dst) = (identity(1), identity(2));
         let header = Header { src, src_incarnation: 4, dst, message: Message::Gossip };
         let payload = |nodes: &[u64]| {
-            let mut bytes = Vec::new();
-            SwimCodec.encode_header(&header, &mut bytes).expect("a vector has room");
+            let mut bytes = encoded(&header);
             bytes.put_u16(nodes.len() as u16);
             for node in nodes {
                 let member = Member::down(identity(*node));
@@ -236,8 +234,7 @@ mod tests {
             message in any_message(),
         ) {
             let header = Header { src, src_incarnation, dst, message };
-            let mut bytes = Vec::new();
-            SwimCodec.encode_header(&header, &mut bytes).expect("a vector has room");
+            let bytes = encoded(&header);
             prop_assert!(bytes.len() <= HEADER_MAX_BYTES);
             prop_assert_eq!(SwimCodec.decode_header(&bytes[..]), Ok(header));
         }

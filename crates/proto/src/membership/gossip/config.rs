@@ -12,8 +12,8 @@ pub struct Config {
     /// Addresses of possible members, for the first contact of a node that is not on the others'
     /// LAN.
     ///
-    /// Each is sent hellos until it answers, and again at a slow rate while it is not a member. The
-    /// list may contain the node's own address. Default: none.
+    /// Each is sent hellos until it answers, and at a slow rate while it is not a member. The
+    /// node's own address does no harm. Default: none.
     pub seeds: Vec<Endpoint>,
     /// Network of the node. Datagrams of other networks are ignored.
     ///
@@ -27,8 +27,7 @@ pub struct Config {
     /// A smaller value causes more probes, and more false suspicions of busy nodes: a node that is
     /// stalled for half of this time may be declared dead. At least 100 ms. Default: 3 s.
     pub detection_time: Duration,
-    /// `true` if every datagram from a member, of any protocol, is a sign of life. Otherwise only
-    /// answers to probes are. Default: `true`.
+    /// `true` if every datagram from a member is a sign of life, not only answers. Default: `true`.
     pub heartbeats: bool,
     /// Maximum of the local health score, by which a slow node takes more time for its findings.
     ///
@@ -37,22 +36,17 @@ pub struct Config {
     /// detection time without help from other members. With 0, nodes never distrust themselves, and
     /// the time of a stall counts. At most 8. Default: 3.
     pub local_health: u32,
-    /// Number of other members that probe a silent member indirectly before it is suspected.
-    /// Default: 3.
+    /// Number of members that probe a silent member before it is suspected. Default: 3.
     pub indirect_probes: NonZeroUsize,
     /// Time without an answer after which a node considers itself the first one. Default: 500 ms.
     pub settle_after: Duration,
-    /// Maximum time for which a node that was answered waits for data that its contact announced.
-    /// Default: 5 s.
+    /// Maximum time for which a node waits for data that its contact announced. Default: 5 s.
     pub settle_limit: Duration,
-    /// Interval between the first two hellos. Each later interval is 1.5 times as long.
-    /// Default: 50 ms.
+    /// Interval between the first two hellos. Each later one is 1.5 times as long. Default: 50 ms.
     pub hello_first_pause: Duration,
-    /// Maximum interval between two hellos. Once members on a LAN know each other, they share this
-    /// rate. Default: 5 s.
+    /// Maximum interval between two hellos. The members on a LAN share this rate. Default: 5 s.
     pub hello_last_pause: Duration,
-    /// Interval at which versions of the subscriptions are sent to a random member.
-    /// Default: 500 ms.
+    /// Interval at which subscriptions are compared with a random member. Default: 500 ms.
     pub digest_period: Duration,
     /// Time to wait for a member's confirmation or answer before the query is repeated.
     ///
@@ -61,8 +55,7 @@ pub struct Config {
     /// Minimum interval between pushes of subscriptions. A first change is sent at once, and those
     /// that follow within this time are collected. Default: 10 ms.
     pub push_pause: Duration,
-    /// Time for which a failed member is remembered, so that outdated reports do not bring it back.
-    /// Default: 10 minutes.
+    /// Time for which outdated reports do not bring a failed member back. Default: 10 minutes.
     pub forget_after: Duration,
     /// Maximum size of a datagram in bytes, without the headers of UDP and IP.
     ///
@@ -70,8 +63,7 @@ pub struct Config {
     pub max_datagram_bytes: usize,
     /// Maximum number of known other nodes, including failed ones. Default: 4096.
     pub max_nodes: usize,
-    /// Maximum number of groups of this node, and of groups known of each other node.
-    /// Default: 16384.
+    /// Maximum number of groups of this and of each other node. Default: 16384.
     pub max_groups_per_node: usize,
     /// Maximum number of datagrams that wait to be sent. Default: 65536.
     pub max_queued: usize,
@@ -107,8 +99,8 @@ impl Config {
     /// Returns the interval at which a random member is probed: `detection_time` / 24.
     ///
     /// Each of n nodes probes another one per period, so a crashed node is probed in a period with
-    /// probability 1 - 1/e. Of the 24 periods, 12 are spent on the suspicion and one on the probe.
-    /// In one of 60,000 crashes no node probes in time.
+    /// probability 1 - 1/e. 12 periods are spent on the suspicion, one on the probe. In one of
+    /// 60,000 crashes no node probes in time.
     pub fn probe_period(&self) -> Duration {
         self.detection_time / 24
     }
@@ -123,8 +115,7 @@ impl Config {
         self.detection_time / 2
     }
 
-    /// Number of requests for a proof of life to a suspected member. At 20 % loss, all round trips
-    /// fail in one of 27,000 suspicions.
+    /// At 20 % loss, all these round trips fail in one of 27,000 suspicions.
     pub(super) const CHALLENGES: u32 = 10;
 
     pub(super) fn challenge_period(&self) -> Duration {

@@ -14,7 +14,7 @@ use crate::membership::{MembershipEvent, jittered};
 use crate::{Destination, Endpoint, NodeId};
 
 pub(super) struct Contact {
-    /// The configured seeds, with the node that answered there.
+    /// With the node that answered there.
     seeds: Vec<(Endpoint, Option<NodeId>)>,
     hello_pause: Duration,
     settling: Settling,
@@ -25,15 +25,13 @@ pub(super) struct Contact {
 
 enum Settling {
     Alone,
-    /// A member was met and is queried for all others.
     Roster {
         contact: NodeId,
         tries: u32,
         parts: BTreeSet<u16>,
         promised: BTreeMap<NodeId, u32>,
     },
-    /// All members are known by id. They are queried, and their subscriptions up to these versions
-    /// are awaited.
+    /// All members are known by id. Their subscriptions up to these versions are awaited.
     Promised {
         contact: NodeId,
         tries: u32,
@@ -42,9 +40,7 @@ enum Settling {
     Settled,
 }
 
-/// Number of unanswered queries after which a contact is replaced.
 const ROSTER_TRIES: u32 = 5;
-/// Number of failed members to which a node without members sends each hello.
 const RECALLED: usize = 3;
 
 impl Contact {
@@ -72,11 +68,9 @@ impl Contact {
         }
     }
 
-    /// Sends hellos: to the LAN and the seeds while this node is alone, later to seeds that are not
-    /// members.
+    /// While this node is alone, to the LAN and the seeds, later to seeds that are not members.
     ///
-    /// One member in turn continues to send hellos to the LAN, so that two clusters that started
-    /// separately find each other.
+    /// One member in turn continues to send hellos to the LAN, so that two clusters meet.
     pub(super) fn send_hellos(
         &mut self,
         cx: &mut Context,
@@ -140,7 +134,6 @@ impl Contact {
         }
     }
 
-    /// Requests all members from the contact, or replaces a contact that does not answer.
     pub(super) fn request_roster(
         &mut self,
         cx: &mut Context,
@@ -155,8 +148,7 @@ impl Contact {
             Settling::Promised { tries, .. } if *tries >= ROSTER_TRIES => {
                 self.give_up_silent(cx, peers, exchange);
             }
-            // The answer of a contact that has sent its roster makes this node query again those
-            // that have not answered.
+            // If the contact has sent its roster, those that have not answered are queried again.
             Settling::Roster { contact, .. } | Settling::Promised { contact, .. } => {
                 let contact = peers.identity(*contact);
                 self.send_request(cx, exchange.own_entry(me), contact);

@@ -8,7 +8,7 @@ use super::packet::Packet;
 use crate::membership::MembershipEvent;
 use crate::{Destination, Endpoint, NodeId, Origin, Rng, Time, Timers};
 
-/// Time, settings and outputs of one node. Each part gets it for the duration of a call.
+/// State that each part gets for the duration of a call.
 pub(super) struct Context {
     pub(super) now: Time,
     pub(super) origin: Origin,
@@ -34,7 +34,6 @@ pub(super) enum Timer {
     Rejoin,
 }
 
-/// Mean number of members that answer a multicast hello, if there are more.
 const ANSWERS: usize = 8;
 
 impl Context {

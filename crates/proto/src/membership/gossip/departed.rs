@@ -1,38 +1,31 @@
 //! Nodes that recently sent a goodbye.
 
-use alloc::collections::{BTreeMap, VecDeque};
-
+use crate::recent::Recent;
 use crate::{Incarnation, NodeId, Origin, Time};
 
 /// Reports about these nodes are outdated, except those of a later start with another incarnation.
 #[derive(Default)]
-pub(super) struct Departed {
-    nodes: BTreeMap<NodeId, (Incarnation, Time)>,
-    order: VecDeque<NodeId>,
-}
+pub(super) struct Departed(Recent<NodeId, (Incarnation, Time)>);
 
 impl Departed {
     pub(super) fn contains(&self, node: NodeId) -> bool {
-        self.nodes.contains_key(&node)
+        self.0.get(node).is_some()
     }
 
     /// Returns `true` if a datagram of `origin` was sent before its goodbye.
     ///
-    /// Another incarnation is a new start of the node, which is then removed from the departed
-    /// ones. So is a node that is heard although it left before `since`: another node sent the
-    /// goodbye in its name.
+    /// A new start of the node ends its departure. So does a sign of life of a node that left
+    /// before `since`: another node sent the goodbye in its name.
     pub(super) fn is_late(&mut self, since: Time, origin: Origin) -> bool {
-        let Some((left, at)) = self.nodes.get(&origin.node) else { return false };
+        let Some((left, at)) = self.0.get(origin.node) else { return false };
         let is_late = *left == origin.incarnation && *at >= since;
         if !is_late {
-            self.nodes.remove(&origin.node);
-            self.order.retain(|node| *node != origin.node);
+            self.0.remove(origin.node);
         }
         is_late
     }
 
-    /// Adds a node and evicts the oldest beyond `capacity`. Returns `false` if the node was
-    /// present.
+    /// Evicts the oldest node beyond `capacity`. Returns `false` if the node was present.
     pub(super) fn insert(
         &mut self,
         now: Time,
@@ -40,16 +33,10 @@ impl Departed {
         incarnation: Incarnation,
         capacity: usize,
     ) -> bool {
-        if self.nodes.contains_key(&node) {
-            return false;
+        let is_new = !self.contains(node);
+        if is_new {
+            self.0.insert(node, (incarnation, now), capacity);
         }
-        self.nodes.insert(node, (incarnation, now));
-        self.order.push_back(node);
-        if self.order.len() > capacity
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.nodes.remove(&oldest);
-        }
-        true
+        is_new
     }
 }

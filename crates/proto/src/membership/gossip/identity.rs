@@ -30,8 +30,7 @@ crate::fields! {
 /// Maximum encoded size in bytes, that of IPv6.
 pub(super) const IDENTITY_BYTES: usize = 31;
 
-/// The endpoint is not part of the identity. A node that does not know its own address is equal to
-/// itself as seen by nodes that filled the address in.
+/// A node that does not know its own address is equal to itself as others see it.
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
         (self.node, self.bump) == (other.node, other.bump)
@@ -61,7 +60,6 @@ impl Identity {
         !self.endpoint.0.ip().is_unspecified() && self.endpoint.0.port() != 0
     }
 
-    /// Returns the identity with an unspecified address replaced by that of `source`.
     pub(super) fn filled_in(mut self, source: Endpoint) -> Self {
         if self.endpoint.0.ip().is_unspecified() {
             self.endpoint.0.set_ip(source.0.ip());

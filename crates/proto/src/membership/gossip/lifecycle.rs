@@ -8,7 +8,6 @@ use crate::incarnations::Start;
 use crate::membership::MembershipEvent;
 use crate::{Endpoint, Incarnation, NodeId, Origin, ViewChangeKind};
 
-/// Number of members to which a node that receives a goodbye directly forwards it.
 const GOODBYE_FANOUT: usize = 3;
 
 impl Gossip {
@@ -39,8 +38,7 @@ impl Gossip {
         self.contact.on_up(&mut self.cx, own, identity);
     }
 
-    /// Processes the new address of a peer. Another node may have answered in its name while it was
-    /// silent.
+    /// Another node may have answered in its name while it was silent.
     pub(super) fn on_moved(&mut self, identity: Identity) {
         let Identity { node, endpoint, .. } = identity;
         self.exchange.stop_pull(&mut self.cx, &self.peers, node);
@@ -65,7 +63,6 @@ impl Gossip {
         }
     }
 
-    /// Removes a live peer from the live ones and from all views.
     fn part(&mut self, node: NodeId, kind: ViewChangeKind) {
         let me = self.swim.identity();
         let Self { cx, peers, exchange, contact, .. } = self;
@@ -90,7 +87,6 @@ impl Gossip {
         }
     }
 
-    /// Refutes a suspicion of this node, and contacts the node that reported it.
     pub(super) fn on_suspicion(&mut self, by: Identity, suspect: Identity, incarnation: u16) {
         if suspect.node != self.cx.origin.node || !by.is_reachable() {
             self.cx.counters.datagrams_malformed += 1;
@@ -116,8 +112,7 @@ impl Gossip {
 
     /// Removes a live peer that does not answer and that another node has reported as stopped.
     ///
-    /// A reported goodbye may be that of a former incarnation. The peer can therefore come back,
-    /// unlike one that sent the goodbye itself.
+    /// Unlike a peer that sent its goodbye itself, it can come back: a reported goodbye may be old.
     pub(super) fn on_report_timeout(&mut self, node: NodeId) {
         let me = self.swim.identity();
         let Self { cx, peers, paths, reports, .. } = self;
@@ -133,7 +128,7 @@ impl Gossip {
         self.part(node, ViewChangeKind::Left);
     }
 
-    /// Removes a node that has left. Later reports about it do not bring it back.
+    /// Later reports about the node do not bring it back.
     fn depart(&mut self, identity: Identity, incarnation: Incarnation) {
         let (now, node) = (self.cx.now, identity.node);
         if !self.departed.insert(now, node, incarnation, self.cx.config.max_nodes) {
@@ -151,10 +146,7 @@ impl Gossip {
         }
     }
 
-    /// Returns `true` if a datagram of `origin` is from the current incarnation of its node.
-    ///
-    /// A new incarnation ends the former one, with everything known about it. A goodbye does not
-    /// begin one.
+    /// A goodbye does not begin a new incarnation.
     pub(super) fn is_current(&mut self, origin: Origin, packet: &Packet) -> bool {
         let begins = !matches!(packet, Packet::Goodbye(node) if *node == origin.node);
         match self.peers.classify_start(self.cx.now, origin, begins) {
@@ -168,7 +160,6 @@ impl Gossip {
         }
     }
 
-    /// Forgets the subscriptions of a node that has restarted, whether it is live or not.
     fn forget_start(&mut self, node: NodeId) {
         self.exchange.stop_pull(&mut self.cx, &self.peers, node);
         let groups = self.exchange.restart(node);

@@ -1,20 +1,17 @@
-//! Membership without a server: SWIM (crate `foca`), with a separate exchange of group
-//! subscriptions.
+//! Membership without a server: SWIM (crate `foca`), with an exchange of group subscriptions.
 //!
 //! SWIM (Das, Gupta, Motivala, DSN 2002) detects which nodes are alive. Every node owns a versioned
 //! table of its subscriptions (`exchange`) and sends changes to all members at once. Nodes repair
 //! lost changes by comparing versions and pulling what they lack. `docs/membership.md` describes
-//! the protocol and its timing.
+//! it.
 //!
 //! Additions to SWIM, each against the effects of loss or forgery:
 //! - A node repeats its hello until it is known (foca announces once).
 //! - A node that suspects a member also requests a proof of life from it directly, several times.
-//!   When it declares the member dead, it notifies all members directly. SWIM leaves both to
-//!   gossip.
+//! - It notifies all members of a death directly.
 //! - A node that stops sends a goodbye, so that it is seen to have left rather than failed.
-//! - Every datagram from a member, of any protocol, is a sign of life and equivalent to the answer
-//!   to a probe. A node that has just heard a member that others suspect requests a refutation from
-//!   it.
+//! - Every datagram from a member, of any protocol, is equivalent to the answer to a probe.
+//! - A node that has just heard a member that others suspect requests a refutation from it.
 //! - A slow node distrusts its own findings first (`swim/health.rs`).
 //! - A report about a third node is not accepted before that node was queried (`verification.rs`).
 //! - Nothing is accepted from an address that has not shown that it receives (`paths.rs`).
@@ -76,7 +73,6 @@ pub struct Gossip {
     joined_last: Time,
 }
 
-/// Number of goodbyes that a stopping node sends to each member.
 const GOODBYES: usize = 2;
 
 impl Gossip {
@@ -86,8 +82,7 @@ impl Gossip {
     /// is the source of all randomness.
     ///
     /// # Panics
-    /// `config` is invalid: a detection time below 100 ms, a `local_health` above 8, datagrams of
-    /// fewer than 256 bytes or too large for UDP, or a pause of zero.
+    /// `config` is invalid: a value out of bounds, or a pause of zero.
     pub fn new(origin: impl Into<Origin>, endpoint: Endpoint, config: Config, seed: u64) -> Self {
         let origin = origin.into();
         let id = origin.node;
@@ -113,7 +108,6 @@ impl Gossip {
         }
     }
 
-    /// Starts a call at `now`, and the node with the first one.
     fn begin(&mut self, now: Time) {
         self.cx.now = now;
         if self.phase == Phase::New {
@@ -208,8 +202,7 @@ impl Gossip {
         }
     }
 
-    /// Answers a hello by a SWIM announcement. Its receiver learns of this node, and replies with
-    /// the members that it knows.
+    /// The receiver replies with the members that it knows.
     fn on_hello(&mut self, source: Endpoint, sender: NodeId, hello: Hello) {
         let from = hello.from.filled_in(source);
         if from.node != sender || from.endpoint != source {

@@ -17,10 +17,8 @@ use super::peers::Peers;
 use crate::cookie::CookieKey;
 use crate::{Endpoint, Origin, Rng, Time};
 
-/// Validated addresses, and addresses that were queried because other nodes named them.
 pub(super) struct Paths {
     key: CookieKey,
-    /// The incarnation that has validated each address.
     validated: BTreeMap<Endpoint, Origin>,
     queried: BTreeMap<Endpoint, Time>,
     /// Bytes that the current datagram allows to be sent to addresses that have not answered.
@@ -29,8 +27,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Creates an empty set. Up to `max` addresses of each kind are kept, which must exceed the
-    /// number of peers.
+    /// `max` must exceed the number of peers.
     pub(super) fn new(rng: &mut Rng, max: usize) -> Self {
         let (validated, queried) = (BTreeMap::new(), BTreeMap::new());
         Self { key: CookieKey::new(rng), validated, queried, query_bytes: 0, max }
@@ -48,28 +45,23 @@ impl Paths {
         hello.challenge == self.key.cookie_of(endpoint)
     }
 
-    /// Returns a hello of `me` to `endpoint`, with a challenge if the address is not validated.
     pub(super) fn hello_to(&self, endpoint: Endpoint, me: Identity) -> Hello {
         let is_validated = self.is_validated(endpoint);
         let challenge = if is_validated { 0 } else { self.key.cookie_of(endpoint) };
         Hello { alone: false, to_all: false, challenge, from: me }
     }
 
-    /// Sends a hello to `endpoint` that its node must answer.
     pub(super) fn send_query(&self, cx: &mut Context, me: Identity, endpoint: Endpoint) {
         let hello = Hello { alone: true, ..self.hello_to(endpoint, me) };
         cx.send(endpoint, &Packet::Hello(hello));
     }
 
-    /// Allows queries of twice the bytes of the datagram that is processed now.
     pub(super) fn allow_queries(&mut self, datagram_bytes: usize) {
         self.query_bytes = 2 * datagram_bytes;
     }
 
-    /// Queries the node at `endpoint`.
-    ///
-    /// It does not if the datagram that causes the query allows too few bytes. Returns `true` if
-    /// the node is queried now or was queried within `retry_after`.
+    /// Returns `true` if the node is queried now or was queried within `retry_after`, and `false`
+    /// if the datagram that causes the query allows too few bytes.
     pub(super) fn query(&mut self, cx: &mut Context, me: Identity, endpoint: Endpoint) -> bool {
         let since = cx.now.before(cx.config.retry_after);
         if self.queried.get(&endpoint).is_some_and(|queried| *queried > since) {
@@ -89,9 +81,7 @@ impl Paths {
         true
     }
 
-    /// Returns the packet if its origin has validated `source`.
-    ///
-    /// A path response that completes the validation is returned as the hello that it stands for.
+    /// Returns the packet if its origin has validated `source`, as a path response may have done.
     pub(super) fn admit(
         &mut self,
         cx: &mut Context,
@@ -127,8 +117,6 @@ impl Paths {
         self.validated.get(&endpoint) == Some(&origin)
     }
 
-    /// Answers a datagram from an address that is not validated by a challenge, unless none is
-    /// needed.
     fn challenge(&self, cx: &mut Context, peers: &Peers, source: Endpoint, packet: &Packet) {
         cx.counters.datagrams_unvalidated += 1;
         let is_answered = match packet {

@@ -8,11 +8,10 @@ use super::identity::Identity;
 use crate::incarnations::{Incarnations, Start};
 use crate::{Endpoint, NodeId, Origin, Time};
 
-/// The other nodes. Failed ones are kept until SWIM forgets them.
 #[derive(Default)]
 pub(super) struct Peers {
     peers: BTreeMap<NodeId, Peer>,
-    /// The peers that are alive, in order.
+    /// In order.
     live: Vec<NodeId>,
 }
 
@@ -23,7 +22,6 @@ struct Peer {
     bumps: RenewalLimit,
 }
 
-/// An address that sends datagrams in the name of a live peer with another known address.
 #[derive(Clone, Copy, Debug)]
 struct AddressClaim {
     source: Endpoint,
@@ -32,30 +30,25 @@ struct AddressClaim {
     queries: u32,
 }
 
-/// Relation of a source address to the node that a datagram names as its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The address of the node, or of a node without a known address.
     Own,
     /// The new address of the node, which no longer answers at the old one.
     Moved(Identity),
-    /// Another address than that of the node.
     Foreign,
-    /// Another address. The node must be queried at this known one.
+    /// The node must be queried at this known address.
     Contested(Endpoint),
 }
 
-/// Limit on the rate at which a node takes new identities because others declare it dead, and on
-/// the growth of a peer's bump.
+/// Limit on the rate at which a node takes new identities, and on the growth of a peer's bump.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RenewalLimit {
     left: u32,
     refilled: Time,
 }
 
-/// Number of unanswered queries after which a claim to an address is accepted.
 const QUERIES: u32 = 4;
-/// Number of new identities that a node may take in a row. Each probe period allows one more.
+/// New identities in a row. Each probe period allows one more.
 const RENEWALS: u32 = 8;
 
 impl Peers {
@@ -91,7 +84,6 @@ impl Peers {
         self.live.iter().filter_map(|node| self.identity(*node))
     }
 
-    /// Marks a peer as alive, and adds it if it is new. Returns its former identity.
     pub(super) fn mark_up(&mut self, now: Time, identity: Identity) -> Option<Identity> {
         let node = identity.node;
         let place = self.live.partition_point(|live| *live < node);
@@ -112,16 +104,13 @@ impl Peers {
         self.peers.remove(&node);
     }
 
-    /// Replaces the identity of a peer. Returns the former one, or `None` if there is no such peer.
     pub(super) fn rename(&mut self, identity: Identity) -> Option<Identity> {
         let peer = self.peers.get_mut(&identity.node)?;
         Some(core::mem::replace(&mut peer.identity, identity))
     }
 
-    /// Classifies the `source` of a datagram in the name of `sender`.
-    ///
-    /// A live peer has one address. Another address replaces it only if the peer does not answer
-    /// queries at the old one, as after its interface got a new address.
+    /// Another address replaces that of a live peer only if the peer does not answer at the old
+    /// one.
     pub(super) fn classify_source(
         &mut self,
         config: &Config,
@@ -152,25 +141,20 @@ impl Peers {
         if is_due { Source::Contested(known) } else { Source::Foreign }
     }
 
-    /// Records that `node` was queried because another address sends in its name.
     pub(super) fn note_query(&mut self, now: Time, node: NodeId) {
         if let Some(claim) = self.peers.get_mut(&node).and_then(|peer| peer.claim.as_mut()) {
             (claim.queries, claim.queried) = (claim.queries + 1, now);
         }
     }
 
-    /// Returns `true` unless a known node claims to have been declared dead more often than is
-    /// possible.
-    ///
-    /// Other nodes could otherwise give a silent node an identity that the node itself never
-    /// reaches.
+    /// Returns `true` unless a known node claims more deaths than are possible. Others could
+    /// otherwise give a silent node an identity that it never reaches.
     pub(super) fn may_bump(&mut self, config: &Config, now: Time, identity: Identity) -> bool {
         let Some(peer) = self.peers.get_mut(&identity.node) else { return true };
         let growth = identity.bump.saturating_sub(peer.identity.bump);
         growth == 0 || peer.bumps.take(now, growth, config.detection_time, u32::MAX)
     }
 
-    /// Classifies the incarnation of `origin`. A new one is accepted if it `is_credible`.
     pub(super) fn classify_start(&mut self, now: Time, origin: Origin, is_credible: bool) -> Start {
         let Some(peer) = self.peers.get_mut(&origin.node) else { return Start::Known };
         peer.incarnations.look(now, origin.incarnation, || is_credible)
@@ -189,14 +173,11 @@ impl RenewalLimit {
         Self { left: RENEWALS, refilled: now }
     }
 
-    /// Takes one new identity of this node, if the limit allows it. Each `period` allows one more.
     pub(super) fn take_own(&mut self, now: Time, period: Duration) -> bool {
         self.take(now, 1, period, RENEWALS)
     }
 
-    /// Takes `count` of the remaining ones. Each `period` adds one, up to `most`.
-    ///
-    /// Returns `false`, and takes none, if fewer remain.
+    /// Takes `count`, or none if fewer remain. Each `period` adds one, up to `most`.
     fn take(&mut self, now: Time, count: u32, period: Duration, most: u32) -> bool {
         let periods = now.since(self.refilled).as_nanos() / period.as_nanos();
         if periods > 0 {

@@ -31,7 +31,6 @@ impl Reports {
         }
     }
 
-    /// Drops a report that `sender` has stopped, because it was heard from its own address.
     pub(super) fn refute(&mut self, cx: &mut Context, sender: NodeId) {
         if self.0.remove(&sender).is_some() {
             cx.timers.cancel(Timer::Report(sender));
@@ -39,7 +38,6 @@ impl Reports {
         }
     }
 
-    /// Queries the peer again, or returns the report once the peer has not answered any query.
     pub(super) fn on_timeout(
         &mut self,
         cx: &mut Context,

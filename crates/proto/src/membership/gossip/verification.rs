@@ -18,8 +18,6 @@ use crate::wire::DecodeError;
 use crate::{Endpoint, NodeId, ViewChangeKind};
 
 impl Gossip {
-    /// Returns `true` if a datagram from `source` in the name of `sender` is accepted as that
-    /// node's.
     pub(super) fn is_from_sender(&mut self, source: Endpoint, sender: NodeId) -> bool {
         let now = self.cx.now;
         match self.peers.classify_source(&self.cx.config, now, source, sender) {
@@ -73,8 +71,7 @@ impl Gossip {
         }
     }
 
-    /// Returns `payload` without the updates that only the nodes concerned can confirm, or `None`
-    /// if the whole payload must be ignored.
+    /// Removes the updates that only the nodes concerned can confirm.
     fn verified(&mut self, payload: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
         let mut rest = payload;
         let header = Header::<Identity>::take(&mut rest)?;
@@ -155,11 +152,8 @@ impl Gossip {
         }
     }
 
-    /// Processes a report by another node that `identity` is alive. If that is new, queries the
-    /// node.
-    ///
-    /// The current identity of a node that is dead here also counts as new. The two nodes may only
-    /// have been disconnected, and a node keeps its identity until it learns of its death.
+    /// The identity of a node that is dead here is news: a node keeps it until it learns of its
+    /// death.
     fn on_news(&mut self, identity: Identity) {
         let known = self.peers.identity(identity.node);
         let is_live = self.peers.is_live(identity.node);
@@ -184,8 +178,7 @@ impl Gossip {
         }
     }
 
-    /// Contacts a random member. If it still considers this node dead, it repeats that, and this
-    /// node can take another identity.
+    /// Contacts a random member, which repeats the death of this node if it believes in it.
     pub(super) fn announce_again(&mut self) {
         let live = self.peers.live();
         let node = live.get(self.cx.rng.below(live.len().max(1)));

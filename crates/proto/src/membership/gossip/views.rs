@@ -7,19 +7,15 @@ use core::time::Duration;
 use super::context::Context;
 use super::exchange::Difference;
 use super::packet::Subscription;
-use crate::membership::{MembershipEvent, already_joined};
-use crate::{GroupId, GroupSettings, JoinError, NodeId, Time, ViewChange, ViewChangeKind};
+use crate::membership::{GroupView, MembershipEvent, already_joined};
+use crate::{GroupId, GroupSettings, JoinError, NodeId, Time, ViewChangeKind};
 
 /// The subscriptions of all live nodes by group, and the views of this node's groups.
-///
-/// The cost of a change is proportional to the groups that it names, times the logarithms of the
-/// numbers of groups and members. Other groups are not visited.
 #[derive(Debug)]
 pub(super) struct Views {
     id: NodeId,
-    holders: BTreeMap<GroupId, BTreeMap<NodeId, Subscription>>,
+    holders: BTreeMap<(GroupId, NodeId), Subscription>,
     own: BTreeMap<GroupId, OwnGroup>,
-    /// Subscriptions of others that contradict an earlier one of this node.
     contradictions_ignored: u64,
     joins_refused: u64,
 }
@@ -27,8 +23,7 @@ pub(super) struct Views {
 #[derive(Debug)]
 struct OwnGroup {
     subscription: Subscription,
-    members: BTreeSet<NodeId>,
-    version: u32,
+    view: GroupView,
 }
 
 impl Views {
@@ -58,9 +53,9 @@ impl Views {
             self.joins_refused += 1;
             return Err(contradiction(ours, theirs, by));
         }
-        let own = OwnGroup { subscription, members: BTreeSet::new(), version: 0 };
-        self.own.insert(group, own);
-        for (node, theirs) in self.holders.get(&group).cloned().unwrap_or_default() {
+        self.own.insert(group, OwnGroup { subscription, view: GroupView::default() });
+        let holders: Vec<(NodeId, Subscription)> = self.holders(group).collect();
+        for (node, theirs) in holders {
             if theirs.settings == ours {
                 self.admit(cx, group, node);
             } else {
@@ -78,18 +73,15 @@ impl Views {
         self.own.remove(&group).is_some()
     }
 
-    /// Applies a changed subscription of `node`.
-    ///
-    /// Returns `true` if this node's own subscription is void now, because the other one is earlier
-    /// and contradicts it.
+    /// Returns `true` if this node's subscription is void now: the other is earlier and differs.
     pub(super) fn apply(&mut self, cx: &mut Context, node: NodeId, difference: Difference) -> bool {
         let Difference { group, now: subscription } = difference;
         let Some(theirs) = subscription else {
-            self.forget_holder(group, node);
+            self.holders.remove(&(group, node));
             self.dismiss(cx, group, node, ViewChangeKind::Left);
             return false;
         };
-        let before = self.holders.entry(group).or_default().insert(node, theirs);
+        let before = self.holders.insert((group, node), theirs);
         let Some(own) = self.own.get(&group) else { return false };
         let ours = own.subscription;
         if ours.settings == theirs.settings {
@@ -102,7 +94,7 @@ impl Views {
         }
         self.dismiss(cx, group, node, ViewChangeKind::Left);
         // An established group is not given up because of the join time that one newcomer claims.
-        let has_members = self.own.get(&group).is_some_and(|own| !own.members.is_empty());
+        let has_members = self.own.get(&group).is_some_and(|own| !own.view.members.is_empty());
         let is_old = cx.now.since(ours.joined_at) >= REFUSABLE;
         if has_members || is_old || (ours.joined_at, self.id) < (theirs.joined_at, node) {
             self.contradictions_ignored += 1;
@@ -124,7 +116,7 @@ impl Views {
         kind: ViewChangeKind,
     ) {
         for group in groups {
-            self.forget_holder(group, node);
+            self.holders.remove(&(group, node));
             self.dismiss(cx, group, node, kind);
         }
     }
@@ -142,77 +134,55 @@ impl Views {
     ) {
         let mut listed = 0;
         for (node, group, subscription) in tables {
-            let held = self.holders.get(&group).and_then(|holders| holders.get(&node));
+            let held = self.holders.get(&(group, node));
             assert_eq!(held, Some(&subscription), "the index lacks a subscription of {node:?}");
             listed += 1;
         }
-        let held: usize = self.holders.values().map(BTreeMap::len).sum();
-        assert_eq!(held, listed, "the index holds subscriptions that nobody has");
+        assert_eq!(self.holders.len(), listed, "the index holds subscriptions that nobody has");
         for (group, own) in &self.own {
-            let holders = self.holders.get(group);
-            let same = holders
-                .into_iter()
-                .flatten()
-                .filter(|(_, theirs)| theirs.settings == own.subscription.settings);
-            let expected: BTreeSet<NodeId> = same.map(|(node, _)| *node).collect();
-            assert_eq!(own.members, expected, "the view of {group:?} is not who has it");
+            let settings = own.subscription.settings;
+            let same = self.holders(*group).filter(|(_, theirs)| theirs.settings == settings);
+            let expected: BTreeSet<NodeId> = same.map(|(node, _)| node).collect();
+            assert_eq!(own.view.members, expected, "the view of {group:?} is not who has it");
         }
     }
 
-    /// Returns the settings that the group has, as far as known, with a member that has them.
-    ///
-    /// These are the settings of most members or, between equally large parts, of the earliest
-    /// subscription.
+    /// Returns the settings of most members or else of the earliest subscription.
     fn keeper(&self, group: GroupId) -> Option<(NodeId, GroupSettings)> {
-        let holders = self.holders.get(&group)?;
         // Few different settings are expected, so a linear search is fast enough.
         let mut camps: Vec<(usize, Time, NodeId, GroupSettings)> = Vec::new();
-        for (node, theirs) in holders {
+        for (node, theirs) in self.holders(group) {
             match camps.iter_mut().find(|camp| camp.3 == theirs.settings) {
-                Some(camp) if (theirs.joined_at, *node) < (camp.1, camp.2) => {
-                    *camp = (camp.0 + 1, theirs.joined_at, *node, camp.3);
+                Some(camp) if (theirs.joined_at, node) < (camp.1, camp.2) => {
+                    *camp = (camp.0 + 1, theirs.joined_at, node, camp.3);
                 }
                 Some(camp) => camp.0 += 1,
-                None => camps.push((1, theirs.joined_at, *node, theirs.settings)),
+                None => camps.push((1, theirs.joined_at, node, theirs.settings)),
             }
         }
         let keeper = camps.into_iter().min_by_key(|camp| (Reverse(camp.0), camp.1, camp.2));
         keeper.map(|(_, _, node, settings)| (node, settings))
     }
 
+    fn holders(&self, group: GroupId) -> impl Iterator<Item = (NodeId, Subscription)> {
+        let holders = self.holders.range((group, NodeId(0))..=(group, NodeId(u64::MAX)));
+        holders.map(|((_, node), subscription)| (*node, *subscription))
+    }
+
     fn admit(&mut self, cx: &mut Context, group: GroupId, node: NodeId) {
-        let Some(own) = self.own.get_mut(&group) else { return };
-        if own.members.insert(node) {
-            let kind = ViewChangeKind::Joined;
-            cx.events.push_back(own.change(group, node, kind));
+        if let Some(own) = self.own.get_mut(&group) {
+            own.view.admit(&mut cx.events, group, node);
         }
     }
 
     fn dismiss(&mut self, cx: &mut Context, group: GroupId, node: NodeId, kind: ViewChangeKind) {
-        let Some(own) = self.own.get_mut(&group) else { return };
-        if own.members.remove(&node) {
-            cx.events.push_back(own.change(group, node, kind));
-        }
-    }
-
-    fn forget_holder(&mut self, group: GroupId, node: NodeId) {
-        if let Some(holders) = self.holders.get_mut(&group) {
-            holders.remove(&node);
-            if holders.is_empty() {
-                self.holders.remove(&group);
-            }
+        if let Some(own) = self.own.get_mut(&group) {
+            own.view.dismiss(&mut cx.events, group, node, kind);
         }
     }
 }
 
-impl OwnGroup {
-    fn change(&mut self, group: GroupId, node: NodeId, kind: ViewChangeKind) -> MembershipEvent {
-        self.version = self.version.wrapping_add(1);
-        MembershipEvent::View(ViewChange { group, node, kind, version: self.version })
-    }
-}
-
-/// Time after a join during which an earlier subscription with other settings makes it void.
+/// Time after a join during which an earlier subscription makes it void.
 const REFUSABLE: Duration = Duration::from_secs(10);
 
 fn contradiction(ours: GroupSettings, theirs: GroupSettings, by: NodeId) -> JoinError {

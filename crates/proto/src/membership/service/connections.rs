@@ -1,8 +1,7 @@
 //! Connections of a node, detector or observer to the registry processes of a cluster.
 //!
-//! A process is known by its TCP address, and has at most one connection at a time. This file opens
-//! and greets connections, keeps them alive, and tries again after a pause. Its users decide which
-//! processes are needed, and process the frames.
+//! A process is known by its TCP address, and has at most one connection at a time. The users
+//! decide which processes are needed, and process the frames.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -31,7 +30,7 @@ pub(super) struct ServiceConnections {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeLimits {
     pub(super) greeting_time: Duration,
-    /// Pause after the first failed attempt. Each further one is 1.5 times as long.
+    /// After the first failed attempt. Each further pause is 1.5 times as long.
     pub(super) first_pause: Duration,
     pub(super) last_pause: Duration,
 }
@@ -44,12 +43,10 @@ struct ServiceConnection {
 
 #[derive(Debug)]
 enum State {
-    /// The connection is not needed.
     Idle,
     /// The last attempt failed, and a timer runs.
     Pausing,
     Opening(LinkId),
-    /// The hello was sent.
     Greeting(LinkId, FrameReader),
     Ready(Ready),
 }
@@ -64,7 +61,6 @@ struct Ready {
     process: u64,
 }
 
-/// The end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Closed {
     pub(super) was_ready: bool,
@@ -73,9 +69,7 @@ pub(super) struct Closed {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Due {
-    /// The connection is idle and may be opened again.
     Retry(Endpoint),
-    /// The process was silent, and the connection must be dropped.
     Drop(Endpoint),
     Nothing,
 }
@@ -83,7 +77,7 @@ pub(super) enum Due {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Connect(Endpoint),
-    /// Time limit for opening a connection and receiving the welcome.
+    /// For opening a connection and receiving the welcome.
     Greeting(Endpoint),
     Alive(Endpoint),
 }
@@ -94,9 +88,8 @@ crate::counters! {
         welcomed = "links_welcomed",
         refused = "links_refused",
         failed = "links_failed",
-        /// Welcomed connections that ended.
         lost = "links_lost",
-        /// Connections that were not welcomed in time, or were silent for a whole lease.
+        /// Not welcomed in time, or silent for a whole lease.
         silent = "links_silent",
         nonsense = "links_nonsense",
     }
@@ -142,7 +135,6 @@ impl ServiceConnections {
         }
     }
 
-    /// Returns this client as it announces itself.
     pub(super) fn member(&self) -> Member {
         self.hello.member
     }
@@ -159,8 +151,7 @@ impl ServiceConnections {
         self.all.contains_key(&address)
     }
 
-    /// Returns the known addresses in order, with `true` for those whose process has sent its
-    /// welcome.
+    /// Each with `true` if its process has sent its welcome.
     pub(super) fn addresses(&self) -> impl Iterator<Item = (Endpoint, bool)> {
         self.all.iter().map(|(address, it)| (*address, it.ready().is_some()))
     }
@@ -178,7 +169,6 @@ impl ServiceConnections {
         all.find(|(_, it)| it.link() == Some(link)).map(|(address, _)| *address)
     }
 
-    /// Returns the other addresses of the process at `address`, as far as they were welcomed.
     pub(super) fn other_addresses(&self, address: Endpoint) -> Vec<Endpoint> {
         let process_at = |it: &ServiceConnection| it.ready().map(|ready| ready.process);
         let Some(process) = self.all.get(&address).and_then(process_at) else { return Vec::new() };
@@ -217,7 +207,6 @@ impl ServiceConnections {
         self.outbox.poll()
     }
 
-    /// Adds an address, which is tried at `at`.
     pub(super) fn add(&mut self, at: Time, address: Endpoint) {
         let pause = self.limits.first_pause;
         self.all.insert(address, ServiceConnection { state: State::Pausing, pause });
@@ -233,8 +222,7 @@ impl ServiceConnections {
         }
     }
 
-    /// Forgets idle addresses other than the `known` ones, in order, and opens the idle connections
-    /// that are `wanted`.
+    /// Forgets idle addresses that are not `known`, and opens idle ones that are `wanted`.
     pub(super) fn open_wanted(
         &mut self,
         now: Time,
@@ -280,8 +268,6 @@ impl ServiceConnections {
         }
     }
 
-    /// Returns the next frame that was received on this connection, or `None` if there is none or
-    /// the connection has ended.
     pub(super) fn next_frame(
         &mut self,
         address: Endpoint,
@@ -292,7 +278,7 @@ impl ServiceConnections {
         it.and_then(ServiceConnection::reader).map_or(Ok(None), FrameReader::next_frame)
     }
 
-    /// Processes a welcome. Returns `false` if none was expected.
+    /// Returns `false` if no welcome was expected.
     pub(super) fn on_welcome(&mut self, now: Time, address: Endpoint, welcome: &Welcome) -> bool {
         let Some(it) = self.all.get_mut(&address) else { return false };
         let State::Greeting(link, reader) = &mut it.state else { return false };
@@ -308,8 +294,8 @@ impl ServiceConnections {
         true
     }
 
-    /// Processes a refusal. The connection must be dropped. The process is tried again after the
-    /// longest pause, because an operator may change its configuration.
+    /// The connection must be dropped. After the longest pause, the registry may be configured
+    /// anew.
     pub(super) fn on_refused(&mut self, address: Endpoint, why: Refusal) {
         tracing::warn!(node = %self.hello.member.node, %address, %why, "refused by the registry");
         self.counters.refused += 1;
@@ -319,7 +305,7 @@ impl ServiceConnections {
         }
     }
 
-    /// Processes bytes that are not a valid frame. The connection must be dropped.
+    /// The connection must be dropped.
     pub(super) fn on_nonsense(&mut self, address: Endpoint, error: FrameError) {
         let node = self.hello.member.node;
         tracing::warn!(%node, %address, %error, "not the membership protocol");
@@ -329,7 +315,6 @@ impl ServiceConnections {
         }
     }
 
-    /// Closes a connection that is of no further use. Returns `false` if there is none.
     pub(super) fn close(&mut self, address: Endpoint) -> bool {
         let link = self.all.get(&address).and_then(ServiceConnection::link);
         link.map(|link| self.outbox.close(link)).is_some()
@@ -356,7 +341,6 @@ impl ServiceConnections {
         Some(Closed { was_ready, retry_at })
     }
 
-    /// Reopens all connections after a short pause.
     pub(super) fn restart(&mut self, now: Time) {
         let pause = jittered(&mut self.rng, self.limits.first_pause);
         for (address, it) in &mut self.all {
@@ -371,7 +355,6 @@ impl ServiceConnections {
         }
     }
 
-    /// Closes all connections, with a goodbye to processes that sent a welcome.
     pub(super) fn shut_down(&mut self) {
         for it in self.all.values_mut() {
             if let Some(ready) = it.ready() {
@@ -385,7 +368,6 @@ impl ServiceConnections {
         self.timers = Timers::new();
     }
 
-    /// Sends `frame` to the process at `address`, if it has sent its welcome.
     pub(super) fn send(&mut self, address: Endpoint, frame: &Frame) {
         if let Some(link) = self.ready_link(address) {
             self.outbox.send(link, frame);
@@ -410,7 +392,7 @@ impl ServiceConnections {
         }
     }
 
-    /// Sends a sign of life. Returns `false` if the process has not sent one for a lease.
+    /// Returns `false` if the process has sent no sign of life for a lease.
     fn send_alive(&mut self, now: Time, address: Endpoint) -> bool {
         let ready = self.all.get(&address).and_then(ServiceConnection::ready);
         let Some(ready) = ready.filter(|ready| now.since(ready.heard) <= ready.lease) else {

@@ -4,10 +4,8 @@ use crate::membership::{LinkCommand, LinkEvent, LinkId};
 use crate::wire::Datagram;
 use crate::{Endpoint, Time, Transmit, Wakeup};
 
-/// A client of the registry that is in no group: a [`Detector`](super::Detector) or an
-/// [`Observer`](super::Observer).
-///
-/// It is driven like a [`Membership`](crate::membership::Membership) provider.
+/// A client of the registry that is in no group, driven like a
+/// [`Membership`](crate::membership::Membership) provider.
 pub trait Client {
     /// Processes an event of a connection.
     fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>);

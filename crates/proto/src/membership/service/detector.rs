@@ -1,14 +1,9 @@
-//! Failure detector of a rack.
+//! Failure detector of a rack: a separate process with a connection to every registry process.
 //!
-//! It is a separate process with a connection to every registry process that it knows. Each
-//! registry process assigns it nodes to watch: the nodes of its rack, those of racks without a
-//! detector, and the next detector in the chain (Ricochet 3.2.3). The detector pings them over UDP.
-//! It suspects silent nodes and pings them several times more. A node that does not answer within
-//! the detection time is reported to all registry processes. They remove it unless they have heard
-//! from it themselves.
-//!
-//! A detector is driven like a [`Membership`](crate::membership::Membership) provider, and has no
-//! groups.
+//! Each registry process assigns it nodes to watch: the nodes of its rack, those of racks without a
+//! detector, and the next detector in the chain (Ricochet 3.2.3). The detector pings them over UDP,
+//! silent ones several times more. A node that does not answer within the detection time is
+//! reported to all registry processes. They remove it unless they have heard from it themselves.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -24,18 +19,15 @@ use crate::{Class, Destination, Endpoint, Incarnation, NodeId, Time, Transmit, W
 /// Settings of a failure detector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectorConfig {
-    /// TCP addresses of registry processes. One is enough, because each names the others. At least
-    /// one.
+    /// TCP addresses of registry processes, at least one. Each names the others.
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// Rack whose nodes are watched, by the name that the nodes use. At most 255 bytes.
-    /// Default: empty.
+    /// Rack whose nodes are watched. At most 255 bytes. Default: empty.
     pub rack: String,
-    /// Time without an answer to a ping after which a node is reported. At least 100 ms.
-    ///
-    /// With less than two thirds of the registry's lease, a node that is only unreachable over UDP
-    /// may be declared dead as well. Default: `None`, the lease.
+    /// Time without an answer to a ping after which a node is reported, at least 100 ms. With less
+    /// than two thirds of the lease, a node that is only unreachable over UDP may be declared dead.
+    /// Default: `None`, the lease.
     pub detection_time: Option<Duration>,
     /// Maximum time for opening a connection and receiving the welcome. Default: 3 s.
     pub greeting_time: Duration,
@@ -62,12 +54,10 @@ pub struct Detector {
     own: NodeId,
     detection_time: Option<Duration>,
     processes: Processes,
-    /// Assignments by the address of the registry process that made them.
     assignments: BTreeMap<Endpoint, Assignment>,
     pinger: Pinger,
 }
 
-/// Nodes that one registry process wants watched.
 #[derive(Debug, Default)]
 struct Assignment {
     watched: BTreeMap<NodeId, Member>,
@@ -75,10 +65,8 @@ struct Assignment {
 }
 
 impl Detector {
-    /// Creates the detector `id`, which is pinged at `endpoint`.
-    ///
-    /// An unspecified address stands for the source address of its connections. `seed` is the
-    /// source of all randomness.
+    /// Creates the detector `id`, which is pinged at `endpoint`; see
+    /// [`Service::new`](super::Service::new).
     ///
     /// # Panics
     /// There is no address, or an interval is zero.
@@ -106,8 +94,7 @@ impl Detector {
         self.processes.connections.addresses()
     }
 
-    /// Returns the reason of the last refusal by a registry process, unless one has sent a welcome
-    /// since.
+    /// Returns the reason of the last refusal by a registry process since the last welcome.
     pub fn last_refusal(&self) -> Option<&Refusal> {
         self.processes.connections.last_refusal.as_ref()
     }
@@ -154,7 +141,6 @@ impl Detector {
         self.follow(now);
     }
 
-    /// Pings all nodes that any process wants watched, in their latest incarnations.
     fn follow(&mut self, now: Time) {
         let mut wanted: BTreeMap<NodeId, Member> = BTreeMap::new();
         for assignment in self.assignments.values() {

@@ -1,12 +1,8 @@
 //! Observer: a client that receives the members of groups and is in none.
 //!
-//! An observer has a connection to every registry process. The owner of a group sends it the
-//! group's members and changes. When a process is unreachable, its groups stay as last reported,
-//! and the observer is not *current* until the partitions were sent again by this or another
-//! process.
-//!
-//! An observer is driven like a [`Membership`](crate::membership::Membership) provider. It has no
-//! datagrams, and only the processes know of it.
+//! The owner of a group sends it the group's members and changes. When a process is unreachable,
+//! its groups stay as last reported, and the observer is not *current* until the partitions were
+//! sent again. An observer has no datagrams, and only the processes know of it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::{Ipv4Addr, SocketAddr};
@@ -24,8 +20,7 @@ use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Time, Wakeup}
 /// Settings of an observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObserverConfig {
-    /// TCP addresses of registry processes. One is enough, because each names the others. At least
-    /// one.
+    /// TCP addresses of registry processes, at least one. Each names the others.
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
@@ -54,12 +49,9 @@ impl Default for ObserverConfig {
 pub struct Observer {
     group: Option<GroupId>,
     processes: Processes,
-    /// Number of partitions, `None` until a process has named it.
     partitions: Option<u16>,
-    /// The process that has sent all of each partition, and sends its changes.
     owners: BTreeMap<u16, Endpoint>,
     groups: BTreeMap<GroupId, Observed>,
-    /// Incomplete snapshots.
     parts: BTreeMap<Endpoint, Vec<Member>>,
     changes: VecDeque<(GroupId, MemberChange)>,
     changes_dropped: u64,
@@ -74,11 +66,9 @@ pub struct Observed {
     pub version: u64,
     /// Members of the group.
     pub members: BTreeMap<NodeId, Member>,
-    /// The process that sends changes; `None` if it is unreachable or no longer the owner.
     owner: Option<Endpoint>,
 }
 
-/// Maximum number of changes that wait to be polled. Further ones are dropped and counted.
 const MAX_CHANGES: usize = 65_536;
 
 impl Observer {
@@ -103,10 +93,8 @@ impl Observer {
         }
     }
 
-    /// Returns the next change, in the order in which the changes were reported.
-    ///
-    /// Changes during a loss of the registry are reported as differences: a member that is gone has
-    /// *left*.
+    /// Returns the next change, in the order of the reports. Changes during a loss of the registry
+    /// are reported as differences: a member that is gone has *left*.
     pub fn poll_change(&mut self) -> Option<(GroupId, MemberChange)> {
         self.changes.pop_front()
     }
@@ -130,8 +118,7 @@ impl Observer {
         self.processes.connections.addresses()
     }
 
-    /// Returns the reason of the last refusal by a registry process, unless one has sent a welcome
-    /// since.
+    /// Returns the reason of the last refusal by a registry process since the last welcome.
     pub fn last_refusal(&self) -> Option<&Refusal> {
         self.processes.connections.last_refusal.as_ref()
     }
@@ -167,7 +154,6 @@ impl Observer {
         true
     }
 
-    /// Marks the groups of a lost process as possibly outdated.
     fn on_lost(&mut self, from: Endpoint) {
         self.parts.remove(&from);
         self.owners.retain(|_, owner| *owner != from);
@@ -176,7 +162,7 @@ impl Observer {
         }
     }
 
-    /// Processes a frame. Returns `false` if it makes no sense.
+    /// Returns `false` if the frame makes no sense.
     fn on_frame(&mut self, from: Endpoint, frame: Frame) -> bool {
         match frame {
             Frame::Snapshot(snapshot) => self.on_snapshot(from, snapshot),
@@ -231,8 +217,6 @@ impl Observer {
         true
     }
 
-    /// Processes the end of a partition's current state, and removes the groups that it did not
-    /// contain.
     fn on_observed(&mut self, from: Endpoint, partition: u16) {
         let Some(partitions) = self.partitions else { return };
         self.owners.insert(partition, from);
@@ -253,7 +237,7 @@ impl Observer {
         }
     }
 
-    /// Processes the loss of a partition by its owner. The next owner sends it without a request.
+    /// The next owner of the partition sends it without a request.
     fn on_elsewhere(&mut self, from: Endpoint, group: GroupId) {
         let Some(partitions) = self.partitions else { return };
         let partition = partition_of(group, partitions);

@@ -6,7 +6,7 @@ use super::protocol::frame::Frame;
 use crate::Endpoint;
 use crate::membership::link::{LinkCommand, LinkId};
 
-/// Pending commands. The frames for one connection are joined into one sequence of bytes.
+/// The frames for one connection are joined into one sequence of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     opens: VecDeque<(LinkId, Endpoint)>,
@@ -29,12 +29,10 @@ impl Outbox {
         self.bytes_sent += (bytes.len() - before) as u64;
     }
 
-    /// Closes the connection after its pending data was written.
     pub(super) fn close(&mut self, link: LinkId) {
         self.closes.push_back(link);
     }
 
-    /// Discards the pending data of a connection that has ended.
     pub(super) fn forget(&mut self, link: LinkId) {
         self.waiting.remove(&link);
         self.closes.retain(|closing| *closing != link);

@@ -7,14 +7,11 @@ use super::protocol::frame::{ChangeKind, FrameError, Member};
 use crate::codec::Field;
 use crate::{GroupId, GroupSettings, NodeId};
 
-/// One change of a partition, as stores keep it and watchers receive it.
-///
-/// It is encoded as a kind u8 (1 joined, 2 left, 3 failed), the group u32, the member, and for a
-/// join the settings.
+/// One change of a partition, encoded as a kind u8 (1 joined, 2 left, 3 failed), the group u32, the
+/// member, and for a join the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The node becomes a member, in this incarnation and with this endpoint. A new group gets
-    /// these settings. An existing group already has them.
+    /// The node becomes a member. Only a new group gets these settings.
     Join {
         /// The group.
         group: GroupId,
@@ -99,8 +96,7 @@ impl Change {
 }
 
 impl GroupState {
-    /// Appends the data that a store keeps of a group apart from its members: settings, then
-    /// version u64.
+    /// Appends what a store keeps of a group apart from its members: settings, then version u64.
     pub fn encode_head(&self, out: &mut Vec<u8>) {
         (self.settings, self.version).put(out);
     }
@@ -169,9 +165,6 @@ impl PartitionState {
     }
 
     /// Asserts that no group is empty or newer than the partition.
-    ///
-    /// # Panics
-    /// A group is empty or newer than the partition.
     pub fn check(&self) {
         for (group, state) in &self.groups {
             assert!(!state.members.is_empty(), "{group:?} is kept without members");

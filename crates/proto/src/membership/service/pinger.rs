@@ -66,7 +66,6 @@ impl Pinger {
         }
     }
 
-    /// Sets the time after which a silent target is reported, at least 100 ms.
     pub(super) fn set_detection_time(&mut self, time: Duration) {
         self.detection_time = time.max(Duration::from_millis(100));
     }

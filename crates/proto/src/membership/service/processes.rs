@@ -15,29 +15,24 @@ use crate::{Endpoint, Time};
 
 #[derive(Debug)]
 pub(super) struct Processes {
-    /// The configured addresses.
     addresses: Vec<Endpoint>,
     pub(super) connections: ServiceConnections,
     events: VecDeque<(Endpoint, ProcessEvent)>,
-    /// Snapshots of groups whose settings this program does not know.
     settings_unknown: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum ProcessEvent {
-    /// The process sent its welcome and accepts frames.
-    Welcomed { lease: Duration, partitions: u16 },
-    /// A frame that only detectors or observers understand.
+    Welcomed {
+        lease: Duration,
+        partitions: u16,
+    },
     Received(Frame),
     /// The connection has ended. What was received on it no longer applies.
     Lost,
 }
 
 impl Processes {
-    /// Creates connections to `addresses`. `hello` is the first frame of each connection.
-    ///
-    /// # Panics
-    /// There is no address, or an interval is zero.
     pub(super) fn new(
         addresses: Vec<Endpoint>,
         greeting_time: Duration,
@@ -77,12 +72,11 @@ impl Processes {
         }
     }
 
-    /// Returns the next event with the address of its process.
     pub(super) fn poll_event(&mut self) -> Option<(Endpoint, ProcessEvent)> {
         self.events.pop_front()
     }
 
-    /// Closes the connection after a frame that makes no sense, and discards its other frames.
+    /// Discards the other frames of the process, too.
     pub(super) fn on_nonsense(&mut self, now: Time, address: Endpoint, error: FrameError) {
         self.connections.on_nonsense(address, error);
         self.events.retain(|(from, _)| *from != address);
@@ -131,8 +125,7 @@ impl Processes {
         if !self.connections.on_welcome(now, address, &welcome) {
             return self.on_nonsense(now, address, FrameError::Value);
         }
-        // A process keeps only the last connection of a detector, so another address of the same
-        // process would end this one again.
+        // A process keeps only the last connection of a detector, and would end this one again.
         for other in self.connections.other_addresses(address) {
             self.connections.remove(other);
             self.events.push_back((other, ProcessEvent::Lost));

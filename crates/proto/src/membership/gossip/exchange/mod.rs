@@ -18,34 +18,29 @@ use super::peers::Peers;
 use crate::membership::jittered;
 use crate::{Destination, GroupId, NodeId, Time};
 
-/// The subscriptions of this node and, as far as they are known, of all others.
 #[derive(Default)]
 pub(super) struct Exchange {
     own: Table,
     replicas: BTreeMap<NodeId, Replica>,
-    /// Last version of the own table that was sent to all members.
     pushed: u32,
     next_push: Time,
-    /// The last member in the previous digest. The next digest continues after it.
+    /// The last member in the previous digest.
     cursor: Option<NodeId>,
     pulls: Pulls,
 }
 
-/// Subscriptions of a peer, and what the peer knows of this node's.
 #[derive(Default)]
 struct Replica {
     table: Table,
-    /// Version of this node's own table that the peer has confirmed.
+    /// Version of this node's table.
     confirmed: Option<u32>,
-    /// Time to wait for a confirmation before the peer is queried again.
     patience: Duration,
 }
 
-/// Maximum datagrams of one push to each member. The rest follows after a pause.
+/// Datagrams of one push to each member. The rest follows after a pause.
 const PUSH_CHUNKS: usize = 4;
-/// Maximum datagrams in answer to one pull. The rest must be requested again.
+/// Datagrams in answer to one pull. The rest must be requested again.
 const PULL_CHUNKS: usize = 32;
-/// Maximum gaps of one table requested at the same time.
 const GAPS: usize = 8;
 
 impl Exchange {
@@ -57,7 +52,6 @@ impl Exchange {
         entry_of(me, &self.own)
     }
 
-    /// Returns the version up to which all subscriptions of the peer are known.
     pub(super) fn version_of(&self, node: NodeId) -> u32 {
         self.replicas.get(&node).map_or(0, |replica| replica.table.version())
     }
@@ -70,8 +64,7 @@ impl Exchange {
         replica.into_iter().flat_map(|replica| replica.table.subscriptions())
     }
 
-    /// Adds a peer, or keeps what is known of it. Its subscriptions are doubtful if it `has_moved`
-    /// to another address.
+    /// The subscriptions of a known peer are doubtful if it `has_moved` to another address.
     pub(super) fn add(&mut self, node: NodeId, has_moved: bool) {
         let replica = self.replicas.entry(node).or_default();
         if has_moved {
@@ -93,15 +86,14 @@ impl Exchange {
         self.start_pulls(cx, peers);
     }
 
-    /// Forgets the subscriptions of a peer, which has restarted. Returns its former groups.
+    /// Returns the former groups of the peer.
     pub(super) fn restart(&mut self, node: NodeId) -> Vec<GroupId> {
         let replica = self.replicas.get_mut(&node);
         let table = replica.map(|replica| core::mem::take(&mut replica.table)).unwrap_or_default();
         table.subscriptions().map(|(group, _)| group).collect()
     }
 
-    /// Changes this node's own subscription, and sends it to all members at once or when the pause
-    /// after the last push ends.
+    /// Sends the change to all members at once or when the pause after the last push ends.
     pub(super) fn change_own(
         &mut self,
         cx: &mut Context,
@@ -123,8 +115,7 @@ impl Exchange {
         let capacity = changes_capacity(cx.config.max_datagram_bytes);
         let version = self.own.version();
         for chunk in 1..=PUSH_CHUNKS {
-            // A member that has the earlier pushes also has the ends of subscriptions that are
-            // forgotten here.
+            // A member that has the earlier pushes needs no ends of subscriptions forgotten here.
             let after = self.pushed;
             let node = cx.origin.node;
             let wanted = Wanted { node, after, up_to: version, floor: u32::MAX };
@@ -146,7 +137,6 @@ impl Exchange {
         }
     }
 
-    /// Starts the exchange with a member that is new to this node, or to which this node is new.
     pub(super) fn greet(&mut self, cx: &mut Context, me: Identity, to: Identity) {
         if let Some(replica) = self.replicas.get_mut(&to.node) {
             replica.confirmed = None;
@@ -194,8 +184,7 @@ impl Exchange {
         }
     }
 
-    /// Processes an entry of a digest from `sender`: what it knows of this node, or a version of
-    /// another node.
+    /// Processes what the sender of a digest knows of this node, or of another one.
     pub(super) fn compare(
         &mut self,
         cx: &mut Context,
@@ -222,8 +211,7 @@ impl Exchange {
         }
     }
 
-    /// Processes a node's own report that it has made `version` changes. If all of them are
-    /// known, the rows that are still doubtful are not its own. Returns the differences.
+    /// If all `version` changes that a node reports are known, its doubtful rows are not its own.
     pub(super) fn settle(&mut self, node: NodeId, version: u32) -> Vec<Difference> {
         let replica = self.replicas.get_mut(&node);
         match replica.filter(|replica| replica.table.version() >= version) {
@@ -240,7 +228,6 @@ impl Exchange {
         differences
     }
 
-    /// Continues or ends the pull that `changes` answer, and confirms them if required.
     pub(super) fn answer_changes(
         &mut self,
         cx: &mut Context,
@@ -295,7 +282,6 @@ impl Exchange {
         });
     }
 
-    /// Sends this node's version to a peer, with the version that this node has of the peer.
     pub(super) fn send_versions(
         &self,
         cx: &mut Context,

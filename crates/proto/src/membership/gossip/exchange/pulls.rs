@@ -8,7 +8,6 @@ use crate::membership::gossip::context::{Context, Timer};
 use crate::membership::gossip::packet::{self, Packet, Wanted};
 use crate::membership::gossip::peers::Peers;
 
-/// The nodes of which subscriptions are lacking, with a bound for the answers in flight.
 #[derive(Default)]
 pub(super) struct Pulls {
     pulls: BTreeMap<NodeId, Pull>,
@@ -24,23 +23,18 @@ struct Pull {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// More answers are in flight, or there is no pull.
     Waits,
-    /// The next part must be requested.
     Continues,
-    /// Everything that was requested is known.
     Complete,
 }
 
-/// Maximum rows requested at the same time, so that the answers fit a receive buffer.
+/// Rows requested at the same time, so that the answers fit a receive buffer.
 const ROWS_IN_FLIGHT: usize = 2_000;
-/// Number of tries after which a pull waits for the next digest that shows the gap.
+/// After these, a pull waits for the next digest that shows the gap.
 const PULL_TRIES: u32 = 10;
-/// Maximum time to wait for an answer before a query is repeated.
 pub(super) const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Pulls {
-    /// Adds a node of which about `rows` subscriptions up to `version` are lacking.
     pub(super) fn want(&mut self, node: NodeId, version: u32, rows: usize) {
         let rows = rows.clamp(1, ROWS_IN_FLIGHT);
         let new = Pull { version, rows, tries: 0, in_flight: false };
@@ -48,8 +42,7 @@ impl Pulls {
         pull.version = pull.version.max(version);
     }
 
-    /// Requests what is lacking, up to the amount of answers that is likely to fit. `gaps` returns
-    /// the gaps of a node's subscriptions up to a version.
+    /// Requests what is lacking, up to [`ROWS_IN_FLIGHT`].
     pub(super) fn start(
         &mut self,
         cx: &mut Context,
@@ -77,8 +70,7 @@ impl Pulls {
         }
     }
 
-    /// Processes an answer of `node`, after which its subscriptions up to `version` are known.
-    /// `more` is `true` if the node must be queried for the rest.
+    /// `version` is the one that is known now; `more` is `true` if the node must be queried again.
     pub(super) fn on_answer(
         &mut self,
         cx: &mut Context,
@@ -100,7 +92,6 @@ impl Pulls {
         }
     }
 
-    /// Gives up waiting for the answer of `node`. The pull is repeated a limited number of times.
     pub(super) fn on_timeout(&mut self, cx: &mut Context, node: NodeId) {
         self.pause(cx, node);
         if let Some(pull) = self.pulls.get_mut(&node) {

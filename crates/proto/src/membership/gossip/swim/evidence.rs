@@ -1,5 +1,4 @@
-//! Evidence against this node's own suspicions: the suspected member was heard, or this node is
-//! slow.
+//! Evidence against own suspicions: the suspected member was heard, or this node is slow.
 
 use core::time::Duration;
 
@@ -10,17 +9,15 @@ use crate::membership::gossip::config::Config;
 use crate::membership::gossip::identity::Identity;
 use crate::{NodeId, Time};
 
-/// Observer of what SWIM sends, receives and waits for.
 #[derive(Debug)]
 pub(super) struct Evidence {
     health: Health,
     pub(super) signs: SignsOfLife,
     probe: Option<Probe>,
     probe_period: Duration,
-    /// Delay of a call from which on it counts as a stall. After a stall, the driver has this time
-    /// to pass on the datagrams that arrived meanwhile.
+    /// Delay from which on a call counts as a stall, and time to pass on unread datagrams after it.
     leeway: Duration,
-    /// The largest bump and SWIM incarnation under which this node has sent.
+    /// Bump and SWIM incarnation.
     spoken_as: (u32, u16),
     counters: Counters,
 }
@@ -35,13 +32,9 @@ struct Probe {
 
 crate::counters! {
     struct Counters {
-        /// Probes answered only by other traffic from the member.
         probes_answered_otherwise,
-        /// Suspicions that ended because of other traffic from the member, without a proof of life.
         suspicions_withdrawn,
-        /// Times that this node had to refute a suspicion or its death.
         refutations,
-        /// Calls that came much later than requested.
         stalls,
         stalled_ms,
     }
@@ -60,10 +53,7 @@ impl Evidence {
         }
     }
 
-    /// Checks a call at `now` that was requested for `due`.
-    ///
-    /// If it is much later, this node was stalled, and datagrams of other nodes are still unread.
-    /// Returns the time by which all timers must then be postponed.
+    /// Returns the time by which all timers must be postponed, if the call shows a stall.
     pub(super) fn on_call(&mut self, now: Time, due: Time) -> Option<Duration> {
         let late = now.since(due);
         if late <= self.leeway || !self.health.is_enabled() {
@@ -76,9 +66,7 @@ impl Evidence {
         Some(late + self.leeway)
     }
 
-    /// Observes a datagram that `foca` sends.
-    ///
-    /// It shows what `foca` does not report: the target of a probe, and a refutation by this node.
+    /// Finds what `foca` does not report: the target of a probe, and a refutation by this node.
     pub(super) fn on_sent(&mut self, now: Time, header: &Header<Identity>) {
         if let Message::Ping(number) = header.message {
             let target = header.dst;
@@ -103,8 +91,7 @@ impl Evidence {
         };
     }
 
-    /// Returns the probe in flight if it lacks an answer but its target was heard otherwise. Counts
-    /// it as answered.
+    /// Returns the probe in flight if its target was heard otherwise, and counts it as answered.
     pub(super) fn probe_to_answer(&mut self) -> Option<(Identity, ProbeNumber)> {
         let probe = self.probe.as_mut()?;
         if probe.answered || !self.signs.any_after(probe.target.node, probe.began) {
@@ -121,7 +108,6 @@ impl Evidence {
         }
     }
 
-    /// Returns `true` if `node`, suspected since `since`, was heard after that. Counts it.
     pub(super) fn withdraws(&mut self, node: NodeId, since: Time) -> bool {
         let is_heard = self.signs.any_after(node, since);
         if is_heard {

@@ -1,17 +1,15 @@
 //! Local health: a slow node distrusts its own findings first.
 //!
 //! Dadgar, Phillips, Currey, Lifeguard (2018): most false suspicions are raised by nodes that are
-//! slow themselves and read the answers too late. A node therefore keeps a *local health* score.
-//! The worse the score, the longer it waits for answers and for suspicions to expire.
+//! slow themselves. The worse the score of a node, the longer it waits for answers and for
+//! suspicions to expire.
 //!
 //! Deviations from Lifeguard:
-//! - Lifeguard counts a probe as the prober's failure if the helpers do not send a negative answer.
-//!   Here a failed probe counts once its suspicion turns out to be wrong, which needs no packet.
-//! - A suspicion shared by several nodes is not shortened. Each node that probes the member in vain
-//!   has a suspicion of its own, so the healthiest node decides.
-//! - A call that comes much later than requested is known to be this node's own delay. The
-//!   detector's time stands still meanwhile, so that answers that are still unread are not missed.
-//!   A suspicion therefore needs little extension, and crashes are still detected in time.
+//! - A failed probe counts once its suspicion turns out to be wrong, which needs no packet.
+//! - A suspicion shared by several nodes is not shortened: the healthiest node that probes the
+//!   member in vain decides.
+//! - A call that comes much later than requested is this node's own delay, for which the detector's
+//!   time stands still. A suspicion therefore needs little extension.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -26,8 +24,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Creates a healthy node's score, whose maximum is `limit`. With 0 the node never distrusts
-    /// itself.
+    /// With a limit of 0 the node never distrusts itself.
     pub(super) fn new(limit: u32) -> Self {
         Self { score: 0, limit }
     }
@@ -52,11 +49,8 @@ impl Health {
         span.saturating_mul(self.score + 1)
     }
 
-    /// Returns the time for a suspicion that takes `span` at a healthy node.
-    ///
-    /// The extension is small enough that a node with a score of 3 detects a crash within the
-    /// detection time of 24 probe periods, without help: 2 * 4 until its probe has failed, 12 * 5/4
-    /// for the suspicion.
+    /// Extends a suspicion by at most so much that a node with a score of 3 detects a crash within
+    /// 24 probe periods: 2 * 4 until its probe has failed, 12 * 5/4 for the suspicion.
     pub(super) fn for_suspicion(&self, span: Duration) -> Duration {
         span + span * self.score / 12
     }
@@ -69,7 +63,6 @@ pub(super) struct SignsOfLife {
 }
 
 impl SignsOfLife {
-    /// Creates an empty set. If signs are not `counted`, none is ever recorded.
     pub(super) fn new(counted: bool, seed: u64) -> Self {
         Self { last: IdMap::new(seed), counted }
     }

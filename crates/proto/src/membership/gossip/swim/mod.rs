@@ -20,11 +20,11 @@ use super::identity::Identity;
 use crate::codec::Field;
 use crate::{Endpoint, NodeId, Rng, Time};
 
-/// Failure detector. After every call, the caller must take the resulting events and datagrams.
+/// The caller must take the events and datagrams after every call.
 pub(super) struct Swim {
     foca: Foca<Identity, SwimCodec, SwimRng, NoCustomBroadcast>,
     runtime: AccumulatingRuntime<Identity>,
-    /// Timers by time and, for equal times, by order of creation.
+    /// By time and order of creation.
     timers: BTreeMap<(Time, u64), Scheduled>,
     timers_made: u64,
     evidence: Evidence,
@@ -40,17 +40,19 @@ struct Scheduled {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SwimEvent {
-    /// The node is alive and was not known to be.
     Up(Identity),
-    /// The node is no longer alive. `found_here` is `true` if this node's own suspicion expired.
-    Down { identity: Identity, found_here: bool },
-    /// An old identity of a node was replaced by a new one.
+    /// `found_here` is `true` if this node's own suspicion expired.
+    Down {
+        identity: Identity,
+        found_here: bool,
+    },
     Renamed(Identity),
-    /// The node did not answer. It will be declared dead unless it refutes the suspicion.
-    Suspected { identity: Identity, incarnation: u16 },
+    Suspected {
+        identity: Identity,
+        incarnation: u16,
+    },
     /// This node was declared dead by others and has taken a new identity.
     Rejoined,
-    /// A dead node no longer has to be remembered.
     Forgotten(Identity),
 }
 
@@ -73,7 +75,7 @@ impl Swim {
         *self.foca.identity()
     }
 
-    /// Returns the number of nodes that are remembered, including dead ones.
+    /// Dead nodes included.
     pub(super) fn known(&self) -> usize {
         self.foca.iter_membership_state().len()
     }
@@ -102,13 +104,11 @@ impl Swim {
         self.evidence.signs.hear(now, node);
     }
 
-    /// Returns `true` if a datagram from `node` came after `time`, as far as signs of life are
-    /// recorded.
     pub(super) fn has_heard(&self, node: NodeId, time: Time) -> bool {
         self.evidence.signs.any_after(node, time)
     }
 
-    /// Postpones all timers if this node was stalled. Must be called before anything else at `now`.
+    /// Must be called before anything else at `now`.
     pub(super) fn compensate_stall(&mut self, now: Time) {
         if let Some(due) = self.next_due()
             && let Some(span) = self.evidence.on_call(now, due)
@@ -130,8 +130,7 @@ impl Swim {
         }
     }
 
-    /// Restarts probing. After a change of identity, `foca` does not probe until it hears a member,
-    /// and all members may be dead.
+    /// With a new identity, `foca` does not probe until it hears a member, and all may be dead.
     fn probe_again(&mut self, now: Time) {
         // Applies no updates, but makes `foca` check its members.
         let result = self.foca.apply_many(core::iter::empty(), false, &mut self.runtime);
@@ -139,7 +138,6 @@ impl Swim {
         self.collect(now, false);
     }
 
-    /// Sets the endpoint at which this node is reached. A new identity of the node announces it.
     pub(super) fn set_endpoint(&mut self, now: Time, endpoint: Endpoint) -> bool {
         let Some(renewed) = foca::Identity::renew(&self.identity()) else { return false };
         let moved = Identity { endpoint, ..renewed };
@@ -149,14 +147,12 @@ impl Swim {
         result.is_ok()
     }
 
-    /// Requests members from `to`, which thereby learns of this node.
     pub(super) fn announce(&mut self, now: Time, to: Identity) {
         let result = self.foca.announce(to, &mut self.runtime);
         self.malformed += u64::from(result.is_err());
         self.collect(now, false);
     }
 
-    /// Marks `identity` as alive, unless it is known to be dead.
     pub(super) fn hear_of(&mut self, now: Time, identity: Identity) {
         self.apply(now, Member::alive(identity), false);
     }
@@ -165,7 +161,6 @@ impl Swim {
         self.apply(now, Member::down(identity), false);
     }
 
-    /// Refutes a suspicion of this node under `incarnation` by taking a larger one.
     pub(super) fn refute(&mut self, now: Time, incarnation: u16) {
         let member = Member::new(self.identity(), incarnation, State::Suspect);
         self.apply(now, member, true);
@@ -303,7 +298,6 @@ fn payload_of(src: Identity, dst: Identity, message: Message<Identity>) -> Vec<u
     payload
 }
 
-/// The node's own generator, with the interface that `foca` requires.
 struct SwimRng(Rng);
 
 impl TryRng for SwimRng {

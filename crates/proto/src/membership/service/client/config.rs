@@ -8,8 +8,7 @@ use crate::membership::service::protocol::frame::MAX_TEXT_BYTES;
 /// Settings of the provider [`Service`](super::Service).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// TCP addresses of registry processes. One is enough, because each names the others. At least
-    /// one.
+    /// TCP addresses of registry processes, at least one. Each names the others.
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
@@ -20,10 +19,8 @@ pub struct ServiceConfig {
     /// Interval after the first failed attempt. Each further interval is 1.5 times as long, varied
     /// by up to a quarter. Default: 100 ms.
     pub first_pause: Duration,
-    /// Maximum interval between two attempts.
-    ///
-    /// Five quarters of it plus the greeting time must be less than the registry's adoption time
-    /// (6 s). Otherwise a restart of the registry can fail healthy nodes. Default: 2 s.
+    /// Maximum interval between two attempts. Five quarters of it plus the greeting time must be
+    /// less than the registry's adoption time, so that its restart fails no nodes. Default: 2 s.
     pub last_pause: Duration,
     /// Time without the registry after which the node reports it. Default: 3 s.
     pub away_after: Duration,

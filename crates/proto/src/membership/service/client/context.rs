@@ -9,7 +9,7 @@ use crate::membership::service::connections::{ServiceConnections, TimeLimits};
 use crate::membership::service::protocol::frame::{Hello, Member, Role};
 use crate::{Endpoint, Time, Timers};
 
-/// Time, settings and outputs of the provider. Each part gets it for the duration of a call.
+/// State that each part gets for the duration of a call.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) now: Time,
@@ -22,7 +22,6 @@ pub(super) struct Context {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// Repetition of requests that a process could not answer.
     Again(Endpoint),
     Away,
 }
@@ -46,7 +45,6 @@ impl Context {
         }
     }
 
-    /// Sends the requests to this process again after a short pause.
     pub(super) fn request_again_later(&mut self, address: Endpoint) {
         self.timers.set_no_later(Timer::Again(address), self.now + self.config.first_pause);
     }

@@ -11,14 +11,10 @@ crate::counters! {
         resyncs_sent,
         snapshots_received,
         updates_received,
-        /// Updates that did not follow the known version.
         gaps,
-        /// Answers to requests that are no longer pending.
         answers_late,
         sent_elsewhere,
-        /// Times that the registry declared this node dead.
         expiries,
-        /// Times that the node continued without the registry.
         times_away,
         datagrams_malformed,
     }

@@ -13,7 +13,6 @@ use crate::membership::service::protocol::frame::{
 use crate::{Endpoint, NodeId};
 
 impl Service {
-    /// Processes received bytes frame by frame, until the connection ends.
     pub(super) fn on_bytes(&mut self, address: Endpoint, link: LinkId, bytes: &[u8]) {
         self.cx.connections.push(self.cx.now, address, bytes);
         loop {
@@ -66,21 +65,11 @@ impl Service {
             }
             Frame::Successor { next, within_ms } => self.on_successor(next, within_ms),
             Frame::Managed(answer) => self.manager.on_answer(from, answer),
-            Frame::Hello(_)
-            | Frame::Join { .. }
-            | Frame::Leave { .. }
-            | Frame::Resync { .. }
-            | Frame::Goodbye
-            | Frame::Report { .. }
-            | Frame::Watch(_)
-            | Frame::Observe { .. }
-            | Frame::Manage(_)
-            | Frame::Observed { .. } => self.on_nonsense(from, FrameError::Kind),
+            _ => self.on_nonsense(from, FrameError::Kind),
         }
     }
 
-    /// Processes a frame about a group with settings of a later version. Only this group is
-    /// unusable.
+    /// Only this group is unusable.
     fn on_unknown(&mut self, from: Endpoint, unknown: UnknownSettings) {
         let node = self.cx.connections.member().node;
         tracing::warn!(%node, address = %from, ?unknown, "unknown group settings");
@@ -148,7 +137,6 @@ impl Service {
         }
     }
 
-    /// Comes back as a later incarnation, because the registry declared this one dead.
     fn on_expired(&mut self, incarnation: u32) {
         let member = self.cx.connections.member();
         if incarnation < member.incarnation {

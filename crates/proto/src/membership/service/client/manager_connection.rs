@@ -8,20 +8,18 @@ use crate::membership::link::LinkId;
 
 #[derive(Debug, Default)]
 pub(super) struct ManagerConnection {
-    /// Connection on which the manager was reported as reached.
     reported: Option<(Endpoint, LinkId)>,
     answers: VecDeque<Vec<u8>>,
 }
 
 impl ManagerConnection {
-    /// Queues an answer of the manager, if it comes from its process.
     pub(super) fn on_answer(&mut self, from: Endpoint, answer: Vec<u8>) {
         if self.reported.is_some_and(|(at, _)| at == from) {
             self.answers.push_back(answer);
         }
     }
 
-    /// Returns the next report, given the connection on which the manager is reached now.
+    /// `reached` is the connection on which the manager is reached now.
     pub(super) fn poll(&mut self, reached: Option<(Endpoint, LinkId)>) -> Option<ManagerNews> {
         if self.reported != reached {
             // If the connection changed, the loss of the former one is reported first.

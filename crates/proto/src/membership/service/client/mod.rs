@@ -2,16 +2,14 @@
 //!
 //! It keeps a connection to every registry process that owns a partition of its groups, and sends
 //! its joins there, many at a time. It derives the node's views from snapshots and updates. While
-//! the registry is unreachable, the views stay as they are. After that, they are compared. A node
-//! that was declared dead, or whose address changed, comes back as a later incarnation without help
-//! of the application.
+//! the registry is unreachable, the views stay as they are. A node that was declared dead, or whose
+//! address changed, comes back as a later incarnation without help of the application.
 //!
 //! # Invariants
 //!
 //! - A group is requested on at most one connection at a time, that of its partition's owner.
 //! - A view changes only by a complete snapshot, or by an update that follows its version.
-//! - A node is reported as met before it is in a view, and as parted after it has left the last
-//!   one.
+//! - A node is met before it is in a view, and has parted after it has left the last one.
 
 mod config;
 mod context;
@@ -41,12 +39,11 @@ use crate::{
     Transmit, Wakeup,
 };
 
-/// Membership of one node by a registry. Its driver must support connections; see
-/// [`crate::membership::link`].
+/// Membership of one node by a registry. Its driver must support
+/// [connections](crate::membership::link).
 ///
-/// `join` never fails because of other members, since the registry must be queried first. A
-/// contradiction is reported later by [`MembershipEvent::Refused`]. [`Membership::is_settled`] is
-/// `true` when the registry has answered all joins, and `false` again while there are new ones.
+/// `join` never fails because of other members. A contradiction is reported later by
+/// [`MembershipEvent::Refused`]. After a join, the node is not settled until it is answered.
 #[derive(Debug)]
 pub struct Service {
     cx: Context,
@@ -68,8 +65,7 @@ impl Service {
     /// is the source of all randomness.
     ///
     /// # Panics
-    /// `config` is invalid: no address, a name of more than 255 bytes, an interval of zero, or no
-    /// open requests.
+    /// `config` is invalid: no address, a name of more than 255 bytes, or a zero.
     pub fn new(
         origin: impl Into<Origin>,
         endpoint: Endpoint,
@@ -94,8 +90,7 @@ impl Service {
         }
     }
 
-    /// Returns the node's incarnation: the number of times that it came back because the registry
-    /// declared it dead or its address changed.
+    /// Returns the number of times that the registry declared the node dead or its address changed.
     pub fn incarnation(&self) -> u32 {
         self.cx.connections.member().incarnation
     }
@@ -115,7 +110,6 @@ impl Service {
         self.cx.connections.addresses().filter(|(_, is_ready)| *is_ready).count()
     }
 
-    /// Starts a call at `now`, and the provider with the first one.
     fn begin(&mut self, now: Time) {
         self.cx.now = now;
         if self.phase == Phase::New {
@@ -125,10 +119,8 @@ impl Service {
         }
     }
 
-    /// Opens the connections that are needed and not open.
-    ///
-    /// Without any connection, every known address is needed. Otherwise only the owners of this
-    /// node's groups are, and the process that sent the last list with owners.
+    /// Opens the connections that are needed and not open: to every known address if there is none,
+    /// and otherwise to the owners of this node's groups and the process that last named owners.
     fn open_needed(&mut self) {
         let Self { cx, owners, requests, .. } = self;
         let mut known: BTreeSet<Endpoint> = cx.config.addresses.iter().copied().collect();
@@ -140,7 +132,6 @@ impl Service {
         });
     }
 
-    /// Sends a request about the group, now or once its owner is connected.
     fn request(&mut self, group: GroupId) {
         let Some(owner) = self.owners.owner_of(group) else { return };
         if !self.requests.request(&mut self.cx, owner, group) {
@@ -154,8 +145,6 @@ impl Service {
         }
     }
 
-    /// Processes the end of a connection. Another attempt follows after a pause, if the address is
-    /// needed.
     fn on_closed(&mut self, address: Endpoint) {
         let Some(closed) = self.cx.connections.on_closed(self.cx.now, address) else { return };
         self.cx.timers.cancel(Timer::Again(address));
@@ -178,7 +167,6 @@ impl Service {
         self.watch_absence();
     }
 
-    /// Joins all groups again as the incarnation `member`.
     fn come_back(&mut self, member: Member) {
         self.requests.lose_all();
         self.owners.forget_all();
@@ -190,7 +178,6 @@ impl Service {
         self.watch_absence();
     }
 
-    /// Processes the next due timer, of the connections first. Returns `false` if none is due.
     fn fire(&mut self) -> bool {
         let now = self.cx.now;
         let own = self.cx.timers.next_due();
@@ -219,7 +206,6 @@ impl Service {
         self.cx.connections.is_linked() && self.requests.are_current()
     }
 
-    /// Starts the time after which the registry is away, unless all groups are up to date.
     fn watch_absence(&mut self) {
         if self.phase == Phase::Running && !self.is_current() {
             self.cx.timers.set_no_later(Timer::Away, self.cx.now + self.cx.config.away_after);
@@ -239,7 +225,6 @@ impl Service {
         self.cx.events.push_back(MembershipEvent::Away);
     }
 
-    /// Reports that the node has settled, or that the registry is back.
     fn check_return(&mut self) {
         // While answers are pending, a later call makes the decision.
         if self.phase != Phase::Running || self.requests.are_busy() {

@@ -5,11 +5,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use crate::membership::service::protocol::frame::{MANAGER_PARTITION, Owners};
 use crate::{Endpoint, GroupId};
 
-/// The owner list that is followed, and the last ones of all connected processes.
 #[derive(Debug, Default)]
 pub(super) struct KnownOwners {
     followed: Option<Owners>,
-    /// Last list of each connected process, with its number among all lists received.
+    /// With the number of the list among all that were received.
     lists: BTreeMap<Endpoint, (u64, Owners)>,
     received: u64,
     /// The process that last sent a list with owners.
@@ -30,14 +29,11 @@ impl KnownOwners {
         (*partition == MANAGER_PARTITION).then_some(*address)
     }
 
-    /// Returns the addresses of all owners, and of the process that named them.
     pub(super) fn addresses(&self) -> impl Iterator<Item = Endpoint> {
         let owned = self.followed.iter().flat_map(|it| it.owned.iter().map(|(_, at)| *at));
         owned.chain(self.source)
     }
 
-    /// Returns `true` if the process at this address owns one of the partitions, or last sent a
-    /// list with owners.
     pub(super) fn is_needed(&self, address: Endpoint, partitions: &BTreeSet<u16>) -> bool {
         let owned = self.followed.iter().flat_map(|it| &it.owned);
         self.source == Some(address)
@@ -62,10 +58,7 @@ impl KnownOwners {
         self.lists.clear();
     }
 
-    /// Follows the last list of a connected process. Returns it if it is another one than before.
-    ///
-    /// A process that names no owner has just started or cannot know, so its list is ignored if
-    /// another one is known.
+    /// A process that names no owner has just started: its list counts only if no other is known.
     pub(super) fn follow(&mut self) -> Option<&Owners> {
         let lists = self.lists.values();
         let latest = lists.max_by_key(|(number, owners)| (!owners.owned.is_empty(), *number));

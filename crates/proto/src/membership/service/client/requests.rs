@@ -10,14 +10,11 @@ use crate::membership::service::protocol::frame::{
 };
 use crate::{Endpoint, GroupId, GroupSettings, JoinError, Profile};
 
-/// The groups that this node wants to be in, and its requests in flight.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     groups: BTreeMap<GroupId, OwnGroup>,
-    /// Groups whose leave the registry has not confirmed, with the address and number of the last
-    /// request.
+    /// Leaves that are not confirmed, with the address and number of the last request.
     leaving: BTreeMap<GroupId, Option<(Endpoint, u32)>>,
-    /// Groups whose join became complete, until the node takes them.
     joined: BTreeSet<GroupId>,
     windows: BTreeMap<Endpoint, Window>,
     last_request: u32,
@@ -32,38 +29,27 @@ struct OwnGroup {
     version: u64,
     /// `true` if the registry may have received the join.
     was_requested: bool,
-    /// `true` if the view was ever up to date.
     was_current: bool,
     incoming: Vec<Member>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// To be joined.
     Wanted,
-    /// The join with this number is in flight. Answers to earlier joins, of a group that was left
-    /// since, are ignored.
+    /// The join has this number. Answers to earlier joins are ignored.
     Requested(u32),
-    /// This node is a member, but its view may be outdated.
     Stale,
-    /// The snapshot is in flight.
     Resyncing,
-    /// The view is up to date, and updates arrive.
     Current,
 }
 
-/// Requests to one process.
 #[derive(Debug, Default)]
 struct Window {
-    /// Groups with a pending request.
     queue: VecDeque<GroupId>,
-    /// Joins and leaves in flight.
     open: BTreeMap<u32, GroupId>,
-    /// Groups whose snapshot is in flight.
     resyncing: BTreeSet<GroupId>,
 }
 
-/// Answer of a process to the request with this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) from: Endpoint,
@@ -73,15 +59,12 @@ pub(super) struct Answer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Updated {
-    /// The group is not up to date, or its changes are reported by another process.
     Ignored,
-    /// An earlier update is missing. The group must be requested again.
     Gap,
     Next,
 }
 
 impl OwnGroup {
-    /// Resets the progress after the loss of the connection. The request must be sent again.
     fn lose(&mut self) {
         self.at = None;
         self.incoming.clear();
@@ -115,8 +98,8 @@ impl Requests {
         self.groups.insert(group, own);
     }
 
-    /// Removes a group. Returns `true` if a leave must be sent, because the registry may have
-    /// received the join, or `None` if this node did not want to be in the group.
+    /// Returns `true` if a leave must be sent, because the registry may have received the join, or
+    /// `None` if this node did not want to be in the group.
     pub(super) fn leave(&mut self, group: GroupId) -> Option<bool> {
         let own = self.groups.remove(&group)?;
         self.joined.remove(&group);
@@ -127,7 +110,6 @@ impl Requests {
         Some(must_leave)
     }
 
-    /// Forgets the leaves, because the registry has removed this node from all groups.
     pub(super) fn forget_leaves(&mut self) {
         self.leaving.clear();
     }
@@ -164,7 +146,6 @@ impl Requests {
         needed.chain(has_bulk.then_some(MANAGER_PARTITION)).collect()
     }
 
-    /// Sends a request about the group to its owner. Returns `false` if the owner is not connected.
     pub(super) fn request(&mut self, cx: &mut Context, owner: Endpoint, group: GroupId) -> bool {
         let Some(window) = self.windows.get_mut(&owner) else { return false };
         window.queue.push_back(group);
@@ -229,8 +210,7 @@ impl Requests {
         leaving.filter(|at| is_at(at, address)).for_each(|at| *at = None);
     }
 
-    /// Resets all requests, because this node comes back as another incarnation that must join all
-    /// groups again.
+    /// Resets all requests of a node that comes back as another incarnation.
     pub(super) fn lose_all(&mut self) {
         self.windows.clear();
         self.leaving.values_mut().for_each(|at| *at = None);
@@ -240,7 +220,6 @@ impl Requests {
         }
     }
 
-    /// Resets the requests to former owners. Returns the owners of all groups.
     pub(super) fn follow(&mut self, owners: &Owners) -> BTreeSet<Endpoint> {
         let groups: Vec<GroupId> = self.groups.keys().chain(self.leaving.keys()).copied().collect();
         let mut needed = BTreeSet::new();
@@ -275,7 +254,6 @@ impl Requests {
         self.send(cx, answer.from);
     }
 
-    /// Processes the refusal of a join. Returns the error if the join is void.
     pub(super) fn on_join_refused(
         &mut self,
         cx: &mut Context,
@@ -313,15 +291,13 @@ impl Requests {
         let Answer { from, request, group } = answer;
         let is_last = self.leaving.get(&group) == Some(&Some((from, request)));
         if self.close_request(cx, answer) && is_last {
-            // Otherwise the group was joined and left again, and the later leave is still to be
-            // sent.
+            // Otherwise the group was joined and left again, and the later leave is not sent.
             self.leaving.remove(&group);
         }
         self.send(cx, from);
     }
 
-    /// Schedules the request again: the process does not own the group, and the owner will be known
-    /// soon. Returns `false` if the process is not connected.
+    /// The owner will be known soon. Returns `false` if the process is not connected.
     pub(super) fn on_elsewhere(&mut self, cx: &mut Context, answer: Answer) -> bool {
         let Answer { from, request, group } = answer;
         let Some(window) = self.windows.get_mut(&from) else { return false };
@@ -337,7 +313,6 @@ impl Requests {
         true
     }
 
-    /// Processes a part of a snapshot. Returns all members once it is complete.
     pub(super) fn on_snapshot(
         &mut self,
         cx: &mut Context,
@@ -422,7 +397,6 @@ impl Requests {
         }
     }
 
-    /// Removes a request that was answered. Returns `false` if it was not in flight.
     fn close_request(&mut self, cx: &mut Context, answer: Answer) -> bool {
         let Some(window) = self.windows.get_mut(&answer.from) else { return false };
         let was_open = window.open.remove(&answer.request) == Some(answer.group);
@@ -430,7 +404,6 @@ impl Requests {
         was_open
     }
 
-    /// Returns the group whose join was answered, unless it was left since.
     fn requested(&mut self, answer: Answer) -> Option<&mut OwnGroup> {
         let own = self.groups.get_mut(&answer.group)?;
         (own.progress == Progress::Requested(answer.request)).then_some(own)

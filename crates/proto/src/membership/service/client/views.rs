@@ -3,27 +3,21 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::context::Context;
-use crate::membership::MembershipEvent;
 use crate::membership::service::protocol::frame::Member;
-use crate::{Endpoint, GroupId, NodeId, ViewChange, ViewChangeKind};
+use crate::membership::{GroupView, MembershipEvent};
+use crate::{Endpoint, GroupId, NodeId, ViewChangeKind};
 
 #[derive(Debug)]
 pub(super) struct Views {
     own: NodeId,
     peers: BTreeMap<NodeId, Peer>,
-    groups: BTreeMap<GroupId, View>,
+    groups: BTreeMap<GroupId, GroupView>,
 }
 
 #[derive(Debug)]
 struct Peer {
     member: Member,
     groups: BTreeSet<GroupId>,
-}
-
-#[derive(Debug, Default)]
-struct View {
-    members: BTreeSet<NodeId>,
-    version: u32,
 }
 
 impl Views {
@@ -35,7 +29,6 @@ impl Views {
         self.groups.entry(group).or_default();
     }
 
-    /// Removes a group that this node has left. Its view is no longer reported.
     pub(super) fn leave(&mut self, cx: &mut Context, group: GroupId) {
         let view = self.groups.remove(&group).unwrap_or_default();
         view.members.into_iter().for_each(|node| self.release(cx, node, group));
@@ -56,10 +49,8 @@ impl Views {
         else {
             return;
         };
-        if view.members.insert(member.node) {
+        if view.admit(&mut cx.events, group, member.node) {
             peer.groups.insert(group);
-            let change = view.change(group, member.node, ViewChangeKind::Joined);
-            cx.events.push_back(change);
         }
     }
 
@@ -71,15 +62,12 @@ impl Views {
         kind: ViewChangeKind,
     ) {
         let Some(view) = self.groups.get_mut(&group) else { return };
-        if view.members.remove(&node) {
-            let change = view.change(group, node, kind);
-            cx.events.push_back(change);
+        if view.dismiss(&mut cx.events, group, node, kind) {
             self.release(cx, node, group);
         }
     }
 
-    /// Replaces the members of the group. It is not known why a removed one is gone, so it has
-    /// *left*.
+    /// It is not known why a removed member is gone, so it has *left*.
     pub(super) fn replace(&mut self, cx: &mut Context, group: GroupId, members: &[Member]) {
         let Some(view) = self.groups.get(&group) else { return };
         let stay: BTreeSet<NodeId> = members.iter().map(|member| member.node).collect();
@@ -116,7 +104,7 @@ impl Views {
         self.peers.insert(member.node, Peer { member, groups: BTreeSet::new() });
     }
 
-    /// Moves a peer that came back at another address. For engines, it fails and joins again.
+    /// For engines, the peer fails and joins again.
     fn move_peer(&mut self, cx: &mut Context, member: Member) {
         let groups = self.peers.get(&member.node).map(|peer| peer.groups.clone());
         let groups = groups.unwrap_or_default();
@@ -136,12 +124,5 @@ impl Views {
             self.peers.remove(&node);
             cx.events.push_back(MembershipEvent::Parted(node));
         }
-    }
-}
-
-impl View {
-    fn change(&mut self, group: GroupId, node: NodeId, kind: ViewChangeKind) -> MembershipEvent {
-        self.version = self.version.wrapping_add(1);
-        MembershipEvent::View(ViewChange { group, node, kind, version: self.version })
     }
 }

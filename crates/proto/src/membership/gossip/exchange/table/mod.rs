@@ -1,13 +1,12 @@
 //! Subscriptions of one node: its own, or those of another node as far as they are known.
 //!
-//! Every change has the next version number. What a table lacks is therefore a set of version
-//! ranges. A range can be sent in any order, because the latest change of a subscription wins.
+//! Every change has the next version number. What a table lacks is a set of version ranges, which
+//! can be sent in any order, because the latest change of a subscription wins.
 //!
-//! A group that was left is kept for a while as a row without subscription, so that lagging members
-//! learn of it. Up to a version called the *floor*, such rows are forgotten. A member that lags
-//! below the floor is sent everything from version 0, and a group that is not listed is gone. The
-//! member forgets what it knew until its own floor is as high. From then on it ignores changes with
-//! a lower floor, because they may still contain groups whose end is no longer reported.
+//! A group that was left is kept for a while as a row without subscription. Up to a version called
+//! the *floor*, such rows are forgotten. A member that lags below the floor is sent everything from
+//! version 0, and a group that is not listed is gone. Once its own floor is as high, it ignores
+//! changes with a lower floor: they may contain groups whose end is no longer reported.
 //!
 //! Rows are *doubtful* once their owner has moved to another address, because another node may have
 //! sent them in its name. They count, without a version, until all changes of the owner are known.
@@ -15,10 +14,11 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Bound;
 
+use rangemap::RangeSet;
+
 use crate::membership::gossip::packet::{Changes, Row, Subscription, Wanted};
 use crate::{GroupId, NodeId};
 
-/// Change of one group in a table, with its new subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
     pub(crate) group: GroupId,
@@ -29,25 +29,20 @@ pub(crate) struct Difference {
 pub(super) struct Table {
     rows: BTreeMap<GroupId, (u32, Option<Subscription>)>,
     by_version: BTreeMap<u32, GroupId>,
-    /// Known ranges `(after, up_to]`: sorted, disjoint, not adjacent, none empty.
-    known: Vec<(u32, u32)>,
+    /// Known ranges, from the version before each to its last one.
+    known: RangeSet<u32>,
     floor: u32,
     live: usize,
     doubtful: BTreeSet<GroupId>,
 }
 
 impl Table {
-    /// Maximum number of rows of groups that were left.
     pub(super) const MAX_LEFT: usize = 1024;
-    /// Maximum number of known ranges. The ones beyond it are requested again.
+    /// The ranges beyond it are requested again.
     const MAX_RANGES: usize = 256;
 
-    /// Returns the version up to which everything is known.
     pub(super) fn version(&self) -> u32 {
-        match self.known.first() {
-            Some((0, up_to)) => *up_to,
-            _ => 0,
-        }
+        self.known.first().filter(|range| range.start == 0).map_or(0, |range| range.end)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -74,9 +69,7 @@ impl Table {
         }
     }
 
-    /// Applies changes of another node. Returns the differences.
-    ///
-    /// Subscriptions beyond `max_live` are not kept, and their number is returned.
+    /// Returns the differences, and the number of subscriptions that `max_live` excludes.
     pub(super) fn absorb(&mut self, changes: &Changes, max_live: usize) -> (Vec<Difference>, u64) {
         let (mut differences, mut overflow) = (Vec::new(), 0);
         if changes.floor < self.floor && changes.after < self.floor {
@@ -126,7 +119,6 @@ impl Table {
         (differences, overflow)
     }
 
-    /// Marks all rows as doubtful, and forgets which changes are known.
     pub(super) fn doubt(&mut self) {
         self.rows.retain(|_, (_, subscription)| subscription.is_some());
         self.rows.values_mut().for_each(|(version, _)| *version = 0);
@@ -140,15 +132,14 @@ impl Table {
         !self.doubtful.is_empty()
     }
 
-    /// Removes the rows that are still doubtful once all changes of the owner are known.
+    /// Removes the doubtful rows once all changes of the owner are known.
     pub(super) fn settle(&mut self) -> Vec<Difference> {
         let doubtful = core::mem::take(&mut self.doubtful);
         doubtful.iter().for_each(|group| _ = self.remove(*group));
         doubtful.into_iter().map(|group| Difference { group, now: None }).collect()
     }
 
-    /// Returns the next part of the `wanted` changes in at most `capacity` rows, or `None` if none
-    /// is known here.
+    /// Returns the next part of the `wanted` changes, or `None` if none is known here.
     pub(super) fn changes(&self, wanted: Wanted, capacity: usize) -> Option<Changes> {
         let lags = wanted.after < self.floor && wanted.floor < self.floor;
         let after = if lags { 0 } else { wanted.after };
@@ -171,17 +162,10 @@ impl Table {
         Some(Changes { answer_wanted, more, owner, after, up_to, floor, rows, unknown })
     }
 
-    /// Returns the first gaps in the known changes up to `version`.
     pub(super) fn gaps(&self, node: NodeId, version: u32, count: usize) -> Vec<Wanted> {
-        let floor = self.floor;
-        let ends = self.known.iter().map(|(_, up_to)| *up_to);
-        let starts = self.known.iter().map(|(after, _)| *after).chain([version]);
-        let between = core::iter::once(0).chain(ends).zip(starts);
-        between
-            .map(|(after, start)| Wanted { node, after, up_to: start.min(version), floor })
-            .filter(|wanted| wanted.after < wanted.up_to)
-            .take(count)
-            .collect()
+        let (all, floor) = (0..version, self.floor);
+        let gaps = self.known.gaps(&all).take(count);
+        gaps.map(|gap| Wanted { node, after: gap.start, up_to: gap.end, floor }).collect()
     }
 
     pub(super) fn check(&self) {
@@ -193,8 +177,6 @@ impl Table {
         for (version, group) in &self.by_version {
             assert_eq!(self.rows[group].0, *version, "a row is listed under another version");
         }
-        assert!(self.known.iter().all(|(after, up_to)| after < up_to), "an empty range is known");
-        assert!(self.known.windows(2).all(|two| two[0].1 < two[1].0), "known ranges touch");
         assert!(self.known.len() <= Self::MAX_RANGES, "too many known ranges");
     }
 
@@ -230,20 +212,14 @@ impl Table {
     }
 
     fn know(&mut self, after: u32, up_to: u32) {
-        if after >= up_to {
-            return;
+        if after < up_to {
+            self.known.insert(after..up_to);
         }
-        let mut merged = (after, up_to);
-        self.known.retain(|range| {
-            let apart = range.1 < merged.0 || merged.1 < range.0;
-            if !apart {
-                merged = (merged.0.min(range.0), merged.1.max(range.1));
-            }
-            apart
-        });
-        let place = self.known.partition_point(|range| range.0 < merged.0);
-        self.known.insert(place, merged);
-        self.known.truncate(Self::MAX_RANGES);
+        while self.known.len() > Self::MAX_RANGES
+            && let Some(last) = self.known.last().cloned()
+        {
+            self.known.remove(last);
+        }
     }
 }
 

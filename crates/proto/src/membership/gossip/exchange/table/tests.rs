@@ -8,11 +8,20 @@ fn subscription(joined_at: u64) -> Subscription {
     Subscription { settings, joined_at: Time(joined_at) }
 }
 
+fn owner_of(groups: u32) -> Table {
+    let mut owner = Table::default();
+    (0..groups).for_each(|group| owner.change(GroupId(group), Some(subscription(1))));
+    owner
+}
+
+fn absorb_all(replica: &mut Table, parts: &[Changes]) {
+    parts.iter().for_each(|part| drop(replica.absorb(part, 9999)));
+}
+
 fn all(table: &Table) -> Vec<(GroupId, Subscription)> {
     table.subscriptions().collect()
 }
 
-/// Returns the parts of `table` that are sent for one gap, with `capacity` rows each.
 fn parts(table: &Table, mut wanted: Wanted, capacity: usize) -> Vec<Changes> {
     let mut parts = Vec::new();
     while let Some(part) = table.changes(wanted, capacity) {
@@ -30,8 +39,7 @@ fn wanted(after: u32, up_to: u32) -> Wanted {
 
 #[test]
 fn parts_may_come_in_any_order_and_the_gaps_are_known() {
-    let mut owner = Table::default();
-    (1..=10).for_each(|group| owner.change(GroupId(group), Some(subscription(1))));
+    let owner = owner_of(10);
     let parts = parts(&owner, wanted(0, 10), 3);
     assert_eq!(parts.len(), 4);
     let mut replica = Table::default();
@@ -70,10 +78,8 @@ fn old_news_does_not_undo_what_is_newer() {
 
 #[test]
 fn replica_too_far_behind_is_replaced_by_the_full_table() {
-    let mut owner = Table::default();
-    (0..3000).for_each(|group| owner.change(GroupId(group), Some(subscription(1))));
-    let mut replica = Table::default();
-    parts(&owner, wanted(0, 3000), 50).iter().for_each(|part| drop(replica.absorb(part, 9999)));
+    let (mut owner, mut replica) = (owner_of(3000), Table::default());
+    absorb_all(&mut replica, &parts(&owner, wanted(0, 3000), 50));
     (0..2500).for_each(|group| owner.change(GroupId(group), None));
     owner.check();
     assert!(owner.rows.len() <= 500 + Table::MAX_LEFT, "left groups are forgotten in the end");
@@ -88,10 +94,8 @@ fn replica_too_far_behind_is_replaced_by_the_full_table() {
 
 #[test]
 fn replica_too_far_behind_catches_up_despite_lost_parts() {
-    let mut owner = Table::default();
-    (0..3000).for_each(|group| owner.change(GroupId(group), Some(subscription(1))));
-    let mut replica = Table::default();
-    parts(&owner, wanted(0, 3000), 50).iter().for_each(|part| drop(replica.absorb(part, 9999)));
+    let (mut owner, mut replica) = (owner_of(3000), Table::default());
+    absorb_all(&mut replica, &parts(&owner, wanted(0, 3000), 50));
     let laggard = replica.clone();
     (0..2500).for_each(|group| owner.change(GroupId(group), None));
     let answer = parts(&owner, replica.gaps(OWNER, owner.version(), 1)[0], 50);
@@ -99,7 +103,7 @@ fn replica_too_far_behind_catches_up_despite_lost_parts() {
     answer.iter().rev().step_by(2).for_each(|part| drop(replica.absorb(part, 9999)));
     assert!(replica.version() < owner.version());
     for gap in replica.gaps(OWNER, laggard.version(), 8) {
-        parts(&laggard, gap, 50).iter().for_each(|part| drop(replica.absorb(part, 9999)));
+        absorb_all(&mut replica, &parts(&laggard, gap, 50));
     }
     let mut rounds = 0;
     while replica.version() < owner.version() {
@@ -117,9 +121,7 @@ fn replica_too_far_behind_catches_up_despite_lost_parts() {
 
 #[test]
 fn more_subscriptions_than_allowed_are_counted_and_not_kept() {
-    let mut owner = Table::default();
-    (0..10).for_each(|group| owner.change(GroupId(group), Some(subscription(1))));
-    let mut replica = Table::default();
+    let (owner, mut replica) = (owner_of(10), Table::default());
     let everything = owner.changes(wanted(0, 10), 99).expect("ten changes");
     let (differences, overflow) = replica.absorb(&everything, 6);
     assert_eq!((differences.len(), overflow, replica.len()), (6, 4, 6));
