@@ -51,7 +51,7 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     node.close();
     match answered? {
         Ok(carom::Reply::Handled { payload, .. }) => args.write(&payload),
-        Ok(carom::Reply::Acknowledged) => Ok(Outcome::Fine),
+        Ok(_) => Ok(Outcome::Fine),
         // Another node may have been in the group and left since.
         Err(RequestError::Unanswered) if is_nobody_there => {
             let done = match was_anybody_there {

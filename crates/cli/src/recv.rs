@@ -404,7 +404,7 @@ fn failed(group: &str, error: &ReceiveError) -> CliError {
         ReceiveError::Manifest(_) | ReceiveError::OtherManifest => {
             "report it to the operator of the sender; nothing was written"
         }
-        ReceiveError::Start(_) => "see `carom doctor`",
+        _ => "see `carom doctor`",
     };
     CliError::new(format!("group {group}: {error}"), fix)
 }

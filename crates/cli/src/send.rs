@@ -456,10 +456,10 @@ fn fix(error: &SendError) -> &'static str {
         SendError::Sink(error) if error.0 == OTHER_SENDER => {
             "wait until it has finished, or use another group"
         }
-        SendError::Listen { .. } | SendError::Start(_) => "see `carom doctor`",
         SendError::Options(_) | SendError::Sink(_) | SendError::Cancelled => {
             "send it again: receivers resume"
         }
+        _ => "see `carom doctor`",
     }
 }
 

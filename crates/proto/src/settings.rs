@@ -45,6 +45,7 @@ pub struct RateOfFire {
 
 /// Reason why a join failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum JoinError {
     /// The name is empty or too long. The field is its length in bytes.
     #[error(

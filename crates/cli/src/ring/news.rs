@@ -155,6 +155,7 @@ pub(crate) fn object(news: &RingNews) -> Option<Value> {
                 Removal::Removed => "unreachable",
                 Removal::Merged => "merged",
                 Removal::TooSlow => "slow",
+                _ => "other",
             },
             "in_doubt": unsent.map(|(first, last)| json!({ "first": first.0, "last": last.0 })),
             "rejoins": rejoins,
@@ -216,6 +217,7 @@ fn because(why: Removal) -> &'static str {
         Removal::Removed => "the others could not reach this node",
         Removal::Merged => "the group has a larger ring",
         Removal::TooSlow => "the output was read too slowly, and the others stopped waiting",
+        _ => "the ring has ended this membership",
     }
 }
 

@@ -81,6 +81,7 @@ pub(super) fn tell(
             State::Finished => "finished".to_owned(),
             State::Failed(reason) => format!("failed: {reason}"),
             State::Gone => "disconnected".to_owned(),
+            _ => "unknown".to_owned(),
         };
         let bytes = [row.stream_bytes, row.peer_bytes, row.sender_bytes, row.resumed_bytes];
         let [stream, peers, sender, resumed] = bytes.map(human_bytes);
@@ -151,6 +152,7 @@ fn row_of(row: &ReceiverRow) -> serde_json::Value {
         State::Finished => ("finished", None),
         State::Failed(reason) => ("failed", Some(reason)),
         State::Gone => ("gone", None),
+        _ => ("unknown", None),
     };
     json!({
         "name": row.name,

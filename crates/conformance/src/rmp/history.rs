@@ -284,16 +284,15 @@ impl Record for History {
                 RingNews::Request(request) if request.is_ours => {
                     self.to_reply.push_back((node, event.group, request.id, request.payload));
                 }
-                RingNews::Request(_) | RingNews::Stable { .. } | RingNews::Rejoined { .. } => {}
                 RingNews::Answer(answer) => {
                     let call = self.requests.entry((event.group, answer.id)).or_default();
                     call.answers.push(answer.outcome);
                 }
-                RingNews::ElectorateFull { .. } => {}
                 RingNews::Minority { .. } => self.life(event.group, node).is_minority = true,
                 RingNews::Lock(news) => {
                     self.life(event.group, node).events.push(Observed::Lock(news));
                 }
+                _ => {}
             },
             _ => {}
         }

@@ -31,6 +31,7 @@ impl Lost {
 
 /// Reason why a message was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LossCause {
     /// The message's deadline, or the engine's limit for repairs, passed before it was repaired.
     DeadlinePassed,

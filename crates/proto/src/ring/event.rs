@@ -21,6 +21,7 @@ pub struct RingEvent {
 
 /// Kinds of ring events, reported at their place among the messages.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum RingNews {
     /// The members or the locks changed.
     View(Box<ViewEvent>),
@@ -76,6 +77,7 @@ pub enum RingNews {
 
 /// Reason why a member is no longer in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Removal {
     /// The other members could not reach it.
     Removed,

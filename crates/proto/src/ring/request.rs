@@ -95,6 +95,7 @@ pub enum Outcome {
 
 /// Reason why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RequestError {
     /// This node is leaving the group.
     #[error("this node is leaving the group")]
@@ -129,6 +130,7 @@ pub enum RequestError {
 
 /// Reason why a reply was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReplyError {
     /// This node is not in the group.
     #[error("this node is not in the group")]

@@ -310,6 +310,7 @@ impl World {
                     RingNews::ElectorateFull { voters } => Told::Full { voters },
                     RingNews::Removed { .. } => Told::Removed,
                     RingNews::Rejoined { missed } => Told::Rejoined { missed },
+                    other => panic!("{other:?}"),
                 },
                 Event::Confirmed(safe) => Told::Confirmed { safe },
                 Event::Lost(lost) => Told::Lost { lost },

@@ -6,8 +6,7 @@ use carom_proto::{GroupSettings, JoinError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinGroupError {
-    /// The settings are out of bounds, or conflict with those of the node or of the group's
-    /// members.
+    /// The settings are out of bounds, or conflict with those of the node or of the group.
     #[error(transparent)]
     Refused(#[from] JoinError),
     /// Seeds were given, and no node was found through any of them.
@@ -75,5 +74,6 @@ fn refused_fix(error: &JoinError) -> String {
         JoinError::NameCollision => "choose another name for the group".into(),
         JoinError::Contradiction { theirs, .. } => format!("join with {theirs}"),
         JoinError::Unserved { .. } => "check the log of the registry, and try again".into(),
+        _ => "check the settings of the group and of the node".into(),
     }
 }
