@@ -4,11 +4,9 @@ use bytes::Bytes;
 
 /// Multicast stream to all receivers, provided by the application.
 ///
-/// It may lose, duplicate and reorder messages, because missing pieces are fetched over TCP. The
-/// fewer messages it loses, the less data is sent twice.
+/// It may lose, duplicate and reorder messages: missing pieces are fetched over TCP.
 pub trait BlockSink {
-    /// Sends a message of at most [`largest`](Self::largest) bytes. Blocks while the stream is
-    /// full, so that the slowest receiver slows down the sender.
+    /// Sends a message, and blocks while the stream is full, which slows down the sender.
     ///
     /// # Errors
     /// The stream is permanently closed. The transfer ends with this error.

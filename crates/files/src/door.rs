@@ -5,17 +5,16 @@ use std::io::{self, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::frame::{self, Opening};
-use crate::peers::{Counted, MAX_OPENING_BYTES, set_limits, small_thread};
+use crate::peers::{MAX_OPENING_BYTES, set_limits, small_thread};
 
 pub(crate) struct Door {
-    /// Event file descriptor. A value in it ends the thread.
     end: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -24,7 +23,6 @@ struct Waiting {
     stream: TcpStream,
     from: SocketAddr,
     until: Instant,
-    /// Received bytes of the first frame, including its length.
     bytes: Vec<u8>,
 }
 
@@ -35,11 +33,7 @@ enum Heard {
 }
 
 impl Door {
-    /// Runs `serve` in a thread for each connection whose first frame has arrived, for at most
-    /// `most` connections at a time.
-    ///
-    /// Connections that are closed before that are counted in `refused`: their first frame was late
-    /// or invalid, or there were too many connections.
+    /// Connections closed before their first frame has arrived are counted in `refused`.
     pub(crate) fn open(
         listener: TcpListener,
         most: usize,
@@ -53,7 +47,6 @@ impl Door {
             end: Arc::clone(&end),
             refused,
             waiting: Vec::new(),
-            open: Arc::default(),
             most,
             serve: Arc::new(serve),
             rests_until: None,
@@ -77,9 +70,7 @@ struct Keeper<S> {
     listener: TcpListener,
     end: Arc<OwnedFd>,
     refused: Arc<AtomicU64>,
-    /// Connections in the order of their arrival.
     waiting: Vec<Waiting>,
-    open: Arc<AtomicUsize>,
     most: usize,
     serve: Arc<S>,
     /// Time until which no connection is accepted, after the system failed to accept one.
@@ -87,7 +78,6 @@ struct Keeper<S> {
 }
 
 impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
-    /// Waits for events and handles them. Returns `false` once the thread has to end.
     fn turn(&mut self) -> bool {
         let now = Instant::now();
         self.rests_until = self.rests_until.filter(|until| *until > now);
@@ -111,7 +101,6 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
         true
     }
 
-    /// Reads from the waiting connections, and serves those whose first frame is complete.
     /// Connections that are late or send an invalid frame are dropped.
     fn hear(&mut self, ready: &[bool]) {
         let now = Instant::now();
@@ -138,8 +127,7 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
                     return;
                 }
                 if self.waiting.len() >= MOST_WAITING {
-                    // The oldest connection is closed, because a legitimate peer sends its first
-                    // frame at once.
+                    // A legitimate peer sends its first frame at once.
                     self.waiting.remove(0);
                     self.refused.fetch_add(1, Relaxed);
                 }
@@ -157,7 +145,8 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
 
     fn let_in(&mut self, waiting: Waiting, opening: Opening) {
         let Waiting { stream, from, .. } = waiting;
-        if self.open.load(Relaxed) >= self.most {
+        // Each open connection has a clone.
+        if Arc::strong_count(&self.serve) > self.most {
             tracing::debug!(%from, "too many connections");
             self.refused.fetch_add(1, Relaxed);
             return;
@@ -165,11 +154,8 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
         if stream.set_nonblocking(false).and_then(|()| set_limits(&stream)).is_err() {
             return;
         }
-        let (serve, place) = (Arc::clone(&self.serve), Counted::new(&self.open));
-        let serving = move || {
-            serve(stream, from, opening);
-            drop(place);
-        };
+        let serve = Arc::clone(&self.serve);
+        let serving = move || serve(stream, from, opening);
         if let Err(error) = small_thread("carom-link", serving) {
             tracing::warn!(%from, %error, "cannot create a thread for a connection");
             self.refused.fetch_add(1, Relaxed);
@@ -216,10 +202,7 @@ fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec, tv_nsec: time.subsec_nanos().into() }
 }
 
-/// Maximum number of connections without a complete first frame. Each has up to
-/// [`MAX_OPENING_BYTES`].
 const MOST_WAITING: usize = 256;
-/// Time limit for the first frame of a connection.
 const OPENING_PATIENCE: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_millis(100);
 

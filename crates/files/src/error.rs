@@ -12,6 +12,7 @@ use crate::names::{EntryPath, NameError};
 
 /// Entry of a directory that cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unsendable {
     /// Path, escaped for display.
     pub path: String,
@@ -45,6 +46,7 @@ pub(crate) fn plain(error: &impl fmt::Display) -> String {
 
 /// Reason why a source cannot be sent.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SourceError {
     /// No source was given.
     #[error("no source was given")]
@@ -57,19 +59,16 @@ pub enum SourceError {
         /// Error of the operating system.
         error: io::Error,
     },
-    /// A source has changed since the transfer began. Receivers discard what they have of the
-    /// transfer.
+    /// A source has changed since the transfer began. Receivers discard the transfer.
     #[error("{0} has changed since the transfer began")]
     Changed(String),
-    /// A source no longer exists. Receivers keep what they have, for a later transfer of the same
-    /// content.
+    /// A source no longer exists. Receivers keep what they have, for a later transfer.
     #[error("{0} no longer exists")]
     Gone(String),
     /// Two sources have the same name.
     #[error("two sources are named {0}")]
     SameName(String),
-    /// The path has no name that receivers could use, like `/`, or the name of a reader contains a
-    /// slash.
+    /// A path like `/` has no name for receivers, or a reader's name contains a slash.
     #[error("{0} has no name that a receiver could use")]
     Nameless(PathBuf),
     /// The name violates the rules for names.
@@ -83,8 +82,7 @@ pub enum SourceError {
     /// A source is a device, pipe or socket.
     #[error("{0} is not a file, directory or symlink")]
     Special(PathBuf),
-    /// A source directory contains entries that cannot be sent: symlinks that lead out of it,
-    /// devices, pipes, sockets, or names that receivers would refuse. See
+    /// A source directory contains entries that receivers would refuse. See
     /// [`SendOptions::skip_unsendable`](crate::SendOptions::skip_unsendable).
     #[error("cannot send {}", unsendable(.0, .1))]
     Unsendable(
@@ -111,9 +109,7 @@ impl SourceError {
         Self::Read { path: path.display().to_string(), error }
     }
 
-    /// Converts an error while reading a source that could be read before. A file that became
-    /// shorter or became a symlink is reported as [`Changed`](Self::Changed), a missing one as
-    /// [`Gone`](Self::Gone).
+    /// Converts an error of a source that could be read before.
     pub(crate) fn from_read(path: &EntryPath, error: io::Error) -> Self {
         let is_symlink_now = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
         match error.kind() {
@@ -127,6 +123,7 @@ impl SourceError {
 
 /// Reason why a transfer cannot start, or ended for all receivers.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SendError {
     /// A source cannot be sent.
     #[error("{0}")]
@@ -158,19 +155,18 @@ pub enum SendError {
 
 /// Reason why a receiver did not obtain a transfer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReceiveError {
     /// The sender answers at none of its addresses.
     #[error("the sender cannot be reached: {0}")]
     Unreachable(String),
-    /// The connection to the sender was lost and could not be restored within `patience`. The
-    /// received pieces are kept, and a later transfer resumes with them.
+    /// The sender was lost for longer than `patience`. A later transfer resumes with the pieces.
     #[error("the connection to the sender was lost; received pieces are kept")]
     SenderGone,
     /// The sender ended the transfer for all receivers.
     #[error("the sender ended the transfer: {0}")]
     Aborted(String),
-    /// The sender ended the transfer for all receivers because a source has changed. The received
-    /// pieces are of no use and were removed.
+    /// A source has changed. The received pieces are of no use and were removed.
     #[error("the sender ended the transfer: {0}; the received pieces were removed")]
     Discarded(String),
     /// The sender refuses this receiver.
@@ -223,8 +219,6 @@ pub enum ReceiveError {
 }
 
 impl ReceiveError {
-    /// Returns `true` if the error originates at this receiver, so that it must be reported to the
-    /// sender.
     pub(crate) fn is_ours(&self) -> bool {
         let is_theirs = matches!(
             self,

@@ -15,7 +15,6 @@ pub struct Holes {
 struct Hole {
     at: u64,
     bytes: u64,
-    /// Total size of this hole and those before it.
     bytes_so_far: u64,
 }
 
@@ -29,10 +28,8 @@ pub struct Segment {
 }
 
 impl Holes {
-    /// Appends a hole.
-    ///
-    /// Returns `false` without effect if the hole is empty, does not start after the previous one
-    /// with data between them, or does not lie within a file of `file_bytes`.
+    /// Appends a hole. Returns `false` without effect if the hole is empty, not after data behind
+    /// the previous one, or not within a file of `file_bytes`.
     pub fn push(&mut self, at: u64, bytes: u64, file_bytes: u64) -> bool {
         let last = self.holes.last().copied();
         let is_behind = last.is_none_or(|last| at > last.at + last.bytes);

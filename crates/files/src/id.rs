@@ -4,9 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Hash over a manifest, without modes and times.
-///
-/// The same content under the same names has the same id, from any sender and in any attempt.
+/// Hash over a manifest without modes and times: the same for the same content and names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TransferId(pub [u8; 32]);
 

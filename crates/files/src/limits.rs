@@ -6,8 +6,7 @@ use std::time::Duration;
 pub const MIN_PIECE_BYTES: u32 = 1 << 20;
 /// Largest piece size.
 pub const MAX_PIECE_BYTES: u32 = 1 << 24;
-/// Number of pieces to aim for. The piece size is doubled until the transfer's bytes fit in this
-/// number.
+/// The piece size is doubled until the transfer's bytes fit in this number of pieces.
 pub(crate) const PIECES_AIMED_AT: u64 = 1 << 16;
 
 /// Maximum number of entries of a transfer.
@@ -41,30 +40,22 @@ pub(crate) const MAX_RANGES: usize = 4096;
 /// Maximum number of separate byte ranges of an incomplete piece.
 pub(crate) const MAX_BLOCKS_APART: usize = 4096;
 
-/// Maximum number of fetches assigned to a receiver at a time.
 pub(crate) const FETCHES_PER_RECEIVER: usize = 6;
-/// Maximum number of connections for pieces at a receiver or at the sender. Most of them wait,
-/// because fewer pieces are served at a time.
+/// Most of the connections wait, because fewer pieces are served at a time.
 pub(crate) const PIECE_CONNECTIONS: usize = 256;
-/// Maximum number of pieces that a receiver or the sender serves at a time, to all peers together.
 pub(crate) const PIECES_GIVEN_AT_A_TIME: usize = 16;
 /// Idle time after which a connection for pieces is closed.
 pub(crate) const PIECE_PAUSE: Duration = Duration::from_millis(250);
 /// Minimum rate of a piece transfer in bytes per second. A slower one is aborted.
 pub(crate) const SLOWEST_PIECE: u32 = 128 << 10;
-/// Minimum rate assumed for a receiver's disk in bytes per second, while the receiver sends only
-/// [`Alive`](crate::frame::FromReceiver::Alive).
+/// Bytes per second, while the receiver sends only [`Alive`](crate::frame::FromReceiver::Alive).
 pub(crate) const SLOWEST_DISK: u64 = 8 << 20;
-/// Interval between reports of pieces from the stream. Reports that others wait for are sent at
-/// once.
+/// Reports that others wait for are sent at once.
 pub(crate) const REPORT: Duration = Duration::from_millis(200);
-/// Capacity of the queue of frames to one receiver.
 pub(crate) const FRAMES_WAITING: usize = 64;
 /// Time without data, while some is expected, after which the other side is considered lost.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
-/// Maximum interval between two frames of each side of a connection.
 pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
-/// Stack size of the threads that serve connections.
 pub(crate) const STACK_BYTES: usize = 256 << 10;
 /// Number of times that a receiver gets wrong pieces from the sender itself before it fails.
 pub(crate) const MAX_WRONG_FROM_SENDER: u32 = 3;

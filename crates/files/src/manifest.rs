@@ -3,9 +3,8 @@
 //! The encoded manifest consists of a version byte, a head with the piece size and the numbers of
 //! entries and pieces, the entries, and the hashes of all pieces (32 bytes each). Head and entries
 //! are encoded by `postcard`. Each entry is followed by its holes, as pairs of the bytes since the
-//! end of the previous hole and the bytes of the hole. The decoder handles one entry and one hole
-//! at a time. A manifest therefore uses no more memory than a small multiple of its bytes,
-//! regardless of the numbers that it claims.
+//! end of the previous hole and the bytes of the hole. The decoder's memory is bounded by the
+//! bytes, regardless of the numbers that they claim.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +29,7 @@ pub struct Manifest {
     id: TransferId,
     piece_bytes: u32,
     entries: Vec<Entry>,
-    /// Number of the first piece of each entry. An entry without pieces has the number of the next
-    /// piece.
+    /// An entry without pieces has the number of the next piece.
     first_pieces: Vec<u32>,
     hashes: Vec<Hash>,
 }
@@ -79,6 +77,7 @@ pub enum Kind {
 
 /// Reason why bytes or entries are not a valid manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ManifestError {
     /// The bytes do not have the format of a manifest.
     #[error("the manifest is malformed")]
@@ -177,8 +176,7 @@ impl Manifest {
         &self.hashes[piece as usize]
     }
 
-    /// Returns `true` if `bytes` match the hash of `piece`, and `false` if the piece does not
-    /// exist.
+    /// Returns `true` if the piece exists and `bytes` match its hash.
     pub fn is_piece(&self, piece: u32, bytes: &[u8]) -> bool {
         self.hashes.get(piece as usize).is_some_and(|hash| blake3::hash(bytes) == *hash)
     }
@@ -255,7 +253,6 @@ impl Manifest {
         Self::new(head.piece_bytes, entries, hashes.to_vec())
     }
 
-    /// Computes the hash over everything except modes and times.
     fn hash(&self) -> TransferId {
         let mut hasher = blake3::Hasher::new();
         hasher.update(ID_OF);
@@ -380,10 +377,7 @@ impl Checked {
         Ok(())
     }
 
-    /// Checks the order of the entries.
-    ///
-    /// Entries are ordered by their components. Each directory is therefore directly before its
-    /// contents, and no entry can occur twice.
+    /// Each directory is directly before its contents, and no entry occurs twice.
     fn check_place(&mut self, entry: &Entry) -> Result<(), ManifestError> {
         let path = &entry.path;
         let is_next = self.last.as_ref().is_none_or(|last| last.components().lt(path.components()));

@@ -15,13 +15,13 @@ pub(crate) const BESIDE: &str = ".carom-";
 
 /// Path of an entry below the target directory.
 ///
-/// It consists of components separated by `/`, none of them empty, `.` or `..`. Other bytes are
-/// arbitrary, as far as the file system allows them.
+/// Its components, separated by `/`, are not empty, `.` or `..`. Other bytes are arbitrary.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryPath(Box<[u8]>);
 
 /// Reason why a name is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NameError {
     /// The name or a component is empty, or the name ends with a slash.
     #[error("the path has an empty component")]
@@ -135,9 +135,8 @@ fn check_component(component: &[u8]) -> Result<(), NameError> {
 
 /// Checks that the symlink `at` leads to a path below the first component of `at`.
 ///
-/// `..` is allowed only at the start. There it is resolved from directories of the manifest, so no
-/// other symlink can change its meaning. After a component that could itself be a symlink, its
-/// meaning would be unknown.
+/// `..` is allowed only at the start, where it is resolved from directories of the manifest. After
+/// a component that could be a symlink, its meaning would be unknown.
 ///
 /// # Errors
 /// Returns [`NameError::Leaves`], or the violated rule for names.

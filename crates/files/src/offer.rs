@@ -12,10 +12,9 @@ use crate::limits::{MAX_ADDRESSES, MAX_OFFER_BYTES, MAX_TEXT_BYTES};
 /// First bytes of an encoded offer: kind and version.
 const MAGIC: [u8; 4] = *b"CFO1";
 
-/// Announcement of a transfer that receivers can connect to.
+/// Announcement of a transfer, which fits in one datagram.
 ///
-/// It fits in one datagram. The application multicasts it repeatedly for the duration of the
-/// transfer.
+/// The application multicasts it repeatedly for the duration of the transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// Transfer id.
@@ -39,8 +38,7 @@ impl Offer {
     /// Encodes the offer in at most [`MAX_OFFER_BYTES`].
     ///
     /// # Panics
-    /// Panics if there are too many addresses or the name is too long. The offers of a
-    /// [`Sending`](crate::Sending) never do.
+    /// Panics if there are too many addresses or the name is too long.
     pub fn encode(&self) -> Bytes {
         assert!(self.is_bounded(), "an offer has few addresses and a short name");
         let encoded = postcard::to_extend(self, MAGIC.to_vec()).expect("a Vec takes all");
@@ -48,8 +46,7 @@ impl Offer {
         encoded.into()
     }
 
-    /// Decodes an offer encoded by [`encode`](Self::encode). Control characters in the name are
-    /// replaced, because they could move a terminal's cursor.
+    /// Decodes an offer, and replaces control characters in the name: they could move a cursor.
     ///
     /// # Errors
     /// Returns [`NoOffer`] for any other bytes.

@@ -2,8 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Condvar, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -13,13 +12,11 @@ use crate::frame::{self, FetchFailure, Opening, PieceAnswer};
 use crate::id::TransferId;
 use crate::limits::{PIECE_PAUSE, PIECES_GIVEN_AT_A_TIME, SILENCE, SLOWEST_PIECE, STACK_BYTES};
 
-/// Maximum size of an [`Opening`] or a [`PieceAnswer`] in bytes.
 pub(crate) const MAX_OPENING_BYTES: u32 = 512;
 const CONNECT: Duration = Duration::from_secs(5);
 
 pub(crate) trait Pieces: Send + Sync + 'static {
-    /// Returns the verified bytes of `piece` of the transfer `id`, or `None` if they are not
-    /// available.
+    /// Returns verified bytes.
     fn piece(&self, id: &TransferId, piece: u32) -> Option<Bytes>;
 }
 
@@ -35,22 +32,6 @@ pub(crate) fn set_limits(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SILENCE))?;
     stream.set_write_timeout(Some(SILENCE))
-}
-
-/// Increment of a counter. Dropping it decrements the counter.
-pub(crate) struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    pub(crate) fn new(number: &Arc<AtomicUsize>) -> Self {
-        number.fetch_add(1, Relaxed);
-        Self(Arc::clone(number))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
 }
 
 #[derive(Default)]
@@ -79,8 +60,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Stream with a time limit for the transfer of a whole piece, in addition to the limit for each
-/// byte.
+/// Adds a time limit for a whole piece to that for each byte.
 struct Hurried<'a> {
     stream: &'a TcpStream,
     until: Instant,
@@ -115,7 +95,6 @@ impl Write for Hurried<'_> {
     }
 }
 
-/// Serves pieces over a connection until it is closed, starting with the request already received.
 pub(crate) fn give(
     mut stream: &TcpStream,
     pieces: &dyn Pieces,
@@ -141,7 +120,6 @@ pub(crate) fn give(
     }
 }
 
-/// Connection to a source of pieces, kept for the next request.
 #[derive(Default)]
 pub(crate) struct Asking(Option<(SocketAddr, TcpStream)>);
 

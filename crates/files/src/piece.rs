@@ -18,10 +18,7 @@ pub struct Place {
     pub bytes: u32,
 }
 
-/// Returns the piece size of a transfer of `total_bytes`.
-///
-/// It depends on the size alone, so that the same content has the same id. It grows with the size,
-/// which keeps the manifest small.
+/// Depends on the size alone, so that the same content has the same id.
 pub(crate) fn piece_bytes(total_bytes: u64) -> u32 {
     let mut size = MIN_PIECE_BYTES;
     while size < MAX_PIECE_BYTES && total_bytes.div_ceil(size.into()) > PIECES_AIMED_AT {
@@ -109,16 +106,14 @@ impl PieceSet {
         None
     }
 
-    /// Encodes the set, with one bit for each piece. The first piece is the lowest bit of the first
-    /// byte.
+    /// Encodes the set. The first piece is the lowest bit of the first byte.
     pub fn to_bytes(&self) -> Vec<u8> {
         let bytes = self.bits.len().div_ceil(8);
         let words = self.bits.as_slice().iter().flat_map(|word| word.to_le_bytes());
         words.take(bytes).collect()
     }
 
-    /// Decodes a set encoded by [`to_bytes`](Self::to_bytes). Returns `None` if it is not one for
-    /// `pieces` pieces.
+    /// Decodes a set of `pieces` pieces.
     pub fn from_bytes(bytes: &[u8], pieces: u32) -> Option<Self> {
         if bytes.len() != (pieces as usize).div_ceil(8) {
             return None;

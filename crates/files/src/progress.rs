@@ -42,8 +42,7 @@ pub enum Event {
         /// Reason.
         reason: String,
     },
-    /// Sender: the stream has not started, because not enough receivers are ready. Repeated every 3
-    /// s.
+    /// Sender: not enough receivers are ready. Repeated every 3 s.
     Waiting {
         /// Number of receivers that are ready.
         ready: usize,
@@ -63,8 +62,7 @@ pub enum Event {
         pieces: u32,
         /// Number of pieces of the transfer.
         of: u32,
-        /// Bytes of file data passed to the stream. The stream may not have multicast all of them
-        /// yet.
+        /// Bytes of file data passed to the stream, perhaps not multicast yet.
         bytes: u64,
     },
     /// Sender: the stream has ended. Missing pieces are now fetched.

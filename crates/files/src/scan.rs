@@ -21,15 +21,13 @@ use crate::progress::{Event, Reporter};
 
 /// Content to send.
 pub enum Source {
-    /// File, or directory with all of its contents, under the last component of its path. A symlink
-    /// given here is followed; one inside a directory is sent as a symlink.
+    /// File or directory, under the last component of its path. A symlink given here is followed.
     Path(PathBuf),
     /// Data of a reader up to its end, for example standard input, as a file with the given name.
     ///
-    /// All of the data is first copied into a temporary file, in the system's directory for such
-    /// files or in [`SendOptions::spool`](crate::SendOptions::spool). The copy is required because
-    /// hashes are sent before data and late receivers need the data again. The file is unlinked
-    /// from the start, so that it disappears with the process, however that ends.
+    /// The data is first copied into an unlinked temporary file
+    /// ([`SendOptions::spool`](crate::SendOptions::spool)): hashes are sent before data, and late
+    /// receivers need the data again.
     Reader {
         /// Name of the file at the receivers.
         name: String,
@@ -40,8 +38,7 @@ pub enum Source {
 
 enum Origin {
     Nowhere,
-    /// File in the file system. A file inside a source directory is opened without following a
-    /// symlink that may have replaced it since the scan.
+    /// Without `follow`, a symlink that has replaced the file since the scan is not opened.
     Path {
         path: PathBuf,
         follow: bool,
@@ -58,25 +55,22 @@ pub(crate) struct Content {
 
 /// Parts of the sources that are not sent unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Findings {
     /// Entries that were left out; at most the first five.
     pub unsendable: Vec<Unsendable>,
     /// Number of entries that were left out.
     pub unsendable_count: usize,
-    /// Files and directories with a setuid, setgid or sticky bit, which receivers do not set; at
-    /// most the first five.
+    /// At most the first five entries with a setuid, setgid or sticky bit, which is not set.
     pub special_modes: Vec<String>,
     /// Number of such files and directories.
     pub special_modes_count: usize,
 }
 
-/// Maximum number of findings of each kind that are listed.
 const NAMED: usize = 5;
-/// Setuid, setgid and sticky bits.
 const SPECIAL_MODE_BITS: u32 = 0o7000;
 
 impl Content {
-    /// Reads all of `sources` once.
     pub(crate) fn scan(
         sources: Vec<Source>,
         spool: Option<&Path>,
@@ -105,52 +99,30 @@ impl Content {
         found.hash(reporter)
     }
 
-    /// Reads a piece and checks it against the manifest.
     pub(crate) fn read(&self, piece: u32) -> Result<Bytes, SourceError> {
         let place = self.manifest.place(piece).expect("only pieces of the manifest are read");
-        let opened = self.open(place.entry)?;
-        let path = &self.manifest.entries()[place.entry].path;
-        let bytes = read_place(&self.manifest.entries()[place.entry], place, opened.file())
-            .map_err(|error| SourceError::from_read(path, error))?;
-        if self.manifest.is_piece(piece, &bytes) {
-            Ok(bytes.into())
-        } else {
-            Err(SourceError::Changed(path.to_string()))
-        }
-    }
-
-    fn open(&self, entry: usize) -> Result<Opened<'_>, SourceError> {
-        self.origins[entry]
-            .open()
-            .map_err(|error| SourceError::from_read(&self.manifest.entries()[entry].path, error))
-    }
-}
-
-enum Opened<'a> {
-    Here(File),
-    Kept(&'a File),
-}
-
-impl Opened<'_> {
-    fn file(&self) -> &File {
-        match self {
-            Self::Here(file) => file,
-            Self::Kept(file) => file,
+        let entry = &self.manifest.entries()[place.entry];
+        let file = self.origins[place.entry].open();
+        let bytes = file
+            .and_then(|file| read_place(entry, place, &file))
+            .map_err(|error| SourceError::from_read(&entry.path, error))?;
+        match self.manifest.is_piece(piece, &bytes) {
+            true => Ok(bytes.into()),
+            false => Err(SourceError::Changed(entry.path.to_string())),
         }
     }
 }
 
 impl Origin {
-    fn open(&self) -> io::Result<Opened<'_>> {
+    fn open(&self) -> io::Result<File> {
         match self {
             Self::Nowhere => Err(io::Error::other("a directory or symlink has no data")),
-            Self::Path { path, follow } => open(path, *follow).map(Opened::Here),
-            Self::Spooled(file) => Ok(Opened::Kept(file)),
+            Self::Path { path, follow } => open(path, *follow),
+            Self::Spooled(file) => file.try_clone(),
         }
     }
 }
 
-/// Reads the bytes at `place` of a file that may have become shorter.
 pub(crate) fn read_place(entry: &Entry, place: Place, file: &File) -> io::Result<Vec<u8>> {
     let Kind::File { holes, .. } = &entry.kind else {
         return Err(io::Error::other("only files have data"));
@@ -255,7 +227,6 @@ impl Found {
         self.findings.unsendable_count += 1;
     }
 
-    /// Adds an entry with all of its contents. Returns the reason if it cannot be sent.
     fn add(
         &mut self,
         name: EntryPath,
@@ -344,12 +315,12 @@ impl Found {
             if entry.data_bytes() == 0 {
                 continue;
             }
-            let opened = origin.open().map_err(read_error)?;
+            let file = origin.open().map_err(read_error)?;
             let mut packed = 0;
             while packed < entry.data_bytes() {
                 let bytes = (entry.data_bytes() - packed).min(size.into()) as u32;
                 let place = Place { entry: 0, packed, bytes };
-                let data = read_place(entry, place, opened.file()).map_err(read_error)?;
+                let data = read_place(entry, place, &file).map_err(read_error)?;
                 hashes.push(blake3::hash(&data).into());
                 packed += u64::from(bytes);
                 done += u64::from(bytes);
@@ -361,7 +332,6 @@ impl Found {
     }
 }
 
-/// Adds one more item to a list that has a bounded length.
 fn note<T>(named: &mut Vec<T>, one: impl FnOnce() -> T) {
     if named.len() < NAMED {
         named.push(one());
@@ -377,7 +347,6 @@ fn open(path: &Path, follow: bool) -> io::Result<File> {
     fs::OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)
 }
 
-/// Returns at most `most` holes of sufficient size; none if the file system does not report holes.
 fn find_holes(file: &File, bytes: u64, most: usize) -> io::Result<Holes> {
     let mut holes = Holes::default();
     let mut at = 0;

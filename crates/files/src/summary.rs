@@ -6,6 +6,7 @@ use crate::id::TransferId;
 
 /// State of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum State {
     /// Connected and receiving.
     Receiving,
@@ -57,11 +58,9 @@ pub struct Summary {
     pub pieces_skipped: u32,
     /// Bytes of pieces that the sender served over TCP.
     pub sender_bytes: u64,
-    /// Number of connections closed before they were served, because the first frame was late or
-    /// invalid, or there were too many connections.
+    /// Number of connections closed before they were served.
     pub connections_refused: u64,
-    /// All receivers that were not refused after their hello, in the order in which they became
-    /// ready, failed or were lost.
+    /// All receivers that were not refused, in the order of becoming ready, failed or lost.
     pub receivers: Vec<ReceiverRow>,
 }
 
@@ -96,7 +95,6 @@ pub struct Received {
     pub blocks_dropped: u64,
     /// Number of pieces received with a wrong hash.
     pub wrong_pieces: u64,
-    /// `true` if the sender reported the end of the transfer to this receiver after it had all
-    /// pieces.
+    /// `true` if the sender reported the end of the transfer after this receiver had all pieces.
     pub sender_knows: bool,
 }

@@ -1,8 +1,7 @@
 //! Reassembly of pieces from blocks.
 //!
-//! A fixed number of incomplete pieces is kept. When another one starts, the piece whose last block
-//! is oldest is given up, because the stream has moved past the blocks that it lacks. A piece that
-//! is given up is fetched, and further blocks of it are dropped.
+//! When a piece starts beyond a fixed number, the one whose last block is oldest is given up: the
+//! stream has moved past it. It is fetched, and its further blocks are dropped.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +18,6 @@ pub(crate) struct Assembly {
     most: usize,
     given_up: PieceSet,
     blocks: u64,
-    /// Buffer of a completed piece, for reuse.
     spare: Option<BytesMut>,
 }
 
@@ -42,7 +40,6 @@ pub(crate) enum Put {
 }
 
 impl Assembly {
-    /// Creates the state for `pieces` pieces, of which at most `most` may be incomplete.
     pub(crate) fn new(pieces: u32, most: usize) -> Self {
         assert!(most > 0, "at least one incomplete piece must be allowed");
         let given_up = PieceSet::none_of(pieces);
@@ -85,7 +82,6 @@ impl Assembly {
         self.spare = complete.try_into_mut().ok();
     }
 
-    /// Gives up `piece`: further blocks of it are dropped.
     pub(crate) fn give_up(&mut self, piece: u32) {
         self.given_up.insert(piece);
         self.partial.remove(&piece);
@@ -100,7 +96,6 @@ impl Assembly {
         self.partial.clear();
     }
 
-    /// Gives up the piece whose last block is oldest, if there is no room for `piece`.
     fn make_room(&mut self, piece: u32) -> Option<u32> {
         if self.partial.len() < self.most || self.partial.contains_key(&piece) {
             return None;
@@ -113,8 +108,6 @@ impl Assembly {
 }
 
 impl Partial {
-    /// Creates a piece of `length` bytes in the buffer `spare`, if it has the right size. The
-    /// content of `spare` does not matter.
     fn new(length: u32, spare: Option<BytesMut>) -> Self {
         let length = length as usize;
         let spare = spare.filter(|spare| spare.len() == length);
@@ -122,7 +115,6 @@ impl Partial {
         Self { bytes, there: RangeSet::new(), touched: 0 }
     }
 
-    /// Copies the data that is still missing. Returns `false` if none is.
     fn put(&mut self, at: Range<u32>, data: &[u8]) -> bool {
         let gaps: Vec<Range<u32>> = self.there.gaps(&at).collect();
         for gap in &gaps {
@@ -138,7 +130,6 @@ impl Partial {
     }
 }
 
-/// Allocates a buffer with the alignment required for direct writes.
 fn aligned(length: usize) -> BytesMut {
     let mut bytes = BytesMut::zeroed(length + ALIGNMENT);
     let before = bytes.as_ptr().align_offset(ALIGNMENT);

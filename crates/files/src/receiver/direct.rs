@@ -1,9 +1,7 @@
-//! Writes that bypass the page cache.
+//! Writes that bypass the page cache (`O_DIRECT`), if the file system supports it.
 //!
-//! Transferred content is often larger than a receiver's memory should hold, and copying it into
-//! the page cache takes more than half of a receiver's processor time, on a machine whose memory
-//! was not in use before. If the file system supports it (`O_DIRECT`), whole aligned blocks are
-//! written to the disk directly from the buffer.
+//! Copying content into the page cache takes more than half of a receiver's processor time, on a
+//! machine whose memory was not in use before. Content is often larger than the memory, too.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,8 +12,7 @@ use rustix::io::Errno;
 
 use crate::receiver::folder::Folder;
 
-/// Alignment of buffers and file offsets, and granularity of sizes, for direct writes. It satisfies
-/// all disks.
+/// Alignment of buffers, file offsets and sizes for direct writes on any disk.
 pub(crate) const ALIGNMENT: usize = 4096;
 /// Minimum size in bytes of a direct write. Smaller ones do not pay off.
 const LEAST: usize = 64 << 10;
@@ -30,7 +27,7 @@ impl Direct {
         Self { is_wanted: AtomicBool::new(is_wanted) }
     }
 
-    /// Writes the longest prefix of `bytes` that can be written directly. Returns its length.
+    /// Returns the length of the prefix that could be written directly.
     pub(crate) fn write(
         &self,
         folder: &Folder,

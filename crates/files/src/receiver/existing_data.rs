@@ -1,12 +1,9 @@
-//! Existing data of earlier attempts.
+//! Existing data of earlier attempts, which is read and verified again.
 //!
-//! Only data that is read and verified again is used. If the file `built` records that `tree/` was
-//! complete, each entry is searched there and in the target directory, and checked against the
-//! manifest. If all entries match, only the final names are missing. Otherwise, and if the previous
-//! attempt was interrupted while it built the tree, the existing data moves back to `data/`.
-//! Missing and damaged pieces are then received again, and the final steps start over.
-//!
-//! If all entries in the target directory match the manifest, there is nothing to do.
+//! If `built` records that `tree/` was complete, and all entries there and in the target directory
+//! match the manifest, only the final names are missing. Otherwise the existing data moves back to
+//! `data/`, what is missing is received again, and the final steps start over. If the target
+//! directory alone matches, there is nothing to do.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -25,15 +22,13 @@ use crate::receiver::folder::{Folder, Found};
 use crate::receiver::store::{BUILT, Store, TREE, data_name};
 use crate::scan::read_place;
 
-/// Directory that contains an entry.
 enum Home {
     Tree(Folder),
     Target(Folder),
 }
 
 impl Store {
-    /// Verifies the existing data, and allocates files for the missing data. `noted` are the pieces
-    /// in the journal, if it existed.
+    /// `noted` are the pieces in the journal, if it existed.
     pub(super) fn take_stock(
         &self,
         noted: Option<&PieceSet>,
@@ -75,14 +70,11 @@ impl Store {
         self.make_room(alive)
     }
 
-    /// Returns `true` if all pieces were received once, so that the final steps had started.
     pub(super) fn was_complete(&self) -> bool {
         let is_there = |name| self.stage.look(OsStr::new(name)).is_ok_and(|f| f != Found::Nothing);
         is_there(TREE) || is_there(BUILT)
     }
 
-    /// Returns `true` if each entry is in the tree or the target directory, and matches the
-    /// manifest.
     fn is_whole(&self, alive: &mut dyn FnMut()) -> bool {
         let mut entries = self.manifest.entries().iter().enumerate();
         entries.all(|(index, entry)| match self.home(entry) {
@@ -94,8 +86,7 @@ impl Store {
         })
     }
 
-    /// Returns `true` if each entry is in the target directory and matches the manifest, for
-    /// example from an earlier transfer.
+    /// For example from an earlier transfer.
     fn is_there(&self, alive: &mut dyn FnMut()) -> bool {
         let mut entries = self.manifest.entries().iter().enumerate();
         entries.all(|(index, entry)| {
@@ -104,8 +95,6 @@ impl Store {
         })
     }
 
-    /// Returns the directory of an entry: in the tree if the name exists there, otherwise in the
-    /// target directory.
     fn home(&self, entry: &Entry) -> Option<Home> {
         let parent_in = |top: io::Result<Folder>| {
             let parent = top.and_then(|top| top.parent_of(&entry.path)).ok()?;
@@ -116,7 +105,6 @@ impl Store {
         in_tree.or_else(|| parent_in(self.target.walk([].into_iter())).map(Home::Target))
     }
 
-    /// Returns `true` if the object with the entry's name in `home` matches the manifest.
     fn is_entry(&self, index: usize, home: &Folder, alive: &mut dyn FnMut()) -> io::Result<bool> {
         let entry = &self.manifest.entries()[index];
         let name = entry.path.name();
@@ -141,8 +129,7 @@ impl Store {
         bytes.is_ok_and(|bytes| self.manifest.is_piece(piece, &bytes))
     }
 
-    /// Moves data from the tree back to `data/`. If the tree `was_built`, matching files in the
-    /// target directory are moved back as well. Anything else there belongs to the user.
+    /// Anything else in the target directory belongs to the user.
     fn take_back(&self, was_built: bool, alive: &mut dyn FnMut()) -> io::Result<()> {
         for (index, entry) in self.manifest.entries().iter().enumerate() {
             let (name, data) = (entry.path.name(), data_name(index));
@@ -160,8 +147,7 @@ impl Store {
             home.open_up(name)?;
             home.rename(name, &self.data, &data, false)?;
             if self.data.read(&data)?.metadata()?.nlink() > 1 {
-                // The file has another hard link, which belongs to the user. It must not be written
-                // to.
+                // Another hard link belongs to the user, and must not be written to.
                 self.data.remove(&data)?;
             }
             alive();
@@ -174,8 +160,6 @@ impl Store {
         self.stage.sync()
     }
 
-    /// Removes matching directories, symlinks and empty files from the target directory, so that
-    /// they do not block the final steps.
     fn take_back_the_rest(&self, alive: &mut dyn FnMut()) -> io::Result<()> {
         for (index, entry) in self.manifest.entries().iter().enumerate().rev() {
             let name = entry.path.name();
@@ -200,8 +184,7 @@ impl Store {
         Ok(())
     }
 
-    /// Opens the directories in the target to this user, because a final mode that is already set
-    /// may deny access. The final steps set the modes again.
+    /// A final mode that is already set may deny access. The final steps set the modes again.
     fn open_directories(&self) {
         for entry in self.manifest.entries().iter().filter(|entry| entry.kind == Kind::Directory) {
             // A directory that is merged into an existing one is still in the tree.
@@ -215,8 +198,6 @@ impl Store {
         }
     }
 
-    /// Checks that the free space suffices for the missing data, and creates all files in their
-    /// final size.
     fn make_room(&self, alive: &mut dyn FnMut()) -> Result<(), ReceiveError> {
         let mut allocated: u64 = 0;
         let mut unsized_files = Vec::new();
@@ -252,8 +233,7 @@ impl Store {
     }
 }
 
-/// Returns `true` if `built` has the id of this transfer, and not of another one whose id starts
-/// with the same digits.
+/// Another transfer's id may start with the same digits.
 fn is_built(stage: &Folder, manifest: &Manifest) -> io::Result<bool> {
     if stage.look(OsStr::new(BUILT))? == Found::Nothing {
         return Ok(false);
@@ -263,7 +243,6 @@ fn is_built(stage: &Folder, manifest: &Manifest) -> io::Result<bool> {
     Ok(id == manifest.id().0)
 }
 
-/// Returns `true` if a file reads as zeros where its holes must be.
 fn are_holes(file: &File, holes: &Holes) -> io::Result<bool> {
     let mut bytes = [0; 64 << 10];
     for (start, length) in holes.iter() {
@@ -286,7 +265,6 @@ fn are_holes(file: &File, holes: &Holes) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Checks that no existing object conflicts with an entry.
 fn check_existing(
     target: &Folder,
     manifest: &Manifest,

@@ -12,8 +12,6 @@ use crate::receiver::final_names::STEPS;
 use crate::receiver::final_names::tests::{Sent, assert_whole};
 use crate::receiver::recover::recover;
 
-/// Numbers of final steps until the tree is built, until `built` is written, and until all entries
-/// are in the target directory.
 const BUILDING: usize = 2;
 const NOTED: usize = 4;
 const MOVED: usize = 6;
@@ -29,12 +27,13 @@ pub(in crate::receiver) fn large() -> Sent {
     sent
 }
 
-/// Receives everything, and stops after `steps` final steps.
-fn died_after(sent: &Sent, steps: usize, overwrite: bool) {
-    let store = sent.complete(overwrite);
-    for step in &STEPS[..steps] {
-        assert_eq!(step(&store), Ok(()));
-    }
+fn sparse(end: &[u8]) -> Sent {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    fs::create_dir(folder.path().join("from")).expect("it is new");
+    let file = File::create(folder.path().join("from/large")).expect("it is new");
+    file.set_len(1 << 20).expect("it can be sparse");
+    file.write_all_at(end, 1 << 20).expect("it can be written");
+    Sent::of(folder, &["large"])
 }
 
 fn damage(path: &Path, at: u64) {
@@ -50,8 +49,6 @@ fn cut(path: &Path, bytes: u64) {
     file.set_len(length - bytes).expect("it can be written");
 }
 
-/// Resumes, writes the missing pieces, of which there must be `lacking`, and completes the
-/// transfer.
 fn goes_on(sent: &Sent, overwrite: bool, lacking: u32) {
     let store = sent.store(overwrite).expect("it can be received");
     assert_eq!(sent.give_what_lacks(&store), lacking);
@@ -72,7 +69,7 @@ fn assert_large(sent: &Sent) {
 fn piece_damaged_during_building_is_fetched_again_alone() {
     for (steps, tree) in [(BUILDING, "tree"), (NOTED, "tree")] {
         let sent = large();
-        died_after(&sent, steps, false);
+        drop(sent.stopped_after(steps, false));
         damage(&sent.stage().join(tree).join("large"), 3 << 19);
         goes_on(&sent, false, 1);
         assert_large(&sent);
@@ -82,7 +79,7 @@ fn piece_damaged_during_building_is_fetched_again_alone() {
 #[test]
 fn a_journal_that_lags_behind_the_tree_costs_nothing() {
     let sent = large();
-    died_after(&sent, BUILDING, false);
+    drop(sent.stopped_after(BUILDING, false));
     cut(&sent.stage().join("journal"), 10);
     goes_on(&sent, false, 0);
     assert_large(&sent);
@@ -91,7 +88,7 @@ fn a_journal_that_lags_behind_the_tree_costs_nothing() {
 #[test]
 fn a_journal_that_lags_behind_the_data_costs_what_is_not_in_it() {
     let sent = large();
-    died_after(&sent, 0, false);
+    drop(sent.stopped_after(0, false));
     cut(&sent.stage().join("journal"), 8);
     goes_on(&sent, false, 2);
     assert_large(&sent);
@@ -101,13 +98,13 @@ fn a_journal_that_lags_behind_the_data_costs_what_is_not_in_it() {
 fn entries_gone_from_the_tree_are_fetched_again() {
     for steps in [BUILDING, NOTED] {
         let sent = large();
-        died_after(&sent, steps, false);
+        drop(sent.stopped_after(steps, false));
         fs::remove_file(sent.stage().join("tree/large")).expect("it is there");
         goes_on(&sent, false, 3);
         assert_large(&sent);
 
         let sent = Sent::new();
-        died_after(&sent, steps, false);
+        drop(sent.stopped_after(steps, false));
         for lost in ["tree/sub/file", "tree/nothing", "tree/link"] {
             fs::remove_file(sent.stage().join("tree").join(lost)).expect("it is there");
         }
@@ -121,7 +118,7 @@ fn entries_gone_from_the_tree_are_fetched_again() {
 fn entries_gone_from_the_target_are_fetched_again() {
     for overwrite in [false, true] {
         let sent = Sent::new();
-        died_after(&sent, MOVED, overwrite);
+        drop(sent.stopped_after(MOVED, overwrite));
         fs::remove_file(sent.to().join("tree/sub/file")).expect("it is there");
         fs::remove_file(sent.to().join("tree/link")).expect("it is there");
         let recovered = recover(&sent.to(), overwrite);
@@ -134,7 +131,7 @@ fn entries_gone_from_the_target_are_fetched_again() {
 #[test]
 fn target_changed_before_the_end_is_not_reported_finished() {
     let sent = large();
-    died_after(&sent, MOVED, false);
+    drop(sent.stopped_after(MOVED, false));
     let published = sent.to().join("large");
     damage(&published, 0);
     let changed = fs::read(&published).expect("it is there");
@@ -146,7 +143,7 @@ fn target_changed_before_the_end_is_not_reported_finished() {
     assert_large(&sent);
 
     let sent = large();
-    died_after(&sent, MOVED, true);
+    drop(sent.stopped_after(MOVED, true));
     damage(&sent.to().join("large"), 0);
     goes_on(&sent, true, 3);
     assert_large(&sent);
@@ -154,13 +151,8 @@ fn target_changed_before_the_end_is_not_reported_finished() {
 
 #[test]
 fn foreign_data_in_a_hole_is_not_published() {
-    let folder = tempfile::tempdir().expect("a folder for the test");
-    fs::create_dir(folder.path().join("from")).expect("it is new");
-    let file = File::create(folder.path().join("from/large")).expect("it is new");
-    file.set_len(1 << 20).expect("it can be sparse");
-    file.write_all_at(b"end", 1 << 20).expect("it can be written");
-    let sent = Sent::of(folder, &["large"]);
-    died_after(&sent, NOTED, false);
+    let sent = sparse(b"end");
+    drop(sent.stopped_after(NOTED, false));
     damage(&sent.stage().join("tree/large"), 1000);
     let store = sent.store(false).expect("it can be received");
     assert!(!store.built.load(Ordering::Relaxed), "it is not what it should be");
@@ -206,11 +198,7 @@ fn a_piece_makes_no_file_anew() {
 
 #[test]
 fn nothing_but_a_hole_has_its_size_from_the_beginning() {
-    let folder = tempfile::tempdir().expect("a folder for the test");
-    fs::create_dir(folder.path().join("from")).expect("it is new");
-    let file = File::create(folder.path().join("from/large")).expect("it is new");
-    file.set_len(1 << 20).expect("it can be sparse");
-    let sent = Sent::of(folder, &["large"]);
+    let sent = sparse(b"");
     assert_eq!(sent.content.manifest.pieces(), 0);
     let store = sent.store(false).expect("it can be received");
     let made = fs::metadata(sent.stage().join("data/0")).expect("it was made");
@@ -287,7 +275,7 @@ fn entries_closed_to_their_owner_are_still_published() {
             if overwrite {
                 fs::create_dir_all(sent.to().join("tree/sub")).expect("it is new");
             }
-            died_after(&sent, STEPS.len() - 1, overwrite);
+            drop(sent.stopped_after(STEPS.len() - 1, overwrite));
             assert!(fs::read_dir(sent.to().join("tree")).is_err(), "it is closed");
             goes_on(&sent, overwrite, 0);
             let mode = |path: &str| {
@@ -364,7 +352,7 @@ fn receiver_started_at_anothers_end_finds_busy_or_complete() {
 #[test]
 fn transfer_recovered_before_its_offer_is_complete() {
     for sent in [Sent::new(), large()] {
-        died_after(&sent, NOTED, false);
+        drop(sent.stopped_after(NOTED, false));
         let recovered = recover(&sent.to(), false);
         assert!(matches!(recovered[..], [(_, Ok(()))]), "{recovered:?}");
         goes_on(&sent, false, 0);
@@ -376,7 +364,7 @@ fn transfer_recovered_before_its_offer_is_complete() {
 #[test]
 fn existing_file_that_differs_anywhere_is_refused() {
     let sent = large();
-    died_after(&sent, STEPS.len(), false);
+    drop(sent.stopped_after(STEPS.len(), false));
     let large = sent.to().join("large");
     damage(&large, 2 << 20);
     let exists = Err(ReceiveError::Exists("large".into()));

@@ -5,15 +5,12 @@ use std::net::SocketAddr;
 
 use crate::limits::FETCHES_PER_RECEIVER;
 
-/// Maximum number of peers remembered for sending wrong data.
 const MAX_DISTRUSTED: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fetch {
     pub(crate) piece: u32,
-    /// Number of the source, given by the sender.
     pub(crate) source: u32,
-    /// Address of the source; `None` is the sender itself.
     pub(crate) address: Option<SocketAddr>,
 }
 
@@ -24,7 +21,6 @@ pub(crate) struct Fetches {
 }
 
 impl Fetches {
-    /// Adds a fetch. Returns `false` if the sender has exceeded its limit.
     pub(crate) fn push(&mut self, fetch: Fetch) -> bool {
         let has_room = self.waiting.len() < 2 * FETCHES_PER_RECEIVER;
         if has_room {

@@ -25,8 +25,7 @@ use crate::manifest::{Entry, Kind};
 use crate::receiver::folder::{Folder, Found};
 use crate::receiver::store::{BUILT, MANIFEST, Store, TREE, data_name};
 
-/// Maximum number of files that are synchronized one by one. Above it the whole file system is
-/// synchronized, which may include unrelated data but takes a single call.
+/// Above it the whole file system is synchronized, in a single call.
 const SYNCED_ONE_BY_ONE: usize = 256;
 
 pub(super) type Step = fn(&Store) -> Result<(), ReceiveError>;
@@ -43,12 +42,10 @@ pub(super) const STEPS: [Step; 8] = [
 ];
 
 impl Store {
-    /// Gives all entries their final names. All pieces must be received.
     pub(crate) fn publish(&self) -> Result<(), ReceiveError> {
         assert!(self.is_complete(), "only a complete transfer gets its final names");
         if self.there.load(Ordering::Relaxed) {
-            // The entries already have their final names, and modes and times that belong to the
-            // user.
+            // Modes and times belong to the user.
             self.discard();
             return Ok(());
         }
@@ -105,7 +102,6 @@ impl Store {
         self.data.rename(&data, parent, name, false)
     }
 
-    /// Writes the directories of the tree to the disk. Their data was written before.
     fn sync_tree(&self) -> Result<(), ReceiveError> {
         if self.built.load(Ordering::Relaxed) {
             return Ok(());
@@ -121,7 +117,6 @@ impl Store {
         tree.sync().map_err(|error| self.disk_here(error))
     }
 
-    /// Records that the tree contains everything.
     fn note_built(&self) -> Result<(), ReceiveError> {
         let noted = || {
             let mut noted = self.stage.write(OsStr::new(MANIFEST))?;
@@ -138,7 +133,6 @@ impl Store {
         Ok(())
     }
 
-    /// Sets the modes and times of files that are still in the tree, and the times of symlinks.
     fn dress_files(&self) -> Result<(), ReceiveError> {
         let tree = &self.tree()?;
         let mut inside: Vec<Folder> = Vec::new();
@@ -169,7 +163,6 @@ impl Store {
         Ok(())
     }
 
-    /// Moves all entries that are still in the tree to the target directory.
     fn move_all(&self) -> Result<(), ReceiveError> {
         let tree = &self.tree()?;
         // Pairs of a directory in the tree and the existing directory that it is merged into.
@@ -199,8 +192,7 @@ impl Store {
     ) -> io::Result<Option<(Folder, Folder)>> {
         let name = entry.path.name();
         if from.look(name)? == Found::Nothing {
-            // The entry was moved before the last interruption. Its content was verified when the
-            // store was opened.
+            // Moved before the last interruption, and verified when the store was opened.
             return match (&entry.kind, to.look(name)?) {
                 (Kind::Directory, Found::Directory)
                 | (Kind::File { .. }, Found::File)
@@ -240,8 +232,7 @@ impl Store {
         for entry in self.directories().rev() {
             let dress = |directory: Folder| {
                 directory.dress(entry)?;
-                // Synchronized while it is open, because its final mode may deny access to this
-                // user.
+                // Its final mode may deny access to this user.
                 if is_synced_here { directory.sync() } else { Ok(()) }
             };
             let dressed = self.target.walk(entry.path.components()).and_then(dress);

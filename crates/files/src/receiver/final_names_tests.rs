@@ -36,7 +36,6 @@ impl Sent {
         Self::of(folder, &["alone", "tree"])
     }
 
-    /// Scans the sources `names` in the directory `from/` of `folder`.
     pub(in crate::receiver) fn of(folder: tempfile::TempDir, names: &[&str]) -> Self {
         let source = |name| Source::Path(folder.path().join("from").join(name));
         let sources = names.iter().map(source).collect();
@@ -64,7 +63,14 @@ impl Sent {
         store
     }
 
-    /// Writes the missing pieces to a store. Returns their number.
+    pub(in crate::receiver) fn stopped_after(&self, steps: usize, overwrite: bool) -> Store {
+        let store = self.complete(overwrite);
+        for step in &STEPS[..steps] {
+            assert_eq!(step(&store), Ok(()));
+        }
+        store
+    }
+
     pub(in crate::receiver) fn give_what_lacks(&self, store: &Store) -> u32 {
         let have = store.have();
         for piece in (0..have.pieces()).filter(|piece| !have.contains(*piece)) {
@@ -74,7 +80,6 @@ impl Sent {
         have.pieces() - have.count()
     }
 
-    /// Resumes with a new store and completes the transfer, without any missing piece.
     fn again(&self, overwrite: bool) {
         let store = self.store(overwrite).expect("it can be received");
         assert!(store.is_complete(), "nothing has to be sent again");
@@ -108,11 +113,7 @@ fn publication_resumes_after_each_step() {
                 fs::write(sent.to().join("tree/sub/file"), "old").expect("it can be written");
                 fs::write(sent.to().join("alone"), "old").expect("it can be written");
             }
-            let store = sent.complete(overwrite);
-            for step in &STEPS[..steps] {
-                assert_eq!(step(&store), Ok(()));
-            }
-            drop(store);
+            drop(sent.stopped_after(steps, overwrite));
             if steps < STEPS.len() {
                 sent.again(overwrite);
             }
@@ -142,10 +143,7 @@ fn publication_resumes_amid_building_and_moving() {
 fn transfer_that_lacks_only_its_name_needs_no_sender() {
     for (steps, finished) in [(2, 0), (3, 0), (4, 1), (6, 1), (7, 1)] {
         let sent = Sent::new();
-        let store = sent.complete(false);
-        for step in &STEPS[..steps] {
-            assert_eq!(step(&store), Ok(()));
-        }
+        let store = sent.stopped_after(steps, false);
         assert_eq!(recover(&sent.to(), false), [], "somebody is at it");
         drop(store);
         let recovered = recover(&sent.to(), false);

@@ -28,7 +28,6 @@ pub(crate) enum Found {
 
 const DIRECTORY: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
-/// Flag for direct writes, on systems that have it.
 #[cfg(target_os = "linux")]
 const DIRECT: OFlags = OFlags::DIRECT;
 #[cfg(not(target_os = "linux"))]
@@ -36,7 +35,6 @@ const DIRECT: OFlags = OFlags::empty();
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
 impl Folder {
-    /// Opens the directory that the user named, following symlinks.
     pub(crate) fn named(path: &Path) -> io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         Ok(Self(rustix::fs::openat(CWD, path, flags, Mode::empty())?))
@@ -46,7 +44,6 @@ impl Folder {
         Ok(Self(rustix::fs::openat(&self.0, name, DIRECTORY, Mode::empty())?))
     }
 
-    /// Opens a subdirectory. It is created, accessible only to this user, if it is missing.
     pub(crate) fn make(&self, name: &OsStr) -> io::Result<Self> {
         match rustix::fs::mkdirat(&self.0, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => self.folder(name),
@@ -68,7 +65,6 @@ impl Folder {
         self.walk(components)
     }
 
-    /// Returns the kind of `name` without following a symlink.
     pub(crate) fn look(&self, name: &OsStr) -> io::Result<Found> {
         match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(Found::Nothing),
@@ -86,22 +82,18 @@ impl Folder {
         self.file(name, OFlags::RDONLY)
     }
 
-    /// Opens a regular file for reading and writing, and creates it if it is missing.
     pub(crate) fn write(&self, name: &OsStr) -> io::Result<File> {
         self.file(name, OFlags::RDWR | OFlags::CREATE)
     }
 
-    /// Opens an existing regular file for reading and writing.
     pub(crate) fn rewrite(&self, name: &OsStr) -> io::Result<File> {
         self.file(name, OFlags::RDWR)
     }
 
-    /// Like [`Folder::rewrite`], but for writes that bypass the page cache.
     pub(crate) fn rewrite_direct(&self, name: &OsStr) -> io::Result<File> {
         self.file(name, OFlags::RDWR | DIRECT)
     }
 
-    /// Opens a regular file for reading and appending, and creates it if it is missing.
     pub(crate) fn append(&self, name: &OsStr) -> io::Result<File> {
         self.file(name, OFlags::RDWR | OFlags::CREATE | OFlags::APPEND)
     }
@@ -116,7 +108,6 @@ impl Folder {
         }
     }
 
-    /// Creates a symlink, unless `name` already exists.
     pub(crate) fn symlink(&self, name: &OsStr, target: &[u8]) -> io::Result<()> {
         match rustix::fs::symlinkat(target, &self.0, name) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -128,14 +119,11 @@ impl Folder {
         Ok(rustix::fs::readlinkat(&self.0, name, Vec::new())?.into_bytes())
     }
 
-    /// Gives the owner read and write permission for a file, and search permission as well for a
-    /// directory.
     pub(crate) fn open_up(&self, name: &OsStr) -> io::Result<()> {
         self.permit(name, Mode::RWXU).map(drop)
     }
 
-    /// Like [`Folder::read`], but also opens a file of this user whose mode denies reading. The
-    /// mode is restored before this returns.
+    /// Restores the mode of a file that denies reading before it returns.
     pub(crate) fn read_ours(&self, name: &OsStr) -> io::Result<File> {
         match self.read(name) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -148,8 +136,7 @@ impl Folder {
         }
     }
 
-    /// Adds permissions to a file or directory and returns the previous ones. Execute permission is
-    /// not added to a file.
+    /// Returns the previous permissions. Execute permission is not added to a file.
     fn permit(&self, name: &OsStr, more: Mode) -> io::Result<Mode> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
@@ -161,8 +148,7 @@ impl Folder {
         };
         let mode = Mode::from_raw_mode(stat.st_mode);
         if !mode.contains(more) {
-            // A handle opened with `O_PATH` cannot be changed directly. Its name under
-            // `/proc/self/fd` leads to the same object and to no other.
+            // A handle with `O_PATH` is changed by its name there, which leads to no other object.
             let handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
             rustix::fs::chmod(handle, mode | more)?;
         }
@@ -182,8 +168,7 @@ impl Folder {
         }
         let only_new = RenameFlags::NOREPLACE;
         match rustix::fs::renameat_with(&self.0, name, &to.0, new_name, only_new) {
-            // Not every file system supports this flag. Another process may create the name between
-            // the check and the rename.
+            // Another process may create the name between the check and the rename.
             Err(Errno::INVAL | Errno::NOSYS) => match to.look(new_name)? {
                 Found::Nothing => Ok(rustix::fs::renameat(&self.0, name, &to.0, new_name)?),
                 _ => Err(Errno::EXIST.into()),
@@ -192,7 +177,6 @@ impl Folder {
         }
     }
 
-    /// Removes a file or symlink, if it exists.
     pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.0, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -200,7 +184,6 @@ impl Folder {
         }
     }
 
-    /// Removes a directory with all of its contents, if it exists.
     pub(crate) fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
         self.remove_levels(name, MAX_COMPONENTS + 1)
     }
@@ -238,7 +221,6 @@ impl Folder {
         Ok(names)
     }
 
-    /// Returns the disk space used by the files in the directory, in bytes.
     pub(crate) fn bytes_on_disk(&self) -> io::Result<u64> {
         let mut blocks: u64 = 0;
         for name in self.names()? {
@@ -254,7 +236,6 @@ impl Folder {
         Ok(blocks.saturating_mul(512))
     }
 
-    /// Returns `true` if `name` refers to the object that `handle` has open.
     pub(crate) fn is_still(&self, name: &OsStr, handle: impl AsFd) -> io::Result<bool> {
         let open = rustix::fs::fstat(handle)?;
         match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -264,15 +245,13 @@ impl Folder {
         }
     }
 
-    /// Sets the mode and time of this directory to those of an entry.
     pub(crate) fn dress(&self, entry: &Entry) -> io::Result<()> {
         rustix::fs::fchmod(&self.0, Mode::from_raw_mode(entry.mode.into()))?;
         let Some(modified) = entry.modified else { return Ok(()) };
         Ok(rustix::fs::futimens(&self.0, &timestamps(modified))?)
     }
 
-    /// Sets the mode and time of a file, or the time of a symlink, to those of its entry. No one
-    /// else may write to the file.
+    /// No one else may write to the file.
     pub(crate) fn dress_entry(&self, entry: &Entry) -> io::Result<()> {
         let name = entry.path.name();
         if self.look(name)? == Found::File {
@@ -284,7 +263,6 @@ impl Folder {
         Ok(rustix::fs::utimensat(&self.0, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Returns the free space available to this user, in bytes.
     pub(crate) fn free_bytes(&self) -> io::Result<u64> {
         let stat = rustix::fs::fstatvfs(&self.0)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -294,12 +272,10 @@ impl Folder {
         Ok(rustix::fs::fstat(&self.0)?.st_uid == rustix::process::geteuid().as_raw())
     }
 
-    /// Writes the names in the directory to the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.0)?)
     }
 
-    /// Writes all data of the file system to the disk.
     pub(crate) fn sync_all(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.0)?)
     }

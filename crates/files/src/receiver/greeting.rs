@@ -13,24 +13,20 @@ use crate::peers::set_limits;
 use crate::receiver::options::ReceiveOptions;
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// Maximum size of a frame that is accepted from the sender, in bytes.
 pub(crate) const MAX_FROM_SENDER: u32 = 2048;
 
 pub(crate) struct Greeted {
     pub(crate) stream: TcpStream,
     pub(crate) address: SocketAddr,
-    /// Manifest received after the `Welcome` frame.
     manifest: Vec<u8>,
 }
 
 impl Greeted {
-    /// Decodes the manifest and checks that it has the id of the offer.
     pub(crate) fn manifest(&self, id: TransferId) -> Result<Manifest, ReceiveError> {
         let manifest = Manifest::decode(&self.manifest)?;
         if manifest.id() == id { Ok(manifest) } else { Err(ReceiveError::OtherManifest) }
     }
 
-    /// Reports a failure to the sender. It is not certain that the report arrives.
     pub(crate) fn report_failure(&self, error: &ReceiveError) {
         let reason = plain_text(&error.to_string());
         let _ = frame::write(&mut &self.stream, &FromReceiver::Failed { reason });
@@ -38,7 +34,6 @@ impl Greeted {
     }
 }
 
-/// Connects to the first of `addresses` that answers, and sends a hello.
 pub(crate) fn greet(
     addresses: &[SocketAddr],
     id: TransferId,

@@ -1,12 +1,10 @@
 //! Journal of the pieces that have been received, for resuming after a crash.
 //!
 //! The file contains eight bytes that identify the format, the transfer id, the key by which the
-//! sender recognizes this receiver, and the numbers of the received pieces: four bytes each,
-//! big-endian, in the order of their arrival. A number is appended once its piece has been verified
-//! and written. Nothing is synchronized during the transfer. Numbers and data survive the death of
-//! the process anyway. After the death of the machine the numbers only indicate which pieces are
-//! worth reading, because each piece is verified again. The journal is written to the disk when it
-//! contains all pieces.
+//! sender recognizes this receiver, and the numbers of the verified and written pieces: four bytes
+//! each, big-endian. It is synchronized only when it contains all pieces. After the death of the
+//! machine the numbers indicate which pieces are worth reading, because each piece is verified
+//! again.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -23,11 +21,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Reads the journal in `file`, or starts a new one if the file is empty or belongs to
-    /// something else.
-    ///
-    /// Returns the recorded pieces, or `None` for a new journal. `file` must be open for reading
-    /// and appending, and locked. It stays locked until the journal is dropped.
+    /// `file` must be open for reading and appending, and locked. Returns `None` for a new journal.
     pub(crate) fn open(
         mut file: File,
         id: &TransferId,

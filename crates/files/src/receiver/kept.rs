@@ -11,6 +11,7 @@ use crate::receiver::store::{DATA, random_key};
 
 /// Data kept of an incomplete transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Kept {
     /// Staging directory. Its name ends with the start of the transfer id.
     pub directory: PathBuf,
@@ -18,10 +19,9 @@ pub struct Kept {
     pub bytes: u64,
 }
 
-/// Returns the incomplete transfers in `directory`, ordered by name.
+/// Returns the incomplete transfers in `directory`, interrupted or in progress, by name.
 ///
-/// Both interrupted transfers and those that another process is receiving are included. A transfer
-/// that is never resumed uses its space until its directory is removed.
+/// One that is never resumed uses its space until its directory is removed.
 pub fn kept(directory: &Path) -> Vec<Kept> {
     let mut kept: Vec<Kept> = beside(directory)
         .filter_map(|name| {
@@ -34,22 +34,19 @@ pub fn kept(directory: &Path) -> Vec<Kept> {
     kept
 }
 
-/// Returns the names in `directory` that staging directories have.
 pub(super) fn beside(directory: &Path) -> impl Iterator<Item = OsString> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name());
     names.filter(|name| name.as_bytes().starts_with(BESIDE.as_bytes()))
 }
 
-/// Checks that transfers can be received into `directory`, by creating an empty directory in it and
-/// removing it again. The permissions alone are not sufficient for a superuser, or on a file system
-/// on which nothing can be created.
+/// Checks that transfers can be received into `directory`, by creating an empty directory in it.
+/// The permissions alone do not suffice for a superuser.
 ///
 /// # Errors
 /// Returns the error of the operating system.
 pub fn try_writing(directory: &Path) -> io::Result<()> {
-    // The name is unique, because other processes, also on other machines, may check at the same
-    // time.
+    // Other processes, also on other machines, may check at the same time.
     let number = u128::from_ne_bytes(random_key()?);
     let tried = directory.join(format!("{BESIDE}try-{number:032x}"));
     fs::create_dir(&tried)?;

@@ -19,13 +19,10 @@ pub(crate) struct Life {
     pub(crate) fetches: Fetches,
     pub(crate) received: Received,
     pub(crate) link: Option<(Arc<TcpStream>, SocketAddr)>,
-    /// Addresses for reconnecting to the sender.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Time at which the sender reported the end of the stream.
     pub(crate) over_at: Option<Instant>,
     pub(crate) block_at: Instant,
     settled: bool,
-    /// Result of the transfer, to be reported to the sender last.
     ending: Option<Result<(), ReceiveError>>,
     last_word_taken: bool,
     /// Final result. Nothing happens after it.
@@ -55,7 +52,6 @@ impl Life {
         self.known.is_full()
     }
 
-    /// Returns `true` if the result is set, so that at most its report remains.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.is_some() || self.ended.is_some()
     }
@@ -72,8 +68,7 @@ impl Life {
         } += bytes;
     }
 
-    /// Returns the pieces to report on a new connection. They include those of pending reports,
-    /// which are dropped.
+    /// Pending reports are dropped, because these pieces include theirs.
     pub(crate) fn begin_link(&mut self) -> PieceSet {
         self.outbox = Outbox::default();
         self.fetches.clear();
@@ -88,15 +83,13 @@ impl Life {
         }
     }
 
-    /// Returns `true` if a report is due, given the time since the last frame.
     pub(crate) fn has_to_tell(&self, silence: Duration, settle: Duration) -> bool {
         let is_time = self.outbox.is_urgent() || self.is_complete() || silence >= REPORT;
         let has_news = (is_time && !self.outbox.is_empty()) || self.settles(settle);
         (has_news && self.link.is_some()) || (self.ending.is_some() && !self.last_word_taken)
     }
 
-    /// Returns the frames to send and the connection to send them over. Without a connection,
-    /// reports wait for the next one.
+    /// Without a connection, reports wait for the next one.
     pub(crate) fn take_frames(
         &mut self,
         settle: Duration,
@@ -122,18 +115,13 @@ impl Life {
         (Some(link), frames)
     }
 
-    /// Returns `true`, once, if the frames just taken include the report of the result. The report
-    /// may be empty.
     pub(crate) fn takes_last_word(&mut self) -> bool {
         let is_last = self.ending.is_some() && !self.last_word_taken;
         self.last_word_taken |= is_last;
         is_last
     }
 
-    /// Handles the end of the report of the result.
-    ///
-    /// A receiver that has finished continues to serve pieces while the sender is connected. In all
-    /// other cases this sets the final result.
+    /// A receiver that has finished continues to serve pieces while the sender is connected.
     pub(crate) fn last_word(&mut self, is_told: bool) {
         if is_told && self.ending == Some(Ok(())) && self.link.is_some() {
             return;
@@ -147,8 +135,6 @@ impl Life {
         }
     }
 
-    /// Returns `true` if the stream has ended, no block has arrived for `settle`, and this was not
-    /// reported yet.
     fn settles(&self, settle: Duration) -> bool {
         let last = self.over_at.map(|over_at| over_at.max(self.block_at));
         !self.settled && last.is_some_and(|last| last.elapsed() >= settle)

@@ -12,11 +12,8 @@ use crate::receiver::fetches::Fetch;
 use crate::receiver::greeting::{MAX_FROM_SENDER, greet};
 use crate::receiver::shared::{Report, Shared};
 
-/// Pause between two attempts to reconnect to the sender.
 const RETRY: Duration = Duration::from_millis(300);
 
-/// Handles the frames of the sender, and reconnects to it when the connection is lost, until the
-/// receiver ends.
 pub(crate) fn follow(shared: &Arc<Shared>, first: TcpStream) {
     let mut stream = first;
     loop {
@@ -34,7 +31,6 @@ pub(crate) fn follow(shared: &Arc<Shared>, first: TcpStream) {
     }
 }
 
-/// Handles the frames of the sender until the connection ends. Returns the reason.
 fn read_all(shared: &Shared, stream: &TcpStream) -> io::Error {
     loop {
         let frame = match frame::read(&mut &*stream, MAX_FROM_SENDER) {
@@ -50,10 +46,12 @@ fn read_all(shared: &Shared, stream: &TcpStream) -> io::Error {
             FromSender::Aborted { reason, discard } => {
                 shared.aborted(plain_text(&reason), discard);
             }
-            FromSender::StreamOver => shared.stream_is_over(),
+            FromSender::StreamOver => {
+                shared.change(|life| life.over_at = Some(Instant::now()));
+            }
             FromSender::Fetch { piece, source, address } => {
                 let fetch = Fetch { piece, source, address };
-                if !shared.assign(fetch) {
+                if !shared.change(|life| life.fetches.push(fetch)) {
                     return frame::nonsense("too many assigned fetches");
                 }
             }
@@ -62,8 +60,6 @@ fn read_all(shared: &Shared, stream: &TcpStream) -> io::Error {
     }
 }
 
-/// Tries to reconnect to the sender at its known addresses and those of newer offers, for
-/// `patience`.
 fn find_again(shared: &Arc<Shared>) -> Option<TcpStream> {
     let lost_at = Instant::now();
     while lost_at.elapsed() < shared.options.patience {
@@ -93,7 +89,7 @@ pub(crate) fn report_all(shared: &Arc<Shared>) {
             let _ = link.shutdown(Shutdown::Both);
         }
         if is_last {
-            shared.last_word(is_sent);
+            shared.change(|life| life.last_word(is_sent));
         }
     }
 }

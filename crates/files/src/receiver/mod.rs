@@ -42,15 +42,11 @@ use crate::offer::Offer;
 use crate::peers::small_thread;
 use crate::summary::Received;
 
-/// Transfer that is being received into a directory.
+/// Transfer that is being received into a directory, in threads of its own.
 ///
-/// The application passes it the messages of the multicast stream ([`on_block`](Self::on_block)),
-/// and further offers of the same transfer, because a restarted sender listens at another address
-/// ([`on_offer`](Self::on_offer)). Everything else runs in threads of its own. [`wait`](Self::wait)
-/// returns the result.
-///
-/// A receiver that is dropped early keeps its pieces. Another one into the same directory resumes
-/// with them.
+/// The application passes it the messages of the stream ([`on_block`](Self::on_block)), and further
+/// offers of the transfer ([`on_offer`](Self::on_offer)), because a restarted sender has another
+/// address. If it is dropped early, another one into the same directory resumes with its pieces.
 pub struct Receiving {
     shared: Arc<Shared>,
     finishing: Option<JoinHandle<()>>,
@@ -64,8 +60,7 @@ impl Receiving {
     /// Data of an earlier attempt is read and verified first, which may take long.
     ///
     /// # Errors
-    /// The sender cannot be reached, the offered content is refused, or it cannot be written. The
-    /// error is reported to the sender if it is reachable.
+    /// The sender cannot be reached, or the content cannot be accepted.
     pub fn start(offer: &Offer, options: ReceiveOptions) -> Result<Self, ReceiveError> {
         let greeted = greet(&offer.addresses, offer.id, &options, false)?;
         let reported = |error: ReceiveError| {
@@ -102,12 +97,10 @@ impl Receiving {
         Ok(())
     }
 
-    /// Handles a message of the multicast stream. Messages that are not blocks of this transfer are
-    /// ignored and counted.
+    /// Handles a message of the multicast stream. Others than blocks of this transfer are counted.
     ///
-    /// A piece that the message completes is verified and written before this returns. A slow disk
-    /// therefore slows down the caller, and flow control of the stream propagates this to the
-    /// sender.
+    /// A piece that the message completes is verified and written before this returns, so that flow
+    /// control of the stream propagates a slow disk to the sender.
     pub fn on_block(&self, message: Bytes) {
         self.shared.on_block(&message);
     }
@@ -135,8 +128,7 @@ impl Receiving {
     }
 
     /// Waits until all entries have their final names and the sender has ended the transfer, or
-    /// until the transfer has failed. Until the sender ends the transfer, other receivers can fetch
-    /// from this one.
+    /// until it has failed. Other receivers can fetch from this one until then.
     ///
     /// # Errors
     /// Returns the reason of the failure.
@@ -144,8 +136,7 @@ impl Receiving {
         self.shared.wait()
     }
 
-    /// Ends the receiver from another thread, like dropping it. If all pieces are received, the
-    /// entries still get their final names.
+    /// Ends the receiver like dropping it. Complete entries still get their final names.
     pub fn stop(&self) {
         self.shared.stop();
     }

@@ -13,23 +13,18 @@ pub struct ReceiveOptions {
     pub directory: PathBuf,
     /// Name of this receiver in the sender's summary. Default: the host name.
     pub name: String,
-    /// `true` to replace existing files and symlinks, and to merge directories. A directory and a
-    /// file never replace each other. Default: false.
+    /// `true` to replace files and symlinks, and to merge directories. Default: false.
     pub overwrite: bool,
-    /// TCP address at which this receiver serves pieces to others. Default: any free port on all
-    /// IPv4 addresses.
+    /// TCP address for serving pieces to others. Default: any free IPv4 port.
     pub listen: SocketAddr,
-    /// Time after the last block, once the stream has ended, after which missing pieces are
-    /// fetched. Default: 250 ms.
+    /// Time after the stream's last block until missing pieces are fetched. Default: 250 ms.
     pub settle: Duration,
     /// Time for which the receiver tries to reconnect to a lost sender. Default: 5 min.
     pub patience: Duration,
-    /// Maximum memory for incomplete pieces in bytes. At least two pieces are kept. Default: 64
-    /// MiB.
+    /// Maximum memory for incomplete pieces, at least two, in bytes. Default: 64 MiB.
     pub assembly_bytes: usize,
-    /// `true` to write through the page cache, for files that will be read soon. Default: false;
-    /// writes bypass the page cache if the file system supports it, which halves the processor time
-    /// and leaves the memory to other programs.
+    /// `true` to write through the page cache, for files that will be read soon. Default: false,
+    /// which halves the processor time and leaves the memory to other programs.
     pub cached: bool,
     /// Receiver of progress events. Default: none.
     pub reporter: Reporter,
@@ -52,8 +47,7 @@ impl ReceiveOptions {
         }
     }
 
-    /// Returns a hash of the host's name and the target directory. It is the same before and after
-    /// the directory is created, and for any later receiver into it.
+    /// The same before and after the directory is created, and for any later receiver into it.
     pub(crate) fn place(&self) -> [u8; 16] {
         let path = std::path::absolute(&self.directory);
         let path = path.unwrap_or_else(|_| self.directory.clone());

@@ -7,7 +7,6 @@ use rangemap::RangeSet;
 use crate::frame::{FetchFailure, FromReceiver, Ranges, Way};
 use crate::limits::MAX_RANGES;
 
-/// Pending reports. Their size is bounded by the numbers of pieces and of fetches.
 #[derive(Default)]
 pub(crate) struct Outbox {
     have: BTreeMap<Way, RangeSet<u32>>,
@@ -35,7 +34,6 @@ impl Outbox {
         self.is_urgent = true;
     }
 
-    /// Returns `true` if it contains a report that others wait for.
     pub(crate) fn is_urgent(&self) -> bool {
         self.is_urgent
     }
@@ -67,7 +65,6 @@ impl Outbox {
     }
 }
 
-/// Splits a set into lists of ranges that each fit in a frame.
 fn parts(set: &RangeSet<u32>) -> impl Iterator<Item = Ranges> {
     let ranges: Vec<(u32, u32)> = set.iter().map(|range| (range.start, range.end - 1)).collect();
     let parts: Vec<Ranges> = ranges.chunks(MAX_RANGES).map(<[_]>::to_vec).collect();

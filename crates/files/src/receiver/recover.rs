@@ -16,12 +16,10 @@ use crate::receiver::store::{BUILT, MANIFEST, Store};
 const DAMAGED: &str =
     "some of the received data has been changed or lost; a sender is needed to restore it";
 
-/// Completes transfers into `directory` that were complete and on the disk when their receiver
-/// died. No sender is needed.
+/// Completes transfers into `directory` that were complete when their receiver died.
 ///
 /// The data is read and verified first. If it does not match, it is kept, and a sender is needed
-/// for the rest. Returns the id and the result of each such transfer. Other transfers, and those
-/// that another process is receiving now, are not touched.
+/// for the rest. Returns the id and the result of each transfer that no other process receives.
 ///
 /// Call this before waiting for an offer. `overwrite` is the setting of
 /// [`ReceiveOptions`](crate::ReceiveOptions).
@@ -43,7 +41,6 @@ pub fn recover(directory: &Path, overwrite: bool) -> Vec<(TransferId, Result<(),
     manifests.filter_map(finish).collect()
 }
 
-/// Returns the manifest in a staging directory of this user whose tree is complete.
 fn built(directory: &Path, name: &OsStr) -> Option<Manifest> {
     let stage = Folder::named(directory).ok()?.folder(name).ok()?;
     if !stage.is_ours().ok()? || stage.look(OsStr::new(BUILT)).ok()? != Found::File {

@@ -23,7 +23,6 @@ use crate::receiver::options::ReceiveOptions;
 use crate::receiver::store::Store;
 use crate::summary::Received;
 
-/// Interval between checks for the end of the stream's last blocks.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) struct Shared {
@@ -39,7 +38,6 @@ pub(super) struct Shared {
 pub(super) struct Report {
     pub(super) link: Option<Arc<TcpStream>>,
     pub(super) frames: Vec<FromReceiver>,
-    /// `true` if the frames include the report of the result.
     pub(super) is_last: bool,
 }
 
@@ -77,8 +75,7 @@ impl Shared {
         self.life.lock().expect("no panic while the lock is held")
     }
 
-    /// Changes the state, and wakes up the threads that wait for a change.
-    fn change<T>(&self, change: impl FnOnce(&mut Life) -> T) -> T {
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Life) -> T) -> T {
         let changed = change(&mut self.life());
         self.changed.notify_all();
         changed
@@ -153,7 +150,6 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Ends the receiver with an error, unless all pieces are received.
     pub(super) fn fail(&self, error: ReceiveError) {
         self.change(|life| {
             if !life.is_complete() {
@@ -163,10 +159,8 @@ impl Shared {
         });
     }
 
-    /// Handles the end of the transfer for all receivers, without success.
     pub(super) fn aborted(&self, reason: String, discard: bool) {
-        // The lock is held throughout. The last piece must not arrive in between, and a caller that
-        // gets the result may exit at once, before the data is removed.
+        // The last piece must not arrive in between, nor a caller exit before the data is removed.
         self.change(|life| {
             if life.is_complete() || life.is_ending() {
                 return;
@@ -191,11 +185,6 @@ impl Shared {
         });
     }
 
-    pub(super) fn stream_is_over(&self) {
-        self.change(|life| life.over_at = Some(Instant::now()));
-    }
-
-    /// Reports the received pieces as the first frame of a new connection.
     pub(super) fn link(&self, greeted: &Greeted) -> Result<(), ReceiveError> {
         let known = self.life().begin_link();
         self.assembly().restart();
@@ -232,7 +221,6 @@ impl Shared {
         is_looked_for.then(|| life.addresses.clone())
     }
 
-    /// Waits for `time`. Returns `None` if the receiver ends meanwhile.
     pub(super) fn pause(&self, time: Duration) -> Option<()> {
         let until = Instant::now() + time;
         let mut life = self.life();
@@ -246,8 +234,6 @@ impl Shared {
         None
     }
 
-    /// Waits for an assigned fetch. Returns it with the address of the sender, or `None` if the
-    /// receiver ends.
     pub(super) fn next_fetch(&self) -> Option<(Fetch, SocketAddr)> {
         let mut life = self.life();
         loop {
@@ -260,10 +246,6 @@ impl Shared {
             }
             life = self.wait_on(life);
         }
-    }
-
-    pub(super) fn last_word(&self, is_told: bool) {
-        self.change(|life| life.last_word(is_told));
     }
 
     pub(super) fn finish(&self) {
@@ -288,11 +270,9 @@ impl Shared {
             if !life.is_complete() {
                 life.end(Err(ReceiveError::Stopped));
             }
-            // A complete transfer still gets its final names, but this does not wait for other
-            // receivers.
+            // The final names do not wait for other receivers.
             life.close();
             if let Some((link, _)) = &life.link {
-                // An error means that the connection is already closed.
                 let _ = link.shutdown(Shutdown::Both);
             }
         });
@@ -308,8 +288,6 @@ impl Shared {
         }
     }
 
-    /// Waits until a report or a keepalive is due, given the time of the last one. Returns `None`
-    /// if the receiver has ended.
     pub(super) fn next_report(&self, last_at: Instant) -> Option<Report> {
         let settle = self.options.settle;
         let mut life = self.life();
@@ -324,11 +302,6 @@ impl Shared {
         }
         let (link, frames) = life.take_frames(settle);
         Some(Report { link, frames, is_last: life.takes_last_word() })
-    }
-
-    /// Adds a fetch. Returns `false` if the sender has exceeded its limit.
-    pub(super) fn assign(&self, fetch: Fetch) -> bool {
-        self.change(|life| life.fetches.push(fetch))
     }
 
     pub(super) fn fetch_failed(&self, fetch: Fetch, why: FetchFailure) {

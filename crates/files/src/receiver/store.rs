@@ -46,17 +46,14 @@ struct StoreState {
     journal: Option<Journal>,
 }
 
-/// File that records that `tree/` is complete.
 pub(super) const BUILT: &str = "built";
 pub(super) const TREE: &str = "tree";
-/// File with the manifest, written once `tree/` is complete.
 pub(super) const MANIFEST: &str = "manifest";
 pub(super) const DATA: &str = "data";
 const JOURNAL: &str = "journal";
 
 impl Store {
-    /// Opens the staging directory, verifies the existing data, and allocates files for the missing
-    /// data. `alive` is called repeatedly meanwhile, because this may take long.
+    /// `alive` is called repeatedly, because this may take long.
     pub(crate) fn open(
         path: PathBuf,
         manifest: Arc<Manifest>,
@@ -92,13 +89,11 @@ impl Store {
         let is_new = noted.is_none() && !store.was_complete();
         let taken = store.take_stock(noted.as_ref(), alive);
         if is_new && taken.is_err() {
-            // It contains nothing useful.
             store.discard();
         }
         taken.map(|()| store)
     }
 
-    /// Enables direct writes, which bypass the page cache.
     pub(crate) fn past_the_cache(self) -> Self {
         Self { direct: Direct::new(true), ..self }
     }
@@ -119,13 +114,11 @@ impl Store {
         self.state().verified.is_full()
     }
 
-    /// Returns the total size of the received pieces in bytes.
     pub(crate) fn verified_bytes(&self) -> u64 {
         self.state().verified_bytes
     }
 
-    /// Writes a verified piece and records it in the journal. Returns `false` if it was already
-    /// received.
+    /// Returns `false` if the piece was already received.
     pub(crate) fn write(&self, piece: u32, bytes: &[u8]) -> Result<bool, ReceiveError> {
         let place = self.manifest.place(piece).expect("only pieces of the manifest are written");
         let entry = &self.manifest.entries()[place.entry];
@@ -154,27 +147,22 @@ impl Store {
         let written = self.direct.write(&self.data, name, bytes, at)?;
         match &bytes[written..] {
             [] if written > 0 => Ok(()),
-            // The file was created with the others. If it is missing now, a new one would lack the
-            // pieces written before.
+            // A new file would lack the pieces written before.
             rest => self.data.rewrite(name)?.write_all_at(rest, at + written as u64),
         }
     }
 
-    /// Returns a received piece, verified again. Returns `None` if it was not received or its data
-    /// is damaged.
+    /// Verifies the piece again.
     pub(crate) fn read(&self, piece: u32) -> Option<Bytes> {
         if self.has(piece) { self.read_verified(piece).map(Bytes::from) } else { None }
     }
 
-    /// Stops writing and releases the lock.
     pub(crate) fn close(&self) {
         self.state().journal = None;
     }
 
-    /// Removes the staging directory, and stops writing.
     pub(crate) fn discard(&self) {
-        // The lock is held until everything is removed, so that no other process starts in the
-        // directory meanwhile. Without the lock nothing is removed.
+        // No other process must start in the directory before everything is removed.
         let Some(_locked) = self.state().journal.take() else { return };
         if let Err(error) = self.remove_stage() {
             let stage = self.path.join(stage_name(&self.manifest));
@@ -186,8 +174,7 @@ impl Store {
         for folder in [DATA, TREE] {
             self.stage.remove_folder(OsStr::new(folder))?;
         }
-        // `built` is removed after the data, so that a crash in between loses nothing. The locked
-        // journal is removed last.
+        // A crash after the data is removed loses nothing. The locked journal is removed last.
         for file in [MANIFEST, BUILT, JOURNAL] {
             self.stage.remove(OsStr::new(file))?;
         }
@@ -234,7 +221,6 @@ impl Store {
         self.manifest.is_piece(piece, &bytes).then_some(bytes)
     }
 
-    /// Opens the file of an entry at its current location.
     fn find(&self, entry: usize) -> Option<File> {
         if let Ok(file) = self.data.read(&data_name(entry)) {
             return Some(file);
@@ -252,7 +238,6 @@ impl Store {
     }
 }
 
-/// Opens the staging directory, and locks the journal in it.
 fn open_stage(
     target: &Folder,
     path: &Path,
@@ -277,7 +262,6 @@ fn open_stage(
     Err(ReceiveError::InUse)
 }
 
-/// Maximum number of attempts to open the staging directory while other processes remove it.
 const OPENED_AT_MOST: usize = 16;
 
 enum Stage {

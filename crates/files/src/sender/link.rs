@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use crate::frame::{
 };
 use crate::id::TransferId;
 use crate::limits::{FRAMES_WAITING, MAX_FRAME_BYTES, SIGN_OF_LIFE};
-use crate::peers::{Counted, Pieces, give, small_thread};
+use crate::peers::{Pieces, give, small_thread};
 use crate::piece::PieceSet;
 use crate::progress::Event;
 use crate::sender::ranges::is_in_order;
@@ -61,22 +62,20 @@ impl Pieces for Shared {
 /// Receiver that is preparing. If it is still preparing when this is dropped, it counts as lost.
 struct Preparing<'a> {
     shared: &'a Shared,
-    /// Number of its connection.
     link: u64,
 }
 
 impl<'a> Preparing<'a> {
     fn new(shared: &'a Shared, who: Who) -> Self {
-        let link = shared.next_link();
+        let link = shared.links.fetch_add(1, Relaxed);
         shared.state().roster.prepare(link, who);
         Self { shared, link }
     }
 
-    /// Returns the reason if the receiver was given up.
     fn given_up(&self) -> Option<String> {
         let mut state = self.shared.state();
         self.shared.give_up_overdue(&mut state);
-        (!state.roster.is_preparing(self.link)).then(|| self.shared.overdue())
+        (!state.roster.preparing.contains_key(&self.link)).then(|| self.shared.overdue())
     }
 }
 
@@ -111,14 +110,11 @@ impl Hello<'_> {
         }
         let manifest = if knows_manifest { &[][..] } else { &self.shared.encoded[..] };
         let manifest_bytes = manifest.len() as u32;
-        // Registered before the manifest is sent, so that the receiver is known before it can be
-        // ready.
         let preparing = Preparing::new(self.shared, self.who.clone());
         frame::write(&mut stream, &FromSender::Welcome { manifest_bytes })?;
         stream.write_all(manifest)?;
         loop {
             match self.read()? {
-                // The receiver is verifying existing data.
                 FromReceiver::Alive => {
                     if let Some(reason) = preparing.given_up() {
                         return frame::write(&mut stream, &FromSender::Refused { reason });
@@ -156,7 +152,7 @@ impl Hello<'_> {
         let number = preparing.link;
         let link = Link { number, frames, stream: Arc::clone(self.stream) };
         let ready = Ready { who: self.who.clone(), key, piece_port, have, link };
-        let open = Counted::new(&shared.links_open);
+        let open = Arc::clone(&shared.links_open);
         let index = shared.ready(ready);
         let ended = match index {
             Some(index) => {
@@ -181,7 +177,7 @@ impl Hello<'_> {
             let frame = self.read()?;
             let mut state = shared.state();
             let roster = &mut state.roster;
-            roster.row_mut(index).heard_at = Instant::now();
+            roster.rows[index].heard_at = Instant::now();
             match frame {
                 FromReceiver::Alive => continue,
                 FromReceiver::Ready { .. } => return Err(nonsense("unexpected ready frame")),
@@ -194,7 +190,7 @@ impl Hello<'_> {
                 FromReceiver::Missed { pieces, wrong } => roster.missed(index, &pieces, wrong),
                 FromReceiver::Settled => {
                     if state.phase == Phase::Over {
-                        let row = state.roster.row_mut(index);
+                        let row = &mut state.roster.rows[index];
                         row.is_settled = true;
                         row.want_from_to(0, manifest.pieces());
                     }
@@ -208,7 +204,7 @@ impl Hello<'_> {
                     }
                 }
                 FromReceiver::Finished => {
-                    let row = roster.row_mut(index);
+                    let row = &mut roster.rows[index];
                     if !row.have.is_full() {
                         return Err(nonsense("finished without all pieces"));
                     }
@@ -217,7 +213,7 @@ impl Hello<'_> {
                 }
                 FromReceiver::Failed { reason } => {
                     let reason = plain_text(&reason);
-                    roster.row_mut(index).told.state = State::Failed(reason.clone());
+                    roster.rows[index].told.state = State::Failed(reason.clone());
                     shared.report(Event::ReceiverFailed { name: self.who.name.clone(), reason });
                 }
             }
@@ -227,7 +223,6 @@ impl Hello<'_> {
     }
 }
 
-/// Writes queued frames, and keepalives in between, until the queue is closed or a write fails.
 fn write_all(mut stream: &TcpStream, waiting: &Receiver<FromSender>) {
     loop {
         let frame = match waiting.recv_timeout(SIGN_OF_LIFE) {

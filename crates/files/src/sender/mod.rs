@@ -30,9 +30,8 @@ use crate::summary::{ReceiverRow, Summary};
 
 /// Transfer that is offered, and sent by [`run`](Self::run).
 ///
-/// The application multicasts [`offer`](Self::offer) repeatedly until `run` returns. If the sender
-/// is dropped before `run` has finished, its receivers treat it as lost. They wait for a while, and
-/// resume when the same content is offered again.
+/// The application multicasts [`offer`](Self::offer) repeatedly until `run` returns. Receivers of a
+/// sender that is dropped earlier resume when the same content is offered again.
 pub struct Sending {
     shared: Arc<Shared>,
     offer: Offer,
@@ -93,9 +92,8 @@ impl Sending {
     /// gone for longer than `patience`.
     ///
     /// # Errors
-    /// Returns the reason if the transfer ends for all receivers, which are notified. The failure
-    /// of a single receiver is not an error but is reported in the summary:
-    /// [`Summary::is_success`].
+    /// Returns the reason if the transfer ends for all receivers, which are notified. The summary
+    /// reports the failure of a single receiver.
     pub fn run(mut self, sink: &mut dyn BlockSink) -> Result<Summary, SendError> {
         let ran = self.shared.run(sink);
         // Receivers that connect from now on are too late.
@@ -122,26 +120,24 @@ impl Drop for Sending {
             let _ = tracking.join();
         }
         let mut state = self.shared.state();
-        (0..state.roster.rows().len()).for_each(|index| state.roster.row_mut(index).cut());
+        (0..state.roster.rows.len()).for_each(|index| state.roster.rows[index].cut());
     }
 }
 
 impl SendHandle {
     /// Returns the rows of all receivers so far.
     pub fn receivers(&self) -> Vec<ReceiverRow> {
-        self.shared.state().roster.rows().iter().map(|row| row.told.clone()).collect()
+        self.shared.state().roster.rows.iter().map(|row| row.told.clone()).collect()
     }
 
-    /// Returns `true` if every receiver that is connected and was heard lately has all pieces.
-    /// Waiting for the rest of the stream is then useless, because the other receivers fetch what
-    /// they lack.
+    /// Returns `true` if every receiver that was heard lately has all pieces. Waiting for the rest
+    /// of the stream is then useless.
     pub fn is_served(&self) -> bool {
         !self.shared.state().roster.is_anybody_lacking()
     }
 
-    /// Returns the time since any connected receiver with missing pieces obtained one;
-    /// [`Duration::MAX`] if there is no such receiver. If the whole stream has been sent and this
-    /// time grows, the missing pieces can be fetched sooner than the stream delivers them.
+    /// Returns the time since any receiver with missing pieces obtained one, or [`Duration::MAX`].
+    /// If the stream has been sent and it grows, the pieces can be fetched sooner.
     pub fn still_for(&self) -> Duration {
         self.shared.state().roster.still_for()
     }
@@ -170,7 +166,6 @@ fn offer(content: &Content, address: SocketAddr, advertise: &[SocketAddr]) -> Of
     }
 }
 
-/// Returns the name in the offer: the first source, with the number of the others.
 fn name_of(manifest: &Manifest) -> String {
     let roots = manifest.entries().iter().filter(|entry| entry.path.is_root()).count();
     let first = &manifest.entries()[0].path;

@@ -11,11 +11,9 @@ use crate::progress::Reporter;
 /// Condition for the start of the stream: one of the two that are set must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartWhen {
-    /// Number of receivers to wait for. Failed receivers count as well once none is preparing. If
-    /// all of them have failed, the transfer ends without a stream.
+    /// Receivers to wait for. Failed ones count once none is preparing.
     pub receivers: Option<usize>,
-    /// Time after which the stream starts if at least one receiver is ready. If no receiver has
-    /// connected by then, the transfer fails.
+    /// Time after which one ready receiver suffices. Without any, the transfer fails.
     pub after: Option<Duration>,
 }
 
@@ -24,13 +22,11 @@ pub struct StartWhen {
 pub struct SendOptions {
     /// TCP address for receivers. Default: any free port on all IPv4 addresses.
     pub listen: SocketAddr,
-    /// Addresses in the offer, at most 8. Port 0 stands for the bound port. Default: `listen`,
-    /// which must then be an address that others can connect to.
+    /// Addresses in the offer, at most 8. Port 0 stands for the bound port. Default: `listen`.
     pub advertise: Vec<SocketAddr>,
     /// Condition for the start of the stream. Default: one receiver is ready.
     pub start: StartWhen,
-    /// Time for which the sender waits for a receiver that is lost or makes no progress, before it
-    /// counts as gone or failed. Default: 30 s.
+    /// Time without progress after which a receiver counts as gone or failed. Default: 30 s.
     pub patience: Duration,
     /// Maximum number of assigned fetches that a receiver serves at a time. Default: 4.
     pub fetches_per_peer: usize,
@@ -38,12 +34,11 @@ pub struct SendOptions {
     pub fetches_from_sender: usize,
     /// Maximum number of receivers. Further ones are refused. Default: 2048.
     pub max_receivers: usize,
-    /// Directory for the temporary file of a [`Source::Reader`](crate::Source::Reader). Default:
-    /// the system's directory for temporary files.
+    /// Directory for the data of a [`Source::Reader`](crate::Source::Reader). Default: the
+    /// system's.
     pub spool: Option<PathBuf>,
-    /// `true` to leave out entries of directories that cannot be sent
-    /// ([`Sending::findings`](crate::Sending::findings) lists them). Default: false, which refuses
-    /// the whole transfer.
+    /// `true` to leave out entries that cannot be sent, as in
+    /// [`Sending::findings`](crate::Sending::findings). Default: false, which refuses the transfer.
     pub skip_unsendable: bool,
     /// Receiver of progress events. Default: none.
     pub reporter: Reporter,

@@ -14,7 +14,6 @@ use crate::sender::ranges::within;
 use crate::sender::who::Who;
 use crate::summary::{ReceiverRow, State};
 
-/// Number of a receiver, in the order of arrival.
 pub(crate) type Index = usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,54 +24,40 @@ pub(crate) enum Source {
 
 pub(crate) struct Roster {
     pieces: u32,
-    rows: Vec<Row>,
-    /// Receivers that have sent a hello and are not ready yet, by connection, with the time of the
-    /// hello.
-    preparing: BTreeMap<u64, (Who, Instant)>,
-    /// Number of fetches that the sender serves at the moment.
+    pub(crate) rows: Vec<Row>,
+    pub(crate) preparing: BTreeMap<u64, (Who, Instant)>,
     pub(crate) from_sender: usize,
 }
 
 pub(crate) struct Row {
     pub(crate) told: ReceiverRow,
-    /// Hash of its host name and target directory. Together with its host address it distinguishes
-    /// receivers of the same name.
+    /// Hash of its host name and target directory, which distinguishes receivers of the same name.
     place: [u8; 16],
     key: [u8; 16],
     link: Option<Link>,
     pub(crate) have: PieceSet,
-    /// Pieces that it must fetch: missing, and not to be delivered by the stream any more.
     pub(crate) wanted: PieceSet,
     pub(crate) fetching: BTreeMap<u32, Source>,
-    /// Address at which it serves pieces.
     piece_address: Option<SocketAddr>,
-    /// Number of assigned fetches that it serves.
     pub(crate) serving: usize,
-    /// Peers that are not assigned to it any more.
     shunned: BTreeSet<Index>,
-    /// Receivers that received wrong data from it.
     accusers: BTreeSet<Index>,
     wrong_from_sender: u32,
     /// `true` if it has reported the end of its stream, and thereby all pieces from it.
     pub(crate) is_settled: bool,
     /// Time at which it last obtained a piece, became ready or was lost.
     pub(crate) moved_at: Instant,
-    /// Time at which it last sent a frame.
     pub(crate) heard_at: Instant,
-    /// Time by which the last of its fetches must have ended.
     busy_until: Instant,
-    /// Piece from which to continue the search for pieces to fetch.
     pub(crate) cursor: u32,
 }
 
 pub(crate) struct Link {
-    /// Number of the connection, unique within the sender.
     pub(crate) number: u64,
     pub(crate) frames: SyncSender<FromSender>,
     pub(crate) stream: Arc<TcpStream>,
 }
 
-/// Content of a receiver's `Ready` frame, with its connection.
 pub(crate) struct Ready {
     pub(crate) who: Who,
     pub(crate) key: [u8; 16],
@@ -81,13 +66,9 @@ pub(crate) struct Ready {
     pub(crate) link: Link,
 }
 
-/// Time limit of a fetch, in addition to the time for its bytes.
 const FETCH_OVERHEAD: Duration = Duration::from_secs(30);
-/// Time without a frame after which other receivers do not wait for a receiver. Each sends two
-/// keepalives in this time.
+/// Each receiver sends two keepalives in this time.
 const QUIET: Duration = SIGN_OF_LIFE.saturating_mul(2);
-/// Number of receivers that must report wrong data from a peer before the peer is not assigned to
-/// any receiver.
 const ACCUSERS_BELIEVED: usize = 2;
 
 impl Roster {
@@ -95,45 +76,21 @@ impl Roster {
         Self { pieces, rows: Vec::new(), preparing: BTreeMap::new(), from_sender: 0 }
     }
 
-    pub(crate) fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
-    pub(crate) fn row(&self, index: Index) -> &Row {
-        &self.rows[index]
-    }
-
-    pub(crate) fn row_mut(&mut self, index: Index) -> &mut Row {
-        &mut self.rows[index]
-    }
-
     pub(crate) fn prepare(&mut self, link: u64, who: Who) {
         self.preparing.insert(link, (who, Instant::now()));
     }
 
-    pub(crate) fn is_preparing(&self, link: u64) -> bool {
-        self.preparing.contains_key(&link)
-    }
-
-    /// Returns the number of receivers that have sent a hello and are not ready yet.
-    pub(crate) fn preparing(&self) -> usize {
-        self.preparing.len()
-    }
-
-    /// Returns `true` if a receiver that is connected and was heard lately has missing pieces.
     pub(crate) fn is_anybody_lacking(&self) -> bool {
         let lacks = |row: &Row| row.is_receiving() && !row.have.is_full();
         self.rows.iter().any(|row| lacks(row) && row.heard_at.elapsed() < QUIET)
     }
 
-    /// Returns the time since any connected receiver with missing pieces obtained one.
     pub(crate) fn still_for(&self) -> Duration {
         let lacking = self.rows.iter().filter(|row| row.is_receiving() && !row.have.is_full());
         lacking.map(|row| row.moved_at.elapsed()).min().unwrap_or(Duration::MAX)
     }
 
-    /// Ends the connections of receivers that have finished, because no connected receiver needs
-    /// their pieces.
+    /// No connected receiver needs their pieces.
     pub(crate) fn release_finished(&mut self) {
         for row in self.rows.iter_mut().filter(|row| row.told.state == State::Finished) {
             row.tell(FromSender::Done);
@@ -141,11 +98,6 @@ impl Roster {
         }
     }
 
-    pub(crate) fn is_any_preparing(&self) -> bool {
-        !self.preparing.is_empty()
-    }
-
-    /// Gives up receivers that have been preparing for longer than `patience`. Returns their names.
     pub(crate) fn give_up_overdue(&mut self, patience: Duration, reason: &str) -> Vec<String> {
         let overdue = |(_, (_, began)): &(&u64, &(Who, Instant))| began.elapsed() >= patience;
         let links: Vec<u64> =
@@ -153,8 +105,7 @@ impl Roster {
         links.iter().filter_map(|link| self.failed_early(*link, reason)).collect()
     }
 
-    /// Adds a receiver that is ready, for the first time or again, when the stream has passed all
-    /// pieces before `position`.
+    /// The stream has passed all pieces before `position`.
     pub(crate) fn ready(&mut self, ready: Ready, manifest: &Manifest, position: u32) -> Index {
         let pieces = self.pieces;
         let host = ready.who.host;
@@ -176,8 +127,7 @@ impl Roster {
         row.moved_at = Instant::now();
         row.heard_at = Instant::now();
         // Receivers that lack the same pieces start to fetch at different positions.
-        row.cursor = u32::from_be_bytes([ready.key[0], ready.key[1], ready.key[2], ready.key[3]])
-            % pieces.max(1);
+        row.cursor = (u128::from_be_bytes(ready.key) >> 96) as u32 % pieces.max(1);
         if let Some(old) = row.link.replace(ready.link) {
             old.close();
         }
@@ -188,8 +138,7 @@ impl Roster {
         index
     }
 
-    /// Records that a receiver failed, or was given up, while it was preparing. Returns its name,
-    /// or `None` if it was not preparing.
+    /// Returns `None` if the receiver was not preparing.
     pub(crate) fn failed_early(&mut self, link: u64, reason: &str) -> Option<String> {
         let (who, _) = self.preparing.remove(&link)?;
         let name = who.name.clone();
@@ -198,8 +147,7 @@ impl Roster {
         Some(name)
     }
 
-    /// Records that the connection of a preparing receiver was lost. Returns its name, or `None` if
-    /// the receiver is already known, for example by another connection.
+    /// Returns `None` if the receiver is already known, for example by another connection.
     pub(crate) fn lost_early(&mut self, link: u64) -> Option<String> {
         let (who, _) = self.preparing.remove(&link)?;
         let mut others = self.preparing.values().map(|(other, _)| other);
@@ -209,23 +157,19 @@ impl Roster {
             return None;
         }
         let name = who.name.clone();
-        self.add(who);
+        self.rows.push(Row::new(who, self.pieces));
         Some(name)
     }
 
-    /// Returns the row of a receiver: its earlier one, or a new one.
     fn row_of(&mut self, key: &[u8; 16], who: Who) -> Index {
-        self.known(key, &who).unwrap_or_else(|| self.add(who))
+        self.known(key, &who).unwrap_or_else(|| {
+            self.rows.push(Row::new(who, self.pieces));
+            self.rows.len() - 1
+        })
     }
 
-    fn add(&mut self, who: Who) -> Index {
-        self.rows.push(Row::new(who, self.pieces));
-        self.rows.len() - 1
-    }
-
-    /// Returns the row of a known receiver: one with the same key, or one that is gone or failed
-    /// with the same place and host. Names do not identify receivers, because all receivers of a
-    /// host may have the host's name.
+    /// Names do not identify receivers: all of a host may have the host's name. The place of a
+    /// receiver that is gone or failed does.
     fn known(&self, key: &[u8; 16], who: &Who) -> Option<Index> {
         let by_key = self.rows.iter().position(|row| row.key == *key && row.key != [0; 16]);
         by_key.or_else(|| {
@@ -250,7 +194,6 @@ impl Roster {
         }
     }
 
-    /// Records pieces that the stream will not deliver to a receiver.
     pub(crate) fn missed(&mut self, index: Index, pieces: &Ranges, wrong: u32) {
         let row = &mut self.rows[index];
         row.told.wrong_pieces += u64::from(wrong);
@@ -261,17 +204,13 @@ impl Roster {
         }
     }
 
-    /// Returns `true` if all connected receivers have reported their pieces from the stream.
     pub(crate) fn is_settled(&self) -> bool {
         let mut receiving = self.rows.iter().filter(|row| row.is_receiving());
         receiving.all(|row| row.is_settled || row.have.is_full())
     }
 
-    /// Handles a failed fetch.
-    ///
-    /// The peer is not assigned to this receiver any more. A peer that two receivers report for
-    /// wrong data is not assigned to any. Returns `true` if the receiver has received wrong data
-    /// from the sender itself too often.
+    /// Shuns the peer. One that two receivers report for wrong data is not assigned to any. Returns
+    /// `true` if the sender itself has sent wrong data too often.
     pub(crate) fn fetch_failed(&mut self, index: Index, piece: u32, why: FetchFailure) -> bool {
         let Some(source) = self.release(index, piece) else { return false };
         let is_wrong = why == FetchFailure::Wrong;
@@ -289,7 +228,6 @@ impl Roster {
         self.rows[index].wrong_from_sender >= MAX_WRONG_FROM_SENDER
     }
 
-    /// Marks a receiver as failed, notifies it, and ends its connection.
     pub(crate) fn give_up(&mut self, index: Index, reason: String) {
         self.release_all(index);
         let row = &mut self.rows[index];
@@ -298,8 +236,7 @@ impl Roster {
         row.told.state = State::Failed(reason);
     }
 
-    /// Handles the loss of a receiver's connection. Returns `false` if the receiver has another
-    /// connection by now.
+    /// Returns `false` if the receiver has another connection by now.
     pub(crate) fn lost(&mut self, index: Index, link: u64) -> bool {
         if self.rows[index].link.as_ref().is_none_or(|now| now.number != link) {
             return false;
@@ -314,14 +251,12 @@ impl Roster {
         true
     }
 
-    /// Returns the number of further fetches that all sources together could serve.
     pub(crate) fn room(&self, per_peer: usize, from_sender: usize) -> usize {
         let peers = self.rows.iter().filter(|row| row.gives());
         let peers: usize = peers.map(|row| per_peer.saturating_sub(row.serving)).sum();
         peers + from_sender.saturating_sub(self.from_sender)
     }
 
-    /// Returns a source of `piece` for the receiver `index`, or `None` if all sources are busy.
     pub(crate) fn source(
         &self,
         index: Index,
@@ -330,10 +265,9 @@ impl Roster {
         from_sender: usize,
     ) -> Option<(Source, Option<SocketAddr>)> {
         let row = &self.rows[index];
-        let mut least: Option<(Index, usize)> = None;
+        let mut least: Option<Index> = None;
         let mut is_there = false;
-        // Each receiver starts the search after its own row, so that they do not all select the
-        // same peer.
+        // They must not all select the same peer.
         let others = (index + 1..self.rows.len()).chain(0..index);
         for at in others {
             let other = &self.rows[at];
@@ -342,22 +276,21 @@ impl Roster {
                 continue;
             }
             is_there = true;
-            if other.serving < per_peer && least.is_none_or(|(_, serving)| other.serving < serving)
-            {
-                least = Some((at, other.serving));
+            let is_less = least.is_none_or(|least| other.serving < self.rows[least].serving);
+            if other.serving < per_peer && is_less {
+                least = Some(at);
                 if other.serving == 0 {
                     break;
                 }
             }
         }
-        if let Some((at, _)) = least {
+        if let Some(at) = least {
             return Some((Source::Peer(at), self.rows[at].piece_address));
         }
         let sender_can = !is_there && self.from_sender < from_sender;
         sender_can.then_some((Source::Sender, None))
     }
 
-    /// Records that `piece` was assigned to `index`, to be fetched from `source`.
     pub(crate) fn fetch(&mut self, index: Index, piece: u32, bytes: u32, source: Source) {
         let time = FETCH_OVERHEAD + Duration::from_secs(1) * (bytes / SLOWEST_PIECE);
         self.rows[index].busy_until = Instant::now() + time;
@@ -424,13 +357,11 @@ impl Row {
         self.told.state == State::Receiving && self.link.is_some()
     }
 
-    /// Returns `true` if other receivers can be assigned to fetch from it.
     fn gives(&self) -> bool {
         self.link.is_some() && self.accusers.len() < ACCUSERS_BELIEVED
     }
 
-    /// Returns `true` if it obtained a piece within `patience`, or has fetches whose time has not
-    /// passed.
+    /// Returns `true` for fetches whose time has not passed as well.
     pub(crate) fn is_moving(&self, patience: Duration) -> bool {
         self.moved_at.elapsed() < patience || Instant::now() < self.busy_until
     }
@@ -439,7 +370,6 @@ impl Row {
         self.is_receiving() || self.told.state == State::Finished
     }
 
-    /// Marks its missing pieces between `from` and `to` as wanted.
     pub(crate) fn want_from_to(&mut self, from: u32, to: u32) {
         let mut at = from;
         while let Some(piece) = self.have.first_missing(at).filter(|piece| *piece < to) {
@@ -448,8 +378,7 @@ impl Row {
         }
     }
 
-    /// Queues a frame. If the queue is full because the receiver does not read, the connection is
-    /// closed. Returns `true` if the frame was queued.
+    /// A full queue closes the connection, because the receiver does not read.
     pub(crate) fn tell(&self, frame: FromSender) -> bool {
         let Some(link) = &self.link else { return false };
         let is_taken = link.frames.try_send(frame).is_ok();
@@ -459,14 +388,12 @@ impl Row {
         is_taken
     }
 
-    /// Closes the connection at once.
     pub(crate) fn cut(&mut self) {
         if let Some(link) = self.link.take() {
             link.close();
         }
     }
 
-    /// Ends the connection once all queued frames are written.
     pub(crate) fn hang_up(&mut self) {
         self.link = None;
     }
@@ -474,7 +401,6 @@ impl Row {
 
 impl Link {
     fn close(&self) {
-        // An error means that the connection is already closed.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 }

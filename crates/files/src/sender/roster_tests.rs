@@ -51,7 +51,6 @@ impl Told {
         self.roster.prepare(link, who(number, host));
     }
 
-    /// Sends the hello of the first receiver, and the report that it failed while preparing.
     fn fail_early(&mut self) {
         self.prepare(50, 0);
         let failed = self.roster.failed_early(50, "exists");
@@ -81,7 +80,6 @@ impl Told {
         assign(&mut self.roster, &self.manifest, per_peer, from_sender);
     }
 
-    /// Returns the number of assignments per source, and the assigned fetches, since the last call.
     fn fetches(&self) -> (BTreeMap<u32, usize>, Vec<(Index, u32)>) {
         let (mut sources, mut fetches) = (BTreeMap::new(), Vec::new());
         for (index, told) in self.frames.iter().enumerate() {
@@ -129,8 +127,7 @@ fn sender_serves_only_pieces_that_no_receiver_has() {
     let mut told = Told::new(&[20, 0]);
     told.assign(1, 100);
     let (sources, fetches) = told.fetches();
-    // The second receiver fetches one piece from the peer that has it. The other pieces of that
-    // peer wait for their turn.
+    // The other pieces of the peer wait for their turn.
     let mut of_the_second: Vec<u32> =
         fetches.iter().filter(|(index, _)| *index == 1).map(|(_, piece)| *piece).collect();
     of_the_second.sort_unstable();
@@ -183,7 +180,7 @@ fn piece_that_stays_wrong_from_the_sender_is_given_up() {
         assert_eq!(is_hopeless, time == MAX_WRONG_FROM_SENDER);
     }
     told.roster.give_up(0, "wrong".into());
-    assert_eq!(told.roster.row(0).told.state, State::Failed("wrong".into()));
+    assert_eq!(told.roster.rows[0].told.state, State::Failed("wrong".into()));
     assert_eq!(
         told.frames[0].try_iter().last(),
         Some(FromSender::Refused { reason: "wrong".into() })
@@ -199,22 +196,22 @@ fn lost_receiver_frees_its_fetches_and_keeps_its_row() {
     let link = index as u64 + 1;
     assert!(told.roster.lost(index, link));
     assert!(!told.roster.lost(index, link), "that connection is not there any more");
-    assert_eq!(told.roster.row(index).told.state, State::Gone);
+    assert_eq!(told.roster.rows[index].told.state, State::Gone);
     told.assign(1, 0);
     let (_, second) = told.fetches();
     assert!(second.len() == 1 && second[0].0 != index, "{second:?}");
     assert_eq!(told.ready(index, 7), index);
-    let row = told.roster.row(index);
+    let row = &told.roster.rows[index];
     assert_eq!((row.told.state.clone(), row.told.resumed_bytes), (State::Receiving, 7 << 20));
     assert_eq!(row.wanted.count(), PIECES - 7);
-    assert_eq!(told.roster.rows().len(), 3);
+    assert_eq!(told.roster.rows.len(), 3);
 }
 
 #[test]
 fn one_that_failed_early_is_the_same_when_it_tries_again() {
     let mut told = Told::new(&[]);
     told.fail_early();
-    assert_eq!(told.roster.row(0).told.state, State::Failed("exists".into()));
+    assert_eq!(told.roster.rows[0].told.state, State::Failed("exists".into()));
     assert_eq!(told.ready(0, 0), 0);
     assert_eq!(told.ready(1, 0), 1);
 }
@@ -226,7 +223,7 @@ fn failure_stays_listed_when_a_namesake_on_the_host_joins() {
     assert_eq!(told.ready(1, 0), 1);
     assert!(told.roster.lost(1, 1));
     assert_eq!(told.ready(2, 0), 2, "nor is one that is lost");
-    let states = told.roster.rows().iter().map(|row| row.told.state.clone());
+    let states = told.roster.rows.iter().map(|row| row.told.state.clone());
     let failed = State::Failed("exists".into());
     assert_eq!(states.collect::<Vec<_>>(), [failed, State::Gone, State::Receiving]);
 }
@@ -238,15 +235,15 @@ fn receiver_lost_before_it_was_ready_has_one_row_on_return() {
     told.prepare(50, 0);
     told.prepare(51, 0);
     assert_eq!(told.roster.lost_early(50), None);
-    assert!(told.roster.is_any_preparing());
+    assert!(!told.roster.preparing.is_empty());
     assert_eq!(told.roster.lost_early(51).as_deref(), Some("host"));
-    assert!(!told.roster.is_any_preparing());
-    assert_eq!(told.roster.row(0).told.state, State::Gone);
+    assert!(told.roster.preparing.is_empty());
+    assert_eq!(told.roster.rows[0].told.state, State::Gone);
     assert_eq!(told.ready(0, 0), 0);
     told.prepare(52, 0);
     assert_eq!(told.roster.lost_early(52), None, "it is there by the other connection");
-    assert_eq!(told.roster.row(0).told.state, State::Receiving);
-    assert_eq!(told.roster.rows().len(), 1);
+    assert_eq!(told.roster.rows[0].told.state, State::Receiving);
+    assert_eq!(told.roster.rows.len(), 1);
 }
 
 #[test]
@@ -256,11 +253,11 @@ fn receiver_not_ready_in_time_has_failed() {
     let roster = &mut told.roster;
     let hour = Duration::from_secs(3600);
     assert!(roster.give_up_overdue(hour, "slow").is_empty());
-    assert!(roster.is_preparing(50));
+    assert!(roster.preparing.contains_key(&50));
     assert_eq!(roster.give_up_overdue(Duration::ZERO, "slow"), ["host"]);
-    assert!(!roster.is_preparing(50));
+    assert!(!roster.preparing.contains_key(&50));
     assert_eq!(roster.lost_early(50), None, "it has failed before");
-    assert_eq!(roster.row(0).told.state, State::Failed("slow".into()));
+    assert_eq!(roster.rows[0].told.state, State::Failed("slow".into()));
 }
 
 #[test]

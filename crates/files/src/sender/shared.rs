@@ -1,6 +1,6 @@
 //! State of a sender, shared by its threads.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -30,9 +30,9 @@ pub(super) struct Shared {
     pub(super) options: SendOptions,
     state: Mutex<TransferState>,
     changed: Condvar,
-    links: AtomicU64,
-    pub(super) links_open: Arc<AtomicUsize>,
-    /// Number of connections closed before they were served.
+    pub(super) links: AtomicU64,
+    /// Cloned by each connection.
+    pub(super) links_open: Arc<()>,
     pub(super) refused: Arc<AtomicU64>,
     pub(super) gate: Gate,
     ended: AtomicBool,
@@ -46,11 +46,9 @@ pub(super) struct TransferState {
     pub(super) streamed_bytes: u64,
     pub(super) pieces_skipped: u32,
     pub(super) served_bytes: u64,
-    /// `true` if something has changed since the last pass over all receivers.
     is_dirty: bool,
 }
 
-/// Maximum interval between two checks of a waiting thread.
 const LOOK: Duration = Duration::from_millis(100);
 /// Pause between two passes over all receivers, which combines events that are close together.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -58,8 +56,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 impl TransferState {
-    /// Returns `true` if pieces that no receiver has may be fetched from the sender. Earlier, such
-    /// a piece may still be in flight in the stream, or be received but not reported yet.
+    /// Earlier, such a piece may still be in flight in the stream, or not be reported yet.
     fn is_last_resort(&self) -> bool {
         let is_late = self.over_at.is_some_and(|over_at| over_at.elapsed() >= SETTLED_AFTER);
         self.phase == Phase::Over && (is_late || self.roster.is_settled())
@@ -122,26 +119,20 @@ impl Shared {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn next_link(&self) -> u64 {
-        self.links.fetch_add(1, Ordering::Relaxed)
-    }
-
     pub(super) fn is_full(&self) -> bool {
         let state = self.state();
-        let rows = state.roster.rows();
+        let rows = &state.roster.rows;
         let connected = rows.iter().filter(|row| row.is_receiving()).count();
-        let taken = connected + state.roster.preparing();
+        let taken = connected + state.roster.preparing.len();
         // Rows of departed receivers are kept, but their number is bounded as well.
         taken >= self.options.max_receivers || rows.len() >= 2 * self.options.max_receivers
     }
 
-    /// Ends the transfer for all receivers, because a source cannot be read as before.
     pub(super) fn break_off(&self, error: SourceError) {
         self.state().broken.get_or_insert(error.into());
         self.wake();
     }
 
-    /// Adds a receiver that is ready. Returns `None` if the transfer is over.
     pub(super) fn ready(&self, ready: Ready) -> Option<Index> {
         if self.has_ended() {
             return None;
@@ -156,7 +147,7 @@ impl Shared {
         };
         let index = state.roster.ready(ready, manifest, position);
         if state.phase == Phase::Over {
-            state.roster.row(index).tell(FromSender::StreamOver);
+            state.roster.rows[index].tell(FromSender::StreamOver);
         }
         drop(state);
         self.report(event);
@@ -167,7 +158,7 @@ impl Shared {
     pub(super) fn lost(&self, index: Index, link: u64) {
         let mut state = self.state();
         if state.roster.lost(index, link) {
-            let told = &state.roster.row(index).told;
+            let told = &state.roster.rows[index].told;
             if told.state == State::Gone {
                 self.report(Event::ReceiverGone { name: told.name.clone() });
             }
@@ -200,7 +191,6 @@ impl Shared {
         }
     }
 
-    /// Returns the reason for giving up a receiver that has been preparing for too long.
     pub(super) fn overdue(&self) -> String {
         format!("not ready within {:?}", self.disk_patience())
     }
@@ -223,18 +213,17 @@ impl Shared {
         }
     }
 
-    /// Sends the last frame to all receivers, and waits until it is written, for at most
-    /// [`SIGN_OF_LIFE`](crate::limits::SIGN_OF_LIFE).
+    /// Waits until it is written, for at most [`SIGN_OF_LIFE`](crate::limits::SIGN_OF_LIFE).
     pub(super) fn say_goodbye(&self, last: &FromSender) {
         let deadline = Instant::now() + crate::limits::SIGN_OF_LIFE;
         let mut state = self.state();
-        for index in 0..state.roster.rows().len() {
-            state.roster.row(index).tell(last.clone());
-            state.roster.row_mut(index).hang_up();
+        for row in &mut state.roster.rows {
+            row.tell(last.clone());
+            row.hang_up();
         }
         self.end();
         // A connection ends when the receiver has read everything and closed its side.
-        while self.links_open.load(Ordering::Relaxed) > 0 && Instant::now() < deadline {
+        while Arc::strong_count(&self.links_open) > 1 && Instant::now() < deadline {
             state = self.wait(state);
         }
     }

@@ -15,7 +15,6 @@ use crate::progress::Event;
 use crate::sender::shared::{Phase, Shared, TransferState};
 use crate::summary::{State, Summary};
 
-/// Interval between reports of the receivers that the sender waits for.
 const WAITING_TOLD_EVERY: Duration = Duration::from_secs(3);
 
 enum Next {
@@ -33,7 +32,6 @@ impl Shared {
         // The maximum message size may be known better now.
         let room = room(sink).max(1);
         if receivers == 0 {
-            // All receivers that connected have failed.
             return Ok(self.summary(&self.state()));
         }
         self.report(Event::Began { receivers });
@@ -56,8 +54,7 @@ impl Shared {
         self.state().broken.take().unwrap_or(error)
     }
 
-    /// Waits until the stream can start. Returns the number of ready receivers; 0 if all receivers
-    /// have failed.
+    /// Returns the number of ready receivers; 0 if all receivers have failed.
     fn wait_for_receivers(&self) -> Result<usize, SendError> {
         let mut told_at = Instant::now();
         let began = Instant::now();
@@ -67,7 +64,7 @@ impl Shared {
             check(&mut state)?;
             // A receiver that verifies existing data may need long to become ready.
             self.give_up_overdue(&mut state);
-            let is_settled = !state.roster.is_any_preparing();
+            let is_settled = state.roster.preparing.is_empty();
             let (ready, failed) = self.turnout(&state);
             let is_late = when.after.is_some_and(|after| began.elapsed() >= after);
             let of = when.receivers;
@@ -90,11 +87,9 @@ impl Shared {
         }
     }
 
-    /// Returns the numbers of receivers that are ready, and of those that have failed or are gone
-    /// for longer than `patience`.
+    /// Returns the numbers of ready receivers, and of those that failed or are gone too long.
     fn turnout(&self, state: &TransferState) -> (usize, usize) {
-        let rows = state.roster.rows();
-        // A receiver that already had everything takes part as well.
+        let rows = &state.roster.rows;
         let ready = rows.iter().filter(|row| row.is_taking_part()).count();
         let failed = rows.iter().filter(|row| match row.told.state {
             State::Failed(_) => true,
@@ -104,15 +99,12 @@ impl Shared {
         (ready, failed.count())
     }
 
-    /// Advances the stream to `piece`, and decides whether to send it.
-    ///
-    /// Waits while no receiver is connected and receiving but one was lost only recently, because
-    /// pieces from the stream need not be fetched one by one.
+    /// Waits while the only receivers were lost recently: pieces of the stream need no fetches.
     fn next(&self, piece: u32) -> Result<Next, SendError> {
         let mut state = self.state();
         loop {
             check(&mut state)?;
-            let rows = state.roster.rows();
+            let rows = &state.roster.rows;
             let mut receiving = rows.iter().filter(|row| row.is_receiving()).peekable();
             let is_anybody = receiving.peek().is_some();
             let is_lacked = receiving.any(|row| !row.have.contains(piece));
@@ -120,8 +112,7 @@ impl Shared {
                 row.told.state == State::Gone && row.moved_at.elapsed() < self.options.patience
             });
             if is_anybody || !is_awaited {
-                // Set under the same lock as the decision: a receiver that becomes ready later
-                // fetches the piece.
+                // A receiver that becomes ready later fetches the piece.
                 state.phase = Phase::Streaming(piece + 1);
                 return Ok(if is_lacked { Next::Send } else { Next::Skip });
             }
@@ -145,31 +136,26 @@ impl Shared {
         let mut state = self.state();
         state.phase = Phase::Over;
         state.over_at = Some(Instant::now());
-        for index in 0..state.roster.rows().len() {
-            let row = state.roster.row_mut(index);
-            if row.is_receiving() {
-                row.moved_at = Instant::now();
-                row.tell(FromSender::StreamOver);
-            }
+        for row in state.roster.rows.iter_mut().filter(|row| row.is_receiving()) {
+            row.moved_at = Instant::now();
+            row.tell(FromSender::StreamOver);
         }
         drop(state);
         self.report(Event::StreamOver);
         self.wake();
     }
 
-    /// Waits until no receiver has to be waited for.
     fn wait_for_all(&self) -> Result<Summary, SendError> {
         let mut state = self.state();
         loop {
             check(&mut state)?;
             let patience = self.options.patience;
-            // A receiver whose fetches wait for a busy source counts as moving while the others
-            // are.
-            let is_moving = state.roster.rows().iter().any(|row| row.is_moving(patience));
+            // A receiver whose fetches wait for a busy source moves while the others do.
+            let is_moving = state.roster.rows.iter().any(|row| row.is_moving(patience));
             // Receivers that are verifying existing data are waited for as well.
             self.give_up_overdue(&mut state);
-            let mut is_awaited = state.roster.is_any_preparing();
-            for index in 0..state.roster.rows().len() {
+            let mut is_awaited = !state.roster.preparing.is_empty();
+            for index in 0..state.roster.rows.len() {
                 is_awaited |= self.is_awaited(&mut state, index, is_moving);
             }
             if !is_awaited {
@@ -182,13 +168,11 @@ impl Shared {
         }
     }
 
-    /// Returns `true` if the receiver has to be waited for. Otherwise it may be marked as failed.
-    ///
-    /// If no receiver obtains a piece for `patience`, those with missing pieces fail. A receiver
-    /// with all pieces has the time that a slow disk needs for the final steps.
+    /// Fails a receiver if none obtains a piece for `patience`. One with all pieces has the time
+    /// that a slow disk needs for the final steps.
     fn is_awaited(&self, state: &mut TransferState, index: usize, is_moving: bool) -> bool {
         let patience = self.options.patience;
-        let row = state.roster.row(index);
+        let row = &state.roster.rows[index];
         let reason = match row.told.state {
             State::Finished | State::Failed(_) => return false,
             State::Gone => return row.moved_at.elapsed() < patience,
@@ -208,8 +192,7 @@ impl Shared {
         false
     }
 
-    /// Returns the time for which a receiver that sends only keepalives is assumed to be working on
-    /// its disk.
+    /// Assumes that a receiver which sends only keepalives works on its disk.
     pub(super) fn disk_patience(&self) -> Duration {
         let bytes = self.content.manifest.data_bytes();
         self.options.patience + Duration::from_secs(bytes / SLOWEST_DISK)
@@ -226,7 +209,7 @@ impl Shared {
             pieces_skipped: state.pieces_skipped,
             sender_bytes: state.served_bytes,
             connections_refused: self.refused.load(Ordering::Relaxed),
-            receivers: state.roster.rows().iter().map(|row| row.told.clone()).collect(),
+            receivers: state.roster.rows.iter().map(|row| row.told.clone()).collect(),
         }
     }
 }

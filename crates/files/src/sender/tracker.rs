@@ -5,12 +5,10 @@ use crate::limits::FETCHES_PER_RECEIVER;
 use crate::manifest::Manifest;
 use crate::sender::roster::{Index, Roster, Source};
 
-/// Maximum number of pieces examined for one receiver per pass.
 const LOOKED_AT: usize = 32;
 /// Source number of the sender in a [`FromSender::Fetch`].
 const SENDER: u32 = u32::MAX;
 
-/// Assigns fetches to receivers, as far as sources have room.
 pub(crate) fn assign(
     roster: &mut Roster,
     manifest: &Manifest,
@@ -18,8 +16,8 @@ pub(crate) fn assign(
     from_sender: usize,
 ) {
     let mut room = roster.room(per_peer, from_sender);
-    for index in 0..roster.rows().len() {
-        let row = roster.row(index);
+    for index in 0..roster.rows.len() {
+        let row = &roster.rows[index];
         if row.is_receiving() && row.wanted.count() as usize > row.fetching.len() {
             assign_to(roster, index, manifest, (per_peer, from_sender), &mut room);
         }
@@ -34,14 +32,14 @@ fn assign_to(
     room: &mut usize,
 ) {
     for _ in 0..LOOKED_AT {
-        let row = roster.row(index);
+        let row = &roster.rows[index];
         if row.fetching.len() >= FETCHES_PER_RECEIVER || *room == 0 {
             return;
         }
         let next = row.wanted.first_in(row.cursor).or_else(|| row.wanted.first_in(0));
         let Some(piece) = next else { return };
         let is_fetched = row.fetching.contains_key(&piece);
-        roster.row_mut(index).cursor = piece + 1;
+        roster.rows[index].cursor = piece + 1;
         if is_fetched {
             continue;
         }
@@ -49,7 +47,7 @@ fn assign_to(
             continue;
         };
         let number = if let Source::Peer(peer) = source { peer as u32 } else { SENDER };
-        if !roster.row(index).tell(FromSender::Fetch { piece, source: number, address }) {
+        if !roster.rows[index].tell(FromSender::Fetch { piece, source: number, address }) {
             return;
         }
         let bytes = manifest.place(piece).map_or(0, |place| place.bytes);

@@ -6,12 +6,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use carom_files::{ReceiveError, ReceiveOptions, Receiving, State};
 
 use crate::kit::{
-    Places, Wire, failure, into, lacking, names, offered, open, receive, row, run, send_also_to,
+    Places, Wire, failure, finish, into, lacking, names, offered, open, receive, row, send_also_to,
     with_receivers,
 };
 
@@ -69,18 +68,11 @@ fn receiver_with_a_full_disk_is_named_and_can_resume() {
     let file = places.file("data", 5 << 20);
     let sending = open(&[&file], with_receivers(2));
     let filler = places.folder(0).join("filler");
-    let (offer, fills) = (sending.offer().clone(), filler.clone());
-    let wire = Wire::whole().before(move |block| {
-        if block == 20 {
-            // Fills all of the free space.
-            let _ = fs::write(&fills, vec![1; 6 << 20]);
-        }
-        Ok(())
-    });
-    let listeners = Arc::clone(&wire.listeners);
-    let full = receive(&offer, &listeners, into(&places, 0));
-    receive(&offer, &listeners, into(&places, 1));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let fills = filler.clone();
+    let wire = Wire::whole().at(20, move || drop(fs::write(&fills, vec![1; 6 << 20])));
+    let full = receive(sending.offer(), &wire.listeners, into(&places, 0));
+    receive(sending.offer(), &wire.listeners, into(&places, 1));
+    let summary = finish(sending, wire);
     let error = full.wait().expect_err("there is no room");
     assert!(matches!(error, ReceiveError::Disk { .. }), "{error:?}");
     let reason = failure(&summary, "receiver 0");

@@ -8,26 +8,19 @@ use bytes::Bytes;
 use carom_files::{ReceiveError, ReceiveOptions, SendError, SourceError, Summary};
 
 use crate::kit::{
-    Places, Wire, into, noise, offered, open, receive, row, run, send_to, with_receivers,
+    Places, Wire, assert_received, finish, into, names, offered, open, receive, row, run, send_to,
+    with_receivers,
 };
 
 const BYTES: usize = 6 << 20;
 
-/// Sends a file over this stream, and asserts that all receivers get it.
 fn sent(wire: Wire, receivers: usize) -> Summary {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let summary = send_to(&places, &[&file], wire, receivers);
     assert!(summary.is_success(), "{summary:?}");
-    assert_received(&places, receivers);
+    (0..receivers).for_each(|at| assert_received(&places, at, BYTES));
     summary
-}
-
-fn assert_received(places: &Places, receivers: usize) {
-    for receiver in 0..receivers {
-        let found = fs::read(places.folder(receiver).join("data")).expect("it is there");
-        assert_eq!(blake3::hash(&found), blake3::hash(&noise("data", BYTES)));
-    }
 }
 
 /// Returns a number that differs for each block and listener, and is the same in each run.
@@ -66,8 +59,6 @@ fn nothing_by_the_stream_at_all_is_the_same_only_slower() {
 
 #[test]
 fn blocks_that_come_twice_or_in_another_order_change_nothing() {
-    // Every seventh block is delayed to the end of a group of twelve, and every fifth is
-    // duplicated.
     let late: Mutex<Vec<(usize, Bytes)>> = Mutex::new(Vec::new());
     let wire = Wire::with(move |listener, number, block| {
         let mut late = late.lock().expect("no panic");
@@ -107,8 +98,7 @@ fn piece_with_a_wrong_block_is_counted_and_fetched_again() {
 
 #[test]
 fn nonsense_in_the_stream_is_counted_and_harmless() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
+    let (places, sending) = offered(BYTES, with_receivers(1));
     let wire = Wire::with(|_, number, block| {
         let mut bent = block.to_vec();
         // In turn: another piece, another offset, another transfer, and no block.
@@ -116,19 +106,17 @@ fn nonsense_in_the_stream_is_counted_and_harmless() {
         bent[at] ^= 0x80;
         vec![bent.into(), block.slice(..block.len().min(20)), Bytes::new(), block.clone()]
     });
-    let sending = open(&[&file], with_receivers(1));
     let receiving = receive(sending.offer(), &wire.listeners, into(&places, 0));
-    assert!(run(sending, wire).join().expect("no panic").expect("it is sent").is_success());
+    assert!(finish(sending, wire).is_success());
     let received = receiving.wait().expect("it is received");
     assert!(received.blocks_foreign > 300, "{received:?}");
     assert_eq!(received.stream_bytes, BYTES as u64);
-    assert_received(&places, 1);
+    assert_received(&places, 0, BYTES);
 }
 
 #[test]
 fn incomplete_pieces_beyond_the_bound_are_counted_and_fetched() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
+    let (places, sending) = offered(BYTES, with_receivers(2));
     // The last block of each piece arrives after all other blocks.
     let late: Mutex<Vec<Bytes>> = Mutex::new(Vec::new());
     let wire = Wire::with(move |listener, number, block| {
@@ -143,17 +131,16 @@ fn incomplete_pieces_beyond_the_bound_are_counted_and_fetched() {
         let now = if is_last { vec![] } else { vec![block.clone()] };
         if late.len() == BYTES >> 20 && number > 0 { late.drain(..).collect() } else { now }
     });
-    let sending = open(&[&file], with_receivers(2));
     let options = ReceiveOptions { assembly_bytes: 3 << 20, ..into(&places, 0) };
     let first = receive(sending.offer(), &wire.listeners, options);
     receive(sending.offer(), &wire.listeners, into(&places, 1));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = finish(sending, wire);
     assert!(summary.is_success(), "{summary:?}");
     let received = first.wait().expect("it is received");
     assert_eq!((received.stream_bytes, received.peer_bytes), (3 << 20, 3 << 20), "{received:?}");
     // A piece may have been fetched before its last block arrived.
     assert_eq!(received.blocks_dropped + received.blocks_duplicate, 3, "{received:?}");
-    assert_received(&places, 2);
+    (0..2).for_each(|at| assert_received(&places, at, BYTES));
 }
 
 #[test]
@@ -162,21 +149,16 @@ fn source_changed_in_mid_transfer_ends_it_and_keeps_nothing() {
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(2));
     let changed = fs::File::options().write(true).open(&file).expect("it is there");
-    let wire = Wire::whole().before(move |block| {
-        if block == 20 {
-            changed.write_all_at(b"!", 5 << 20).expect("there is room");
-        }
-        Ok(())
-    });
-    let (offer, listeners) = (sending.offer().clone(), Arc::clone(&wire.listeners));
-    let receiving = [0, 1].map(|at| receive(&offer, &listeners, into(&places, at)));
+    let change = move || changed.write_all_at(b"!", 5 << 20).expect("there is room");
+    let wire = Wire::whole().at(20, change);
+    let receiving = [0, 1].map(|at| receive(sending.offer(), &wire.listeners, into(&places, at)));
     let ran = run(sending, wire).join().expect("no panic");
     let Err(SendError::Source(SourceError::Changed(path))) = ran else { panic!("{ran:?}") };
     assert_eq!(path, "data");
     for (at, receiving) in receiving.iter().enumerate() {
         let why = String::from("data has changed since the transfer began");
         assert_eq!(receiving.wait(), Err(ReceiveError::Discarded(why)));
-        assert_eq!(crate::kit::names(&places.folder(at)), [""; 0], "nothing of it is of use");
+        assert_eq!(names(&places.folder(at)), [""; 0], "nothing of it is of use");
     }
 }
 
@@ -188,16 +170,12 @@ fn useless_pieces_are_removed_before_the_end_is_reported() {
     fs::create_dir(&folder).expect("it is new");
     (0..3000).for_each(|at| fs::write(folder.join(at.to_string()), "x").expect("it is new"));
     let sending = open(&[&folder], with_receivers(1));
-    let wire = Wire::whole().before(move |block| {
-        if block == 20 {
-            fs::write(folder.join("999"), "y").expect("it is there");
-        }
-        Ok(())
-    });
+    let change = move || fs::write(folder.join("999"), "y").expect("it is there");
+    let wire = Wire::whole().at(20, change);
     let receiving = receive(sending.offer(), &wire.listeners, into(&places, 0));
     let running = run(sending, wire);
     assert!(matches!(receiving.wait(), Err(ReceiveError::Discarded(_))));
-    assert_eq!(crate::kit::names(&places.folder(0)), [""; 0]);
+    assert_eq!(names(&places.folder(0)), [""; 0]);
     let ran = running.join().expect("no panic");
     assert!(matches!(ran, Err(SendError::Source(SourceError::Changed(_)))), "{ran:?}");
 }
@@ -209,12 +187,7 @@ fn vanished_source_ends_the_transfer_and_data_is_kept() {
     let sending = open(&[&file], with_receivers(1));
     let away = file.with_file_name("elsewhere");
     let (from, to) = (file.clone(), away.clone());
-    let wire = Wire::whole().before(move |block| {
-        if block == 40 {
-            fs::rename(&from, &to).expect("it is there");
-        }
-        Ok(())
-    });
+    let wire = Wire::whole().at(40, move || fs::rename(&from, &to).expect("it is there"));
     let listeners = Arc::clone(&wire.listeners);
     let receiving = receive(sending.offer(), &listeners, into(&places, 0));
     let ran = run(sending, wire).join().expect("no panic");
@@ -227,7 +200,7 @@ fn vanished_source_ends_the_transfer_and_data_is_kept() {
     let summary = send_to(&places, &[&file], Wire::whole(), 1);
     assert!(summary.is_success(), "{summary:?}");
     assert!(summary.receivers[0].resumed_bytes > 0, "{summary:?}");
-    assert_received(&places, 1);
+    assert_received(&places, 0, BYTES);
 }
 
 #[test]
@@ -242,6 +215,6 @@ fn closed_stream_ends_the_transfer_and_data_is_kept() {
     assert!(matches!(ran, Err(SendError::Sink(_))), "{ran:?}");
     let why = String::from("the multicast stream is closed: no carrier");
     assert_eq!(receiving.wait(), Err(ReceiveError::Aborted(why)));
-    let kept = crate::kit::names(&places.folder(0));
+    let kept = names(&places.folder(0));
     assert!(kept.len() == 1 && kept[0].starts_with(".carom-"), "{kept:?}");
 }

@@ -13,8 +13,7 @@ use carom_files::{
     SinkError, Source, StartWhen, State, Summary,
 };
 
-/// Fault of the stream: converts a block on its way to a listener into the blocks that arrive. The
-/// arguments are the number of the listener, the number of the block, and the block.
+/// The arguments are the number of the listener, the number of the block, and the block.
 pub(crate) type Fault = Box<dyn FnMut(usize, u64, &Bytes) -> Vec<Bytes> + Send>;
 
 pub(crate) type Listeners = Arc<Mutex<Vec<Option<Arc<Receiving>>>>>;
@@ -39,7 +38,6 @@ impl Wire {
         Self { listeners: Listeners::default(), fault: Box::new(fault), before, blocks: 0 }
     }
 
-    /// Replaces the listeners by those of an earlier stream.
     pub(crate) fn heard_by(self, listeners: Listeners) -> Self {
         Self { listeners, ..self }
     }
@@ -50,6 +48,15 @@ impl Wire {
     ) -> Self {
         self.before = Box::new(before);
         self
+    }
+
+    pub(crate) fn at(self, number: u64, mut then: impl FnMut() + Send + 'static) -> Self {
+        self.before(move |block| {
+            if block == number {
+                then();
+            }
+            Ok(())
+        })
     }
 }
 
@@ -119,7 +126,6 @@ pub(crate) fn with_receivers(receivers: usize) -> SendOptions {
     }
 }
 
-/// Returns places with a file of `bytes` bytes, and a sender that offers it.
 pub(crate) fn offered(bytes: usize, options: SendOptions) -> (Places, Sending) {
     let places = Places::new();
     let file = places.file("data", bytes);
@@ -132,7 +138,6 @@ pub(crate) fn open(paths: &[&Path], options: SendOptions) -> Sending {
     Sending::open(sources, options).expect("it can be sent")
 }
 
-/// Returns options of a receiver with a short `settle`.
 pub(crate) fn into(places: &Places, receiver: usize) -> ReceiveOptions {
     ReceiveOptions {
         name: format!("receiver {receiver}"),
@@ -157,13 +162,20 @@ pub(crate) fn run(sending: Sending, mut wire: Wire) -> JoinHandle<Result<Summary
     std::thread::spawn(move || sending.run(&mut wire))
 }
 
+pub(crate) fn finish(sending: Sending, wire: Wire) -> Summary {
+    run(sending, wire).join().expect("no panic").expect("it is sent")
+}
+
+pub(crate) fn assert_received(places: &Places, receiver: usize, bytes: usize) {
+    let found = fs::read(places.folder(receiver).join("data")).expect("it is there");
+    assert_eq!(blake3::hash(&found), blake3::hash(&noise("data", bytes)));
+}
+
 pub(crate) fn send_to(places: &Places, paths: &[&Path], wire: Wire, receivers: usize) -> Summary {
     let sending = open(paths, with_receivers(receivers));
-    let offer = sending.offer().clone();
-    let listeners = Arc::clone(&wire.listeners);
-    let receiving: Vec<_> =
-        (0..receivers).map(|at| receive(&offer, &listeners, into(places, at))).collect();
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let receive = |at| receive(sending.offer(), &wire.listeners, into(places, at));
+    let receiving: Vec<_> = (0..receivers).map(receive).collect();
+    let summary = finish(sending, wire);
     for receiving in receiving {
         let received = receiving.wait().expect("it is received");
         assert!(received.sender_knows);
@@ -174,7 +186,7 @@ pub(crate) fn send_to(places: &Places, paths: &[&Path], wire: Wire, receivers: u
 pub(crate) fn send_also_to(sending: Sending, options: ReceiveOptions) -> Summary {
     let wire = Wire::whole();
     receive(sending.offer(), &wire.listeners, options);
-    run(sending, wire).join().expect("no panic").expect("it is sent")
+    finish(sending, wire)
 }
 
 pub(crate) fn failure<'a>(summary: &'a Summary, name: &str) -> &'a str {
@@ -186,7 +198,6 @@ pub(crate) fn row<'a>(summary: &'a Summary, name: &str) -> &'a ReceiverRow {
     summary.receivers.iter().find(|row| row.name == name).expect("it is in the summary")
 }
 
-/// Waits for at most a minute until a condition holds.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..6_000 {
         if holds() {
@@ -205,11 +216,8 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Reports that a test, or a part of it, did not run. It writes to standard error directly, because
-/// the output of passing tests is captured.
-///
-/// # Panics
-/// Panics if `CAROM_SKIP_NOTHING` is set, which requires that all tests can run.
+/// Writes to standard error directly, because the output of passing tests is captured. Panics if
+/// `CAROM_SKIP_NOTHING` is set.
 pub(crate) fn lacking(test: &str, why: &str) {
     assert!(std::env::var_os("CAROM_SKIP_NOTHING").is_none(), "{test} cannot run: {why}");
     let line = format!("skipped: {test}: {why}\n");

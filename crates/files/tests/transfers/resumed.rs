@@ -8,21 +8,18 @@ use bytes::Bytes;
 use carom_files::{Block, Offer, Receiving, State, Summary};
 
 use crate::kit::{
-    Listeners, Places, Wire, eventually, into, names, noise, offered, open, receive, row, run,
-    with_receivers,
+    self, Listeners, Places, Wire, eventually, finish, into, names, offered, open, receive, row,
+    run, with_receivers,
 };
 
 const BYTES: usize = 8 << 20;
 const BLOCKS: u64 = 18;
 
 fn assert_received(places: &Places, receiver: usize) {
-    let folder = places.folder(receiver);
-    assert_eq!(names(&folder), ["data"], "nothing is left beside it");
-    let found = fs::read(folder.join("data")).expect("it is there");
-    assert_eq!(blake3::hash(&found), blake3::hash(&noise("data", BYTES)));
+    assert_eq!(names(&places.folder(receiver)), ["data"], "nothing is left beside it");
+    kit::assert_received(places, receiver, BYTES);
 }
 
-/// Creates a stream that records the pieces sent over it.
 fn noting(listeners: Listeners) -> (Wire, Arc<Mutex<BTreeSet<u32>>>) {
     let sent: Arc<Mutex<BTreeSet<u32>>> = Arc::default();
     let noted = Arc::clone(&sent);
@@ -34,17 +31,16 @@ fn noting(listeners: Listeners) -> (Wire, Arc<Mutex<BTreeSet<u32>>>) {
     (noting.heard_by(listeners), sent)
 }
 
-/// Sends to `receivers` receivers. The sender is killed at block 4 of piece 5, without notifying
-/// them.
+fn noted(sent: &Mutex<BTreeSet<u32>>) -> Vec<u32> {
+    sent.lock().expect("no panic").iter().copied().collect()
+}
+
+/// The sender is killed at block 4 of piece 5, without notifying the receivers.
 fn killed_half_way(places: &Places, receivers: usize) -> (Offer, Listeners, Vec<Arc<Receiving>>) {
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(receivers));
-    let wire = Wire::whole().before(|block| {
-        if block == 5 * BLOCKS + 4 {
-            std::panic::resume_unwind(Box::new("killed"));
-        }
-        Ok(())
-    });
+    let die = || std::panic::resume_unwind(Box::new("killed"));
+    let wire = Wire::whole().at(5 * BLOCKS + 4, die);
     let (offer, listeners) = (sending.offer().clone(), Arc::clone(&wire.listeners));
     let receiving =
         (0..receivers).map(|at| receive(&offer, &listeners, into(places, at))).collect();
@@ -56,10 +52,9 @@ fn send_again(places: &Places, listeners: Listeners, told: &[Arc<Receiving>]) ->
     let sending = open(&[&places.from.join("data")], with_receivers(2));
     let (wire, sent) = noting(listeners);
     told.iter().for_each(|receiving| receiving.on_offer(sending.offer()));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = finish(sending, wire);
     assert!(summary.is_success(), "{summary:?}");
-    let sent: Vec<u32> = sent.lock().expect("no panic").iter().copied().collect();
-    assert_eq!(sent, [5, 6, 7], "what was verified is not sent again");
+    assert_eq!(noted(&sent), [5, 6, 7], "what was verified is not sent again");
     assert_eq!((summary.pieces_skipped, summary.stream_bytes), (5, 3 << 20));
     assert_eq!(summary.sender_bytes, 0);
     summary
@@ -92,10 +87,9 @@ fn killed_sender_resumes_with_killed_receivers() {
     for at in 0..2 {
         receive(sending.offer(), &wire.listeners, into(&places, at));
     }
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = finish(sending, wire);
     assert!(summary.is_success());
-    let sent: Vec<u32> = sent.lock().expect("no panic").iter().copied().collect();
-    assert_eq!(sent, [5, 6, 7], "what was verified is not sent again");
+    assert_eq!(noted(&sent), [5, 6, 7], "what was verified is not sent again");
     (0..2).for_each(|at| assert_received(&places, at));
 }
 
@@ -124,7 +118,7 @@ fn killed_receiver_resumes_where_it_stopped() {
     });
     drop(receive(&offer, &wire.listeners, into(&places, 0)));
     receive(&offer, &wire.listeners, into(&places, 1));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = finish(sending, wire);
     assert!(summary.is_success(), "{summary:?}");
     assert_eq!(summary.receivers.len(), 2, "it is known again: {summary:?}");
     let back = row(&summary, "receiver 0");
@@ -150,9 +144,8 @@ fn journaled_pieces_lost_by_the_disk_are_sent_again() {
     let sending = open(&[&places.from.join("data")], with_receivers(1));
     let (wire, sent) = noting(listeners);
     receive(sending.offer(), &wire.listeners, into(&places, 0));
-    assert!(run(sending, wire).join().expect("no panic").expect("it is sent").is_success());
-    let sent: Vec<u32> = sent.lock().expect("no panic").iter().copied().collect();
-    assert_eq!(sent, [2, 5, 6, 7]);
+    assert!(finish(sending, wire).is_success());
+    assert_eq!(noted(&sent), [2, 5, 6, 7]);
     assert_received(&places, 0);
 }
 
@@ -165,7 +158,7 @@ fn transfer_that_all_have_is_finished_without_sending() {
     let wire = Wire::whole();
     receive(sending.offer(), &wire.listeners, into(&places, 0));
     fs::create_dir(places.folder(0).join("data")).expect("it is new");
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = finish(sending, wire);
     let failed = State::Failed("data already exists".into());
     assert_eq!(summary.receivers[0].state, failed, "it came in between");
     fs::remove_dir(places.folder(0).join("data")).expect("it is there");
@@ -173,10 +166,10 @@ fn transfer_that_all_have_is_finished_without_sending() {
     let sending = open(&[&file], with_receivers(1));
     let (wire, sent) = noting(Listeners::default());
     receive(sending.offer(), &wire.listeners, into(&places, 0));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = finish(sending, wire);
     assert!(summary.is_success());
     assert_eq!((summary.pieces_skipped, summary.receivers[0].resumed_bytes), (8, BYTES as u64));
-    assert!(sent.lock().expect("no panic").is_empty());
+    assert_eq!(noted(&sent), []);
     assert_received(&places, 0);
 }
 
@@ -190,7 +183,7 @@ fn receiver_with_the_finished_file_serves_the_others() {
     let wire = Wire::with(|_, _, _| vec![]);
     let had = receive(sending.offer(), &wire.listeners, into(&places, 0));
     receive(sending.offer(), &wire.listeners, into(&places, 1));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = finish(sending, wire);
     assert!(summary.is_success(), "{summary:?}");
     assert_eq!(had.wait().map(|received| received.resumed_bytes), Ok(BYTES as u64));
     let other = row(&summary, "receiver 1");

@@ -1,6 +1,5 @@
 //! Senders, receivers and peers that lie.
 
-use std::fs;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -11,15 +10,20 @@ use std::time::Duration;
 use carom_files::frame::{self, FromReceiver, FromSender, Opening, PROTOCOL_VERSION, PieceAnswer};
 use carom_files::{
     Block, MAX_FRAME_BYTES, Manifest, Offer, PieceSet, ReceiveError, ReceiveOptions, Receiving,
-    SendOptions, State, TransferId,
+    SendOptions, Sending, State, TransferId,
 };
 
 use crate::kit::{
-    Places, Wire, eventually, failure, into, names, noise, offered, receive, row, run,
-    send_also_to, with_receivers,
+    Places, Wire, assert_received, eventually, failure, finish, into, names, offered, receive, row,
+    run, send_also_to, with_receivers,
 };
 
 const BYTES: usize = 6 << 20;
+
+fn hurried(patience: u64, receivers: usize) -> (Places, Sending) {
+    let patience = Duration::from_secs(patience);
+    offered(BYTES, SendOptions { patience, ..with_receivers(receivers) })
+}
 
 /// Receiver that claims to have all pieces, and serves zeros.
 struct Liar {
@@ -60,7 +64,6 @@ fn give_zeros(mut peer: TcpStream, manifest: &Manifest, counted: &AtomicUsize) {
     }
 }
 
-/// Connects and sends a hello, with a place of its own.
 fn greet(offer: &Offer, name: &str, place: u8) -> (TcpStream, Manifest) {
     let stream = TcpStream::connect(offer.addresses[0]).expect("the sender listens");
     let hello = Opening::Hello {
@@ -75,7 +78,6 @@ fn greet(offer: &Offer, name: &str, place: u8) -> (TcpStream, Manifest) {
     (stream, manifest)
 }
 
-/// Sends keepalives from now on.
 fn stay_alive(stream: &TcpStream) {
     let stream = stream.try_clone().expect("it is open");
     std::thread::spawn(move || {
@@ -107,8 +109,7 @@ fn peer_with_wrong_bytes_is_not_asked_again_and_does_no_harm() {
     for (at, receiving) in receivers.iter().enumerate() {
         eventually("it is received", || receiving.progress().0 == 6);
         eventually("it has its name", || names(&places.folder(at)) == ["data"]);
-        let found = fs::read(places.folder(at).join("data")).expect("it is there");
-        assert_eq!(blake3::hash(&found), blake3::hash(&noise("data", BYTES)));
+        assert_received(&places, at, BYTES);
     }
     frame::write(&mut &liar.stream, &FromReceiver::Finished).expect("the sender reads");
     let summary = sender.join().expect("no panic").expect("it is sent");
@@ -151,7 +152,6 @@ fn refused(places: &Places, manifest: Vec<u8>) -> ReceiveError {
     started.map(drop).expect_err("it is refused")
 }
 
-/// Encodes a manifest of empty files and symlinks without validating it.
 fn unchecked(entries: &[(&[u8], Option<&[u8]>)]) -> Vec<u8> {
     let mut bytes = vec![1];
     let mut append = |more: Vec<u8>| bytes.extend(more);
@@ -216,12 +216,11 @@ fn blocks_of_a_forger_are_never_written_under_a_final_name() {
         vec![Block::encode(&id, place.piece, place.offset, &forged), block.clone()]
     });
     let receiving = receive(sending.offer(), &wire.listeners, into(&places, 0));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = finish(sending, wire);
     assert!(summary.is_success(), "{summary:?}");
     let received = receiving.wait().expect("it is received");
     assert_eq!((received.wrong_pieces, received.sender_bytes), (6, BYTES as u64));
-    let found = fs::read(places.folder(0).join("data")).expect("it is there");
-    assert_eq!(blake3::hash(&found), blake3::hash(&noise("data", BYTES)));
+    assert_received(&places, 0, BYTES);
 }
 
 #[test]
@@ -239,15 +238,19 @@ fn connections_of_strangers_delay_no_transfer() {
     assert_eq!(summary.receivers[0].name, "a\u{fffd}[2J", "no name moves the cursor");
 }
 
+fn report_nothing(mut stream: &TcpStream, manifest: &Manifest) {
+    let have = PieceSet::none_of(manifest.pieces()).to_bytes();
+    let ready = FromReceiver::Ready { key: [8; 16], piece_port: 1, have };
+    frame::write(&mut stream, &ready).expect("the sender reads");
+}
+
 /// Receiver that reports no pieces, and then sends only keepalives.
 struct Idle(TcpStream);
 
 impl Idle {
     fn join(offer: &Offer) -> Self {
         let (stream, manifest) = greet(offer, "idle", 3);
-        let have = PieceSet::none_of(manifest.pieces()).to_bytes();
-        let ready = FromReceiver::Ready { key: [8; 16], piece_port: 1, have };
-        frame::write(&mut &stream, &ready).expect("the sender reads");
+        report_nothing(&stream, &manifest);
         stay_alive(&stream);
         Self(stream)
     }
@@ -255,8 +258,7 @@ impl Idle {
 
 #[test]
 fn receiver_without_progress_fails_after_the_patience() {
-    let (places, sending) =
-        offered(BYTES, SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) });
+    let (places, sending) = hurried(3, 2);
     let idle = Idle::join(sending.offer());
     let summary = send_also_to(sending, into(&places, 0));
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);
@@ -271,8 +273,7 @@ fn receiver_without_progress_fails_after_the_patience() {
 
 #[test]
 fn complete_receiver_that_never_finishes_is_given_up() {
-    let (places, sending) =
-        offered(BYTES, SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) });
+    let (places, sending) = hurried(3, 2);
     let _liar = Liar::join(sending.offer());
     let summary = send_also_to(sending, into(&places, 0));
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);
@@ -282,8 +283,7 @@ fn complete_receiver_that_never_finishes_is_given_up() {
 
 #[test]
 fn receiver_that_never_becomes_ready_fails_by_name() {
-    let (places, sending) =
-        offered(BYTES, SendOptions { patience: Duration::from_secs(3), ..with_receivers(1) });
+    let (places, sending) = hurried(3, 1);
     let (reading, _) = greet(sending.offer(), "reading", 4);
     stay_alive(&reading);
     // This one sends no keepalives, but a longer frame byte by byte.
@@ -306,8 +306,7 @@ fn receiver_that_never_becomes_ready_fails_by_name() {
 
 #[test]
 fn receiver_lost_before_it_was_ready_is_named() {
-    let (places, sending) =
-        offered(BYTES, SendOptions { patience: Duration::from_secs(1), ..with_receivers(1) });
+    let (places, sending) = hurried(1, 1);
     let handle = sending.handle();
     drop(greet(sending.offer(), "killed", 4));
     eventually("it is gone", || handle.receivers().iter().any(|row| row.state == State::Gone));
@@ -319,21 +318,15 @@ fn receiver_lost_before_it_was_ready_is_named() {
 
 #[test]
 fn receiver_gone_at_the_end_is_named() {
-    let (places, sending) =
-        offered(BYTES, SendOptions { patience: Duration::from_secs(3), ..with_receivers(2) });
+    let (places, sending) = hurried(3, 2);
     let idle = Idle::join(sending.offer());
     let handle = sending.handle();
-    let wire = Wire::whole().before(move |block| {
-        if block == 20 {
-            idle.0.shutdown(std::net::Shutdown::Both).expect("it is open");
-            eventually("it is gone", || {
-                handle.receivers().iter().any(|row| row.state == State::Gone)
-            });
-        }
-        Ok(())
+    let wire = Wire::whole().at(20, move || {
+        idle.0.shutdown(std::net::Shutdown::Both).expect("it is open");
+        eventually("it is gone", || handle.receivers().iter().any(|row| row.state == State::Gone));
     });
     receive(sending.offer(), &wire.listeners, into(&places, 0));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = finish(sending, wire);
     assert!(!summary.is_success());
     assert_eq!(row(&summary, "idle").state, State::Gone);
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);
@@ -345,9 +338,7 @@ fn complete_receiver_does_not_wait_for_a_silent_one() {
     let (offer, handle) = (sending.offer().clone(), sending.handle());
     let wire = Wire::whole();
     let (silent, manifest) = greet(&offer, "silent", 3);
-    let have = PieceSet::none_of(manifest.pieces()).to_bytes();
-    let ready = FromReceiver::Ready { key: [8; 16], piece_port: 1, have };
-    frame::write(&mut &silent, &ready).expect("the sender reads");
+    report_nothing(&silent, &manifest);
     let receiving = receive(&offer, &wire.listeners, into(&places, 0));
     let sender = run(sending, wire);
     let received = receiving.wait().expect("it is received");

@@ -10,8 +10,8 @@ use carom_files::{
 };
 
 use crate::kit::{
-    Places, Wire, eventually, into, names, noise, offered, open, receive, row, run, send_also_to,
-    send_to, with_receivers,
+    Places, Wire, eventually, finish, into, names, noise, offered, open, receive, row, run,
+    send_also_to, send_to, with_receivers,
 };
 
 #[test]
@@ -53,19 +53,12 @@ fn late_joiner_gets_the_rest_by_stream_and_gaps_from_peers() {
     let wire = Wire::whole();
     let listeners = Arc::clone(&wire.listeners);
     // In the middle of the stream, which continues only when the late receiver takes part.
-    let joins = move || {
+    let wire = wire.at(4 * 18, move || {
         receive(&joined, &listeners, late.clone());
         eventually("the late one takes part", || handle.receivers().len() == 3);
-    };
-    let wire = wire.before(move |block| {
-        if block == 4 * 18 {
-            joins();
-        }
-        Ok(())
     });
-    let listeners = Arc::clone(&wire.listeners);
-    (0..2).for_each(|at| drop(receive(&offer, &listeners, into(&places, at))));
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    (0..2).for_each(|at| drop(receive(&offer, &wire.listeners, into(&places, at))));
+    let summary = finish(sending, wire);
     assert!(summary.is_success(), "{summary:?}");
     let late = row(&summary, "receiver 2");
     assert!(late.stream_bytes >= 3 << 20, "the rest came by the stream: {late:?}");
@@ -103,8 +96,7 @@ fn receiver_after_the_stream_gets_all_from_the_others() {
     first.on_block(kept.lock().expect("no panic").take().expect("it was kept"));
     first.wait().expect("it is received");
     let got = second.wait().expect("it is received");
-    // The pieces that the first receiver has came from it; the rest could come only from the
-    // sender.
+    // The rest could come only from the sender.
     assert_eq!((got.stream_bytes, got.peer_bytes, got.sender_bytes), (0, 2 << 20, 1 << 20));
     assert!(sender.join().expect("no panic").expect("it is sent").is_success());
 }
@@ -161,12 +153,7 @@ fn offer_without_its_sender_is_an_error() {
 fn canceled_transfer_ends_for_all_and_publishes_nothing() {
     let (places, sending) = offered(3 << 20, with_receivers(1));
     let handle = sending.handle();
-    let wire = Wire::whole().before(move |block| {
-        if block == 20 {
-            handle.cancel();
-        }
-        Ok(())
-    });
+    let wire = Wire::whole().at(20, move || handle.cancel());
     let receiving = receive(sending.offer(), &wire.listeners, into(&places, 0));
     let ran = run(sending, wire).join().expect("no panic");
     assert!(matches!(ran, Err(SendError::Cancelled)), "{ran:?}");
@@ -184,7 +171,7 @@ fn both_sides_report_all_events() {
     let wire = Wire::whole();
     let options = carom_files::ReceiveOptions { reporter, ..into(&places, 0) };
     let receiving = receive(sending.offer(), &wire.listeners, options);
-    let summary = run(sending, wire).join().expect("no panic").expect("it is sent");
+    let summary = finish(sending, wire);
     receiving.wait().expect("it is received");
     assert_eq!(summary.receivers[0].state, State::Finished);
     let sent: Vec<Event> = sent.try_iter().collect();
