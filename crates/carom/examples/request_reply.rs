@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 fn print(answer: Reply) {
     match answer {
         Reply::Handled { by, payload } => println!("{by}: {}", String::from_utf8_lossy(&payload)),
-        Reply::Acknowledged => println!("delivered"),
+        other => println!("{other:?}"),
     }
 }
 

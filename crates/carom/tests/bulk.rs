@@ -8,15 +8,12 @@ use std::time::Duration;
 use carom::blocking::{Group, Node};
 use carom::unstable::rdcm;
 use carom::{Builder, Bytes, ConfirmError, Event, Loss, LossCause, PathChoice, Profile};
-use network::{PATIENCE, multicast_port, on_loopback, wait_for};
+use network::{PATIENCE, multicast_port, next_event, next_message, on_loopback, start, wait_for};
 
-/// Starts this number of nodes in one bulk group, and waits until all are in each other's view.
 fn cluster(count: usize, build: impl Fn(usize, Builder) -> Builder) -> (Vec<Node>, Vec<Group>) {
     let port = multicast_port();
-    let start = |which| {
-        build(which, on_loopback(port).bulk(patient())).start().map(Node::from).expect("a node")
-    };
-    let nodes: Vec<Node> = (0..count).map(start).collect();
+    let build = |which| build(which, on_loopback(port).bulk(patient()));
+    let nodes: Vec<Node> = (0..count).map(|which| start(build(which))).collect();
     let join = |node: &Node| node.join("images", Profile::bulk()).expect("a group");
     let groups: Vec<Group> = nodes.iter().map(join).collect();
     for (node, group) in nodes.iter().zip(&groups) {
@@ -40,20 +37,9 @@ fn message(index: u32) -> Bytes {
     bytes.into()
 }
 
-/// Receives the messages up to `count`, in order.
 fn take(group: &Group, count: u32) {
     for index in 0..count {
-        loop {
-            let event = group.recv_timeout(PATIENCE).expect("an event in time");
-            match event.expect("an open group") {
-                Event::Message(got) => {
-                    assert_eq!(got.payload, message(index), "message {index}");
-                    break;
-                }
-                Event::Lost(lost) => panic!("{lost:?}"),
-                _ => {}
-            }
-        }
+        assert_eq!(next_message(group).payload, message(index), "message {index}");
     }
 }
 
@@ -64,17 +50,9 @@ fn every_member_gets_all_in_order_despite_losses() {
         _ => builder.loss(Loss::Uniform(0.02)),
     };
     let (_nodes, groups) = cluster(4, lossy);
-    thread::scope(|scope| {
-        for group in &groups[1..] {
-            scope.spawn(move || take(group, MESSAGES));
-        }
-        (0..MESSAGES).for_each(|it| drop(groups[0].publish(message(it)).expect("published")));
-        let safe = groups[0].confirm(PATIENCE).expect("confirmed");
-        assert_eq!((safe.members, &safe.incomplete[..]), (3, &[][..]));
-    });
+    send_all(&groups);
 }
 
-/// Sends all messages from the first node to the others.
 fn send_all(groups: &[Group]) {
     thread::scope(|scope| {
         for group in &groups[1..] {
@@ -97,8 +75,7 @@ fn without_multicast_receivers_relay_what_two_of_them_get() {
     send_all(&groups);
     let bytes = u64::from(MESSAGES) * MESSAGE_BYTES as u64;
     let sent: Vec<u64> = nodes.iter().map(|node| node.status().stats.bytes_out).collect();
-    // Five copies would be five times the bytes. Repairs are few; placement messages, reports and
-    // acknowledgments are small.
+    // Five copies would be five times the bytes.
     assert!(sent[0] > bytes && sent[0] < 3 * bytes, "{} of {bytes} bytes", sent[0]);
     let relayed: u64 = sent[1..].iter().sum();
     assert!(relayed > 2 * bytes, "{relayed} of {bytes} bytes");
@@ -143,7 +120,7 @@ fn second_sender_is_refused() {
     take(&groups[1], 1);
     groups[1].publish(message(1)).expect("it is not known yet");
     loop {
-        match groups[1].recv_timeout(PATIENCE).expect("an event in time").expect("open") {
+        match next_event(&groups[1]) {
             Event::Lost(lost) => {
                 assert_eq!((lost.sender, lost.cause), (nodes[1].id(), LossCause::AnotherSender));
                 break;

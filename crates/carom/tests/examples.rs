@@ -1,6 +1,7 @@
 //! Each example of this crate runs to its end.
 
 use std::process::{Command, Stdio};
+use std::thread;
 
 /// Runs an example that Cargo has built beside this test.
 fn run(name: &str) {
@@ -15,41 +16,16 @@ fn run(name: &str) {
 }
 
 #[test]
-fn publish_subscribe_runs() {
-    run("publish_subscribe");
-}
-
-#[test]
-fn tokio_tasks_runs() {
-    run("tokio_tasks");
-}
-
-#[test]
-fn several_groups_runs() {
-    run("several_groups");
-}
-
-#[test]
-fn lock_runs() {
-    run("lock");
-}
-
-#[test]
-fn request_reply_runs() {
-    run("request_reply");
-}
-
-#[test]
-fn replicated_map_runs() {
-    run("replicated_map");
-}
-
-#[test]
-fn simulator_test_runs() {
-    run("simulator_test");
-}
-
-#[test]
-fn replicated_counters_runs() {
-    run("replicated_counters");
+fn every_example_runs() {
+    let names = [
+        "publish_subscribe",
+        "tokio_tasks",
+        "several_groups",
+        "lock",
+        "request_reply",
+        "replicated_map",
+        "simulator_test",
+        "replicated_counters",
+    ];
+    thread::scope(|scope| names.map(|name| drop(scope.spawn(move || run(name)))));
 }

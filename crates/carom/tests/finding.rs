@@ -4,19 +4,14 @@ mod network;
 
 use std::net::UdpSocket;
 
-use carom::blocking::{Group, Node};
+use carom::blocking::Group;
 use carom::{Driver, Event, MemberPath};
 use carom::{JoinError, JoinGroupError, PathChoice, Profile, ViewChangeKind};
-use network::{PATIENCE, multicast_port, on_loopback, wait_for};
+use network::{PATIENCE, join, multicast_port, next_event, on_loopback, start, wait_for};
 
-fn join(node: &Node) -> Group {
-    node.join("prices", Profile::time_critical()).expect("a group")
-}
-
-/// Returns the next view change: the member, and its kind.
 fn next_change(group: &Group) -> (carom::NodeId, ViewChangeKind) {
     loop {
-        match group.recv_timeout(PATIENCE).expect("an event in time").expect("an open group") {
+        match next_event(group) {
             Event::View(change) => return (change.node, change.kind),
             _ => continue,
         }
@@ -26,7 +21,7 @@ fn next_change(group: &Group) -> (carom::NodeId, ViewChangeKind) {
 #[test]
 fn nodes_of_a_local_network_find_each_other_by_multicast() {
     let port = multicast_port();
-    let nodes = [(); 3].map(|()| on_loopback(port).start().map(Node::from).expect("a node"));
+    let nodes = [(); 3].map(|()| start(on_loopback(port)));
     for node in &nodes {
         let status = wait_for(node, "two members", |status| status.members.len() == 2);
         assert!(status.members.iter().all(|it| it.endpoint.ip() == node.endpoint().ip()));
@@ -35,9 +30,9 @@ fn nodes_of_a_local_network_find_each_other_by_multicast() {
 
 #[test]
 fn networks_with_other_multicast_ports_stay_apart() {
-    let a = on_loopback(multicast_port()).start().map(Node::from).expect("a node");
+    let a = start(on_loopback(multicast_port()));
     let seed = a.endpoint().to_string();
-    let b = on_loopback(multicast_port()).seeds([&seed]).start().map(Node::from).expect("a node");
+    let b = start(on_loopback(multicast_port()).seeds([&seed]));
     assert!(a.settled(PATIENCE) && b.settled(PATIENCE));
     let error = b.join("prices", Profile::time_critical()).expect_err("its network is empty");
     assert_eq!(error, JoinGroupError::NoSeedAnswered { seeds: vec![seed] });
@@ -48,10 +43,10 @@ fn networks_with_other_multicast_ports_stay_apart() {
 fn nodes_without_multicast_find_each_other_through_a_seed() {
     let port = multicast_port();
     let alone = || on_loopback(port).path(PathChoice::Unicast);
-    let a = alone().start().map(Node::from).expect("a node");
+    let a = start(alone());
     let seed = a.endpoint().to_string();
-    let b = alone().seeds([&seed]).start().map(Node::from).expect("a node");
-    let c = alone().seeds([&seed]).start().map(Node::from).expect("a node");
+    let b = start(alone().seeds([&seed]));
+    let c = start(alone().seeds([&seed]));
     for node in [&a, &b, &c] {
         let status = wait_for(node, "two members", |status| status.members.len() == 2);
         assert!(status.members.iter().all(|it| it.path == MemberPath::Unicast));
@@ -61,7 +56,7 @@ fn nodes_without_multicast_find_each_other_through_a_seed() {
 #[test]
 fn members_see_each_other_join_and_leave() {
     let port = multicast_port();
-    let [a, b] = [(); 2].map(|()| on_loopback(port).start().map(Node::from).expect("a node"));
+    let [a, b] = [(); 2].map(|()| start(on_loopback(port)));
     let (in_a, in_b) = (join(&a), join(&b));
     assert_eq!(next_change(&in_a), (b.id(), ViewChangeKind::Joined));
     assert_eq!(next_change(&in_b), (a.id(), ViewChangeKind::Joined));
@@ -80,8 +75,7 @@ fn members_see_each_other_join_and_leave() {
 fn seeds_of_which_none_answers_are_an_error_at_join() {
     let silent = UdpSocket::bind("127.0.0.1:0").expect("a socket that never answers");
     let seed = silent.local_addr().expect("its address").to_string();
-    let node =
-        on_loopback(multicast_port()).seeds([&seed]).start().map(Node::from).expect("a node");
+    let node = start(on_loopback(multicast_port()).seeds([&seed]));
     let error = node.join("prices", Profile::time_critical()).expect_err("nobody is there");
     assert_eq!(error, JoinGroupError::NoSeedAnswered { seeds: vec![seed.clone()] });
     assert_eq!(error.to_string(), format!("no seed answered: {seed}"));
@@ -91,9 +85,9 @@ fn seeds_of_which_none_answers_are_an_error_at_join() {
 #[test]
 fn settings_that_contradict_the_group_are_an_error_at_join() {
     let port = multicast_port();
-    let a = on_loopback(port).start().map(Node::from).expect("a node");
+    let a = start(on_loopback(port));
     let _in_a = join(&a);
-    let b = on_loopback(port).start().map(Node::from).expect("a node that finds the group there");
+    let b = start(on_loopback(port));
     let error = b
         .join("prices", Profile::time_critical().rate_of_fire(4, 2))
         .expect_err("the group has other settings");
@@ -109,8 +103,7 @@ fn settings_that_contradict_the_group_are_an_error_at_join() {
 fn many_nodes_on_one_driver_find_each_other() {
     let driver = Driver::new().expect("a driver");
     let port = multicast_port();
-    let start = |_| on_loopback(port).driver(&driver).start().map(Node::from).expect("a node");
-    let nodes: Vec<Node> = (0..12).map(start).collect();
+    let nodes = [(); 12].map(|()| start(on_loopback(port).driver(&driver)));
     for node in &nodes {
         wait_for(node, "eleven members on known paths", |status| {
             let is_reached = |it: &carom::MemberStatus| it.path == MemberPath::Multicast;

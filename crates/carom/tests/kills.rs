@@ -24,18 +24,14 @@ use nix::unistd::Pid;
 const MEMBERS: usize = 4;
 /// With short timers, a member that a busy machine does not schedule for 30 ms is removed.
 const MOST_REMOVED: usize = 10;
-/// Maximum wait for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause between two messages of a member. Messages beyond the capacity of the slowest reader would
-/// only queue between the processes, where the test cannot see them.
+/// Messages beyond the capacity of the slowest reader would queue where the test cannot see them.
 const PAUSE: Duration = Duration::from_millis(2);
 const PORT: &str = "CAROM_TEST_MEMBER_PORT";
 const TIMERS: &str = "CAROM_TEST_MEMBER_TIMERS";
 
-/// A message, by sender and number.
 type Name = (u64, u64);
 
-/// Report of a member process, one line each on its standard output.
 #[derive(Debug)]
 enum Said {
     /// It is the node with this id, and has joined the ring.
@@ -76,7 +72,6 @@ fn short_timers() -> Config {
     }
 }
 
-/// Publishes, and reports what it delivers, until it is ordered to die with the token.
 #[test]
 fn member_process() {
     let Ok(port) = std::env::var(PORT) else { return };
@@ -85,13 +80,11 @@ fn member_process() {
         false => Config::default(),
     };
     let port = port.parse().expect("a port");
-    let builder = Node::builder().interface("127.0.0.1").port(0).multicast_port(port);
-    let node = builder.ordered(timers).start().map(Node::from).expect("a node");
+    let node = network::start(network::on_loopback(port).ordered(timers));
     let group = node.join("bank", Profile::ordered()).expect("a group");
     thread::scope(|scope| {
         scope.spawn(|| tell(&node, &group));
         scope.spawn(|| {
-            // Consecutive numbers.
             for number in 0_u64.. {
                 let text = number.to_be_bytes().to_vec();
                 drop(group.publish_with(text, Qos::MajorityResilient).expect("an open group"));
@@ -112,7 +105,6 @@ fn member_process() {
     });
 }
 
-/// Reports all events, one line each.
 fn tell(node: &Node, group: &Group) {
     let mut out = std::io::stdout().lock();
     let own = node.id().0;
@@ -172,14 +164,12 @@ fn start(port: u16, timers: &str, place: usize, said: &Sender<(usize, Said)>) ->
     Member { process, orders, id: 0, log: Vec::new(), is_alive: true, members: 0 }
 }
 
-/// The ring of processes, and their reports.
 struct Ring {
     members: Vec<Member>,
     said: Receiver<(usize, Said)>,
     to_say: Sender<(usize, Said)>,
     port: u16,
     timers: &'static str,
-    /// Living members that were removed from the ring.
     removed: usize,
 }
 
@@ -200,7 +190,6 @@ impl Ring {
         self.members.iter().filter(|member| member.is_alive)
     }
 
-    /// Handles reports until the condition holds.
     fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !is_so(self) {
@@ -215,8 +204,8 @@ impl Ring {
                 Said::Given(name) => member.log.push(name),
                 Said::View(members) => member.members = members,
                 Said::Removed => {
-                    // The machine did not schedule it while the others tried to reach it. It lacks
-                    // what they delivered meanwhile, so another process replaces it.
+                    // The machine did not schedule it. It lacks messages, so another process
+                    // replaces it.
                     let _ = member.process.kill();
                     member.is_alive = false;
                     self.removed += 1;
@@ -227,8 +216,6 @@ impl Ring {
         }
     }
 
-    /// Waits until all living members form one ring, and each has received a message from every
-    /// other.
     fn until_whole(&mut self) {
         self.until("one ring", |ring| {
             let count = ring.living().count();
@@ -246,7 +233,6 @@ impl Ring {
         });
     }
 
-    /// Orders one member to die as soon as it holds the token, and waits until it is dead.
     fn kill(&mut self, place: usize) {
         let _ = self.members[place].orders.write_all(b"die\n");
         self.until("its death", |ring| !ring.members[place].is_alive);
@@ -263,7 +249,6 @@ impl Drop for Ring {
     }
 }
 
-/// Checks that all logs, including those of dead members, are parts of one sequence.
 fn check(ring: &Ring) {
     let mut next: BTreeMap<Name, Name> = BTreeMap::new();
     for member in &ring.members {

@@ -13,23 +13,20 @@ use carom::blocking::{Group, Node};
 use carom::unstable::lateral;
 use carom::{
     Bytes, ConfirmError, DeliveryError, Driver, Event, Loss, LossCause, MemberPath, Message,
-    NodeId, PathChoice, Profile, PublishError, RateOfFire,
+    NodeId, PathChoice, PublishError, RateOfFire,
 };
 use futures_core::Stream;
-use network::{PATIENCE, beside_an_absent_member, members, multicast_port, on_loopback, wait_for};
+use network::{
+    PATIENCE, beside_an_absent_member, join, members, multicast_port, next_event, next_message,
+    on_loopback, start, wait_for,
+};
 use pollster::block_on;
 
-fn join(node: &Node) -> Group {
-    node.join("prices", Profile::time_critical()).expect("a group")
-}
-
-/// Starts `N` nodes in one group, and waits until all are in each other's view.
 fn cluster<const N: usize>(
     build: impl Fn(usize, u16) -> carom::Builder,
 ) -> ([Node; N], [Group; N]) {
     let port = multicast_port();
-    let nodes: [Node; N] =
-        std::array::from_fn(|which| build(which, port).start().map(Node::from).expect("a node"));
+    let nodes: [Node; N] = std::array::from_fn(|which| start(build(which, port)));
     let groups: [Group; N] = std::array::from_fn(|which| join(&nodes[which]));
     for (node, group) in nodes.iter().zip(&groups) {
         wait_for(node, "all members on known paths", |it| {
@@ -45,22 +42,16 @@ fn number(message: &Message) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// Receives until `count` messages of each sender have arrived. Asserts that each arrived once.
 fn receive_all(group: &Group, senders: &[NodeId], count: u32) -> Vec<Message> {
     let mut seen: BTreeMap<NodeId, Vec<bool>> =
         senders.iter().map(|sender| (*sender, vec![false; count as usize])).collect();
     let mut messages = Vec::new();
     while messages.len() < senders.len() * count as usize {
-        match group.recv_timeout(PATIENCE).expect("an event in time").expect("an open group") {
-            Event::Message(message) => {
-                let seen = seen.get_mut(&message.sender).expect("a known sender");
-                let first = !std::mem::replace(&mut seen[number(&message) as usize], true);
-                assert!(first, "message {} came twice", number(&message));
-                messages.push(message);
-            }
-            Event::Lost(lost) => panic!("{lost:?}"),
-            _ => {}
-        }
+        let message = next_message(group);
+        let seen = seen.get_mut(&message.sender).expect("a known sender");
+        let first = !std::mem::replace(&mut seen[number(&message) as usize], true);
+        assert!(first, "message {} came twice", number(&message));
+        messages.push(message);
     }
     messages
 }
@@ -116,15 +107,11 @@ fn consecutive_messages_leave_together() {
 
 #[test]
 fn members_without_multicast_get_copies() {
-    let build = |which, port| {
-        let choice = if which == 0 { PathChoice::Auto } else { PathChoice::Unicast };
-        on_loopback(port).path(choice)
-    };
     let port = multicast_port();
-    let a = build(0, port).start().map(Node::from).expect("a node");
+    let a = start(on_loopback(port));
     let seed = a.endpoint().to_string();
-    let others =
-        [1, 2].map(|it| build(it, port).seeds([&seed]).start().map(Node::from).expect("a node"));
+    let without = || on_loopback(port).path(PathChoice::Unicast).seeds([&seed]);
+    let others = [(); 2].map(|()| start(without()));
     let (in_a, in_others) = (join(&a), others.each_ref().map(join));
     wait_for(&a, "two members in the group", |it| in_a.members().len() == 2 && it.settled);
     wait_for(&others[0], "two members in the group", |_| in_others[0].members().len() == 2);
@@ -154,16 +141,8 @@ fn confirmed_messages_are_at_all_members() {
 }
 
 #[test]
-fn repeated_confirmation_needs_no_wait() {
-    let (_nodes, groups) = cluster::<2>(|_, port| on_loopback(port));
-    groups[0].publish("once").expect("published");
-    let safe = groups[0].confirm(PATIENCE).expect("confirmed");
-    assert_eq!(groups[0].confirm(Duration::ZERO).expect("known already"), safe);
-}
-
-#[test]
 fn message_without_other_members_is_not_delivered_nor_safe() {
-    let node = on_loopback(multicast_port()).start().map(Node::from).expect("a node");
+    let node = start(on_loopback(multicast_port()));
     let group = join(&node);
     assert_eq!(group.confirm(PATIENCE).expect("nothing was published").members, 0);
     let published = group.publish("into the void").expect("published");
@@ -172,10 +151,12 @@ fn message_without_other_members_is_not_delivered_nor_safe() {
 }
 
 #[test]
-fn confirmed_messages_stay_safe_after_members_leave() {
+fn confirmed_messages_stay_safe_at_once_and_when_members_go() {
     let (nodes, groups) = cluster::<2>(|_, port| on_loopback(port));
     groups[0].publish("once").expect("published");
     let safe = groups[0].confirm(PATIENCE).expect("confirmed");
+    let again = groups[0].confirm(Duration::ZERO).expect("known without waiting");
+    assert_eq!(again, safe);
     let [sender, receiver] = groups;
     drop(receiver);
     wait_for(&nodes[0], "nobody else in the group", |_| sender.members().is_empty());
@@ -199,14 +180,12 @@ fn timed_out_confirmation_names_the_missing_members() {
 fn silent_member_that_holds_back_the_publisher_is_named() {
     let members = members::<2>();
     let patience = Duration::from_secs(3600);
-    let node = on_loopback(multicast_port())
+    let builder = on_loopback(multicast_port())
         .node_id(members[0].0)
         .port(members[0].1.port())
         .static_members(members.to_vec())
-        .lateral(lateral::Config { window: 16, patience, ..lateral::Config::default() })
-        .start()
-        .map(Node::from)
-        .expect("a node");
+        .lateral(lateral::Config { window: 16, patience, ..lateral::Config::default() });
+    let node = start(builder);
     let group = join(&node);
     let mut taken = 0;
     let (by, behind) = loop {
@@ -247,7 +226,7 @@ fn full_event_queue_is_reported_as_losses() {
     groups[0].confirm(PATIENCE).expect("confirmed");
     let (mut messages, mut lost) = (0, 0);
     while messages + lost < 500 {
-        match groups[1].recv_timeout(PATIENCE).expect("an event").expect("an open group") {
+        match next_event(&groups[1]) {
             Event::Message(_) => messages += 1,
             Event::Lost(gap) => {
                 assert_eq!((gap.cause, gap.sender), (LossCause::QueueFull, nodes[0].id()));
@@ -294,15 +273,8 @@ fn sixteen_mebibytes_reach_three_members_at_5_percent_loss() {
     assert_eq!(large.len(), 16 << 20);
     drop(groups[0].publish(large.clone()).expect("published"));
     drop(groups[0].publish("after it").expect("published"));
-    let receive = |group: &Group| loop {
-        match group.recv_timeout(PATIENCE).expect("an event in time").expect("an open group") {
-            Event::Message(message) => break message,
-            Event::Lost(lost) => panic!("{lost:?}"),
-            _ => {}
-        }
-    };
     for group in &groups[1..] {
-        let mut messages = [receive(group), receive(group)];
+        let mut messages = [next_message(group), next_message(group)];
         messages.sort_by_key(|message| message.seqno.0);
         assert!(messages[0].payload == large, "it is damaged");
         assert_eq!(&messages[1].payload[..], b"after it");

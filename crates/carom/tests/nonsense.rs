@@ -4,12 +4,12 @@ mod network;
 
 use std::net::UdpSocket;
 
-use carom::blocking::{Group, Node};
-use carom::{Event, MemberPath, NodeId, PathChoice, Profile};
+use carom::blocking::Group;
+use carom::{MemberPath, NodeId, PathChoice};
 use carom_proto::lateral::packet::Packet;
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{GroupId, Incarnation, Origin, PacketId, Rng, SeqNo};
-use network::{PATIENCE, multicast_port, on_loopback, wait_for};
+use network::{join, multicast_port, next_message, on_loopback, start, wait_for};
 
 const DATAGRAMS: usize = 1_000_000;
 const MESSAGES: u32 = 2_000;
@@ -17,9 +17,8 @@ const MESSAGES: u32 = 2_000;
 #[test]
 fn a_node_works_while_a_million_damaged_datagrams_come_in() {
     let port = multicast_port();
-    let nodes: [Node; 3] =
-        std::array::from_fn(|_| on_loopback(port).start().map(Node::from).expect("a node"));
-    let groups: [Group; 3] = std::array::from_fn(|which| join(&nodes[which]));
+    let nodes = [(); 3].map(|()| start(on_loopback(port)));
+    let groups = nodes.each_ref().map(join);
     for (node, group) in nodes.iter().zip(&groups) {
         wait_for(node, "all in the group", |_| group.members().len() == 2);
     }
@@ -46,9 +45,9 @@ fn a_node_works_while_a_million_damaged_datagrams_come_in() {
 #[test]
 fn a_member_is_reached_as_it_says_itself() {
     let port = multicast_port();
-    let node = on_loopback(port).start().map(Node::from).expect("a node");
+    let node = start(on_loopback(port));
     let deaf = on_loopback(port).path(PathChoice::Unicast).seeds([node.endpoint().to_string()]);
-    let deaf = deaf.start().map(Node::from).expect("a node without multicast");
+    let deaf = start(deaf);
     let (in_node, in_deaf) = (join(&node), join(&deaf));
     let is_unicast = |status: &carom::Status| {
         status.members.len() == 1 && status.members[0].path == MemberPath::Unicast
@@ -57,7 +56,7 @@ fn a_member_is_reached_as_it_says_itself() {
     wait_for(&node, "it in the group", |_| in_node.members().len() == 1);
     // The node has received a message from the member's own address.
     in_deaf.publish(b"1".to_vec()).expect("published");
-    while !matches!(in_node.recv_timeout(PATIENCE), Ok(Some(Event::Message(_)))) {}
+    next_message(&in_node);
     let (protocol, sender, heard) = (Protocol::Path, deaf.id(), 2);
     let incarnation = Incarnation(1);
     let header = Header {
@@ -82,23 +81,13 @@ fn a_member_is_reached_as_it_says_itself() {
     assert!(is_unicast(&status), "{status:#?}");
 }
 
-fn join(node: &Node) -> Group {
-    node.join("prices", Profile::time_critical()).expect("a group")
-}
-
-/// Returns all numbers received from the sender, in order, including duplicates.
 fn numbers(group: &Group, sender: NodeId) -> Vec<u32> {
     let mut numbers = Vec::new();
     while numbers.len() < MESSAGES as usize {
-        match group.recv_timeout(PATIENCE).expect("an event in time").expect("an open group") {
-            Event::Message(message) => {
-                assert_eq!(message.sender, sender, "nobody else has sent anything");
-                let bytes = message.payload[..].try_into().expect("four bytes, as were sent");
-                numbers.push(u32::from_be_bytes(bytes));
-            }
-            Event::Lost(lost) => panic!("{lost:?}"),
-            _ => {}
-        }
+        let message = next_message(group);
+        assert_eq!(message.sender, sender, "nobody else has sent anything");
+        let bytes = message.payload[..].try_into().expect("four bytes, as were sent");
+        numbers.push(u32::from_be_bytes(bytes));
     }
     numbers.sort_unstable();
     numbers

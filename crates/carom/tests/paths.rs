@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use carom::blocking::Node;
 use carom::{Builder, MemberPath, NodeId, PathChoice, Profile};
-use network::{PATIENCE, members, multicast_port, on_loopback, wait_for};
+use network::{PATIENCE, join, members, multicast_port, on_loopback, start, wait_for};
 
 fn member(builder: Builder, which: usize, members: &[(NodeId, SocketAddr)]) -> Node {
     let (id, address) = members[which];
     let builder = builder.node_id(id).port(address.port()).static_members(members.to_vec());
-    builder.start().map(Node::from).expect("a node")
+    start(builder)
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn more_than_twenty_groups_are_joined_without_privileges() {
 fn datagrams_of_foreign_groups_and_nonsense_are_counted() {
     let (port, members) = (multicast_port(), members::<2>());
     let node = member(on_loopback(port), 0, &members);
-    let group = node.join("prices", Profile::time_critical()).expect("a group");
+    let group = join(&node);
     let address = node.status().groups[0].address.expect("multicast");
     let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
     let raw = socket2::SockRef::from(&other);

@@ -1,29 +1,28 @@
 //! The example's store in a simulated world, where faults must not affect the counters.
 
 mod network;
+mod simulation;
 #[path = "../examples/replicated_counters/store.rs"]
 pub mod store;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use carom::sim::{Fault, Link, Topology, Trouble, Troubles, World, WorldConfig};
+use carom::sim::{Fault, Host, Trouble, Troubles, World};
 use carom::{Loss, Node};
 use network::{PATIENCE, multicast_port, on_loopback};
 use pollster::block_on;
+use simulation::{Capture, world};
 use store::Counters;
 
 const REPLICAS: u32 = 5;
 
-/// A world of replicas that count until they are stopped.
 struct Replicas {
     world: World,
-    /// Current replica of each host.
     now: Rc<RefCell<BTreeMap<u32, Rc<Counters>>>>,
     /// Sum of all additions, including those of crashed replicas.
     added: Rc<Cell<i64>>,
@@ -32,10 +31,8 @@ struct Replicas {
 
 impl Replicas {
     fn new(seed: u64) -> Self {
-        let topology = Topology::lan(REPLICAS, Link::default());
-        let config = WorldConfig { loss: Loss::Uniform(0.02), ..WorldConfig::new(topology, seed) };
         let mut replicas = Self {
-            world: World::new(config),
+            world: world(REPLICAS, seed, Loss::Uniform(0.02)),
             now: Rc::default(),
             added: Rc::default(),
             is_counting: Rc::new(Cell::new(true)),
@@ -46,9 +43,7 @@ impl Replicas {
         replicas
     }
 
-    /// Installs a replica on the host. It adds something every few milliseconds, and is replaced by
-    /// another one after a crash.
-    fn install(&mut self, host: &carom::sim::Host) {
+    fn install(&mut self, host: &Host) {
         let (now, added) = (Rc::clone(&self.now), Rc::clone(&self.added));
         let is_counting = Rc::clone(&self.is_counting);
         self.world.install(host, move |host| {
@@ -70,24 +65,19 @@ impl Replicas {
                         }
                     }
                 };
-                both(counters.replicate(), count).await;
+                tokio::join!(counters.replicate(), count);
             }
         });
     }
 
-    /// Stops all additions for long enough that all replicas have the same state.
     fn converge(&mut self) {
         self.is_counting.set(false);
         self.world.run_for(Duration::from_secs(40));
     }
 
-    fn values(&self) -> Vec<BTreeMap<String, i64>> {
-        self.now.borrow().values().map(|counters| counters.values()).collect()
-    }
-
-    /// Returns the values, on which all replicas must agree.
     fn agreed(&self) -> BTreeMap<String, i64> {
-        let values = self.values();
+        let now = self.now.borrow();
+        let values: Vec<_> = now.values().map(|counters| counters.values()).collect();
         assert_eq!(values.len(), REPLICAS as usize);
         assert!(values.windows(2).all(|pair| pair[0] == pair[1]), "{values:#?}");
         values[0].clone()
@@ -96,16 +86,6 @@ impl Replicas {
     fn total(&self) -> i64 {
         self.agreed().values().sum()
     }
-}
-
-/// Runs two futures that never complete.
-async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    let (mut one, mut other) = (Box::pin(one), Box::pin(other));
-    std::future::poll_fn(|context| {
-        let _ = one.as_mut().poll(context);
-        other.as_mut().poll(context)
-    })
-    .await;
 }
 
 #[test]
@@ -144,7 +124,7 @@ fn replicas_agree_on_all_additions_despite_lost_messages() {
 fn both_sides_of_a_partition_count_and_agree_after_healing() {
     let mut replicas = Replicas::new(2);
     replicas.world.run_for(Duration::from_secs(3));
-    let side = replicas.world.hosts()[..2].iter().map(carom::sim::Host::ix).collect();
+    let side = replicas.world.hosts()[..2].iter().map(Host::ix).collect();
     replicas.world.apply(&Fault::Partition(side));
     replicas.world.run_for(Duration::from_secs(10));
     let value = |host| replicas.now.borrow()[&host].value("counter 1");
@@ -169,8 +149,6 @@ fn a_replica_that_crashed_comes_back_empty_and_learns_all() {
     assert_eq!(replicas.total(), replicas.added.get());
 }
 
-/// Runs crashes, partitions, losses and all other faults at random. Returns the final values, the
-/// world's history, and the capture of all packets.
 fn troubled(seed: u64) -> (BTreeMap<String, i64>, u64, Vec<u8>) {
     let mut replicas = Replicas::new(seed);
     let capture = Capture::default();
@@ -207,23 +185,4 @@ fn without_crashes_troubles_cost_nothing_at_all() {
     replicas.world.run_troubled(Duration::from_secs(20), &troubles);
     replicas.converge();
     assert_eq!(replicas.total(), replicas.added.get());
-}
-
-#[derive(Clone, Default)]
-struct Capture(Arc<Mutex<Vec<u8>>>);
-
-impl Capture {
-    fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.0.lock().expect("nobody panicked"))
-    }
-}
-
-impl Write for Capture {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("nobody panicked").write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -4,6 +4,7 @@
 #[path = "../examples/replicated_map/codec.rs"]
 mod codec;
 mod network;
+mod simulation;
 #[path = "../examples/replicated_map/store.rs"]
 pub mod store;
 
@@ -14,19 +15,19 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use carom::sim::{Fault, Host, Link, Topology, World, WorldConfig};
+use carom::sim::{Fault, Host, World};
 use carom::{Loss, Node};
 use codec::{Command, Operation, decode_map, encode_map};
 use network::{PATIENCE, multicast_port, on_loopback};
 use pollster::block_on;
+use simulation::world;
 use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, SequentialSpec};
 use store::{NotDone, Outcome, Store};
 
 const REPLICAS: u32 = 5;
 const KEYS: u64 = 8;
 
-/// Specification of one key. Operations on different keys are independent, and a history is
-/// linearizable if that of each key is.
+/// Operations on different keys are independent.
 #[derive(Clone, Debug, Default)]
 struct Register(Option<String>);
 
@@ -49,12 +50,10 @@ impl SequentialSpec for Register {
     }
 }
 
-/// Calls and answers at all replicas, in the order in which they happened.
 #[derive(Default)]
 struct History {
     of_keys: BTreeMap<String, LinearizabilityTester<i64, Register>>,
-    /// Number of callers, counted downwards. The tester tries callers in order, and those whose
-    /// last call was never answered should come last.
+    /// The tester tries callers in order. Those whose last call was never answered come last.
     callers: i64,
     answered: usize,
     unanswered: usize,
@@ -84,10 +83,8 @@ impl History {
     }
 }
 
-/// A world of replicas whose callers make calls until they are stopped.
 struct Replicas {
     world: World,
-    /// Current replica of each host.
     now: Rc<RefCell<BTreeMap<u32, Rc<Store>>>>,
     history: Rc<RefCell<History>>,
     is_calling: Rc<Cell<bool>>,
@@ -95,10 +92,8 @@ struct Replicas {
 
 impl Replicas {
     fn new(seed: u64) -> Self {
-        let topology = Topology::lan(REPLICAS, Link::default());
-        let config = WorldConfig { loss: Loss::Uniform(0.02), ..WorldConfig::new(topology, seed) };
         let mut replicas = Self {
-            world: World::new(config),
+            world: world(REPLICAS, seed, Loss::Uniform(0.02)),
             now: Rc::default(),
             history: Rc::default(),
             is_calling: Rc::new(Cell::new(true)),
@@ -109,8 +104,6 @@ impl Replicas {
         replicas
     }
 
-    /// Installs a replica and its caller on the host, which are replaced by others after a crash.
-    /// The first replica of the first host founds the map.
     fn install(&mut self, host: &Host, seed: u64) {
         let (now, history) = (Rc::clone(&self.now), Rc::clone(&self.history));
         let is_calling = Rc::clone(&self.is_calling);
@@ -138,7 +131,7 @@ impl Replicas {
                         }
                     }
                 };
-                both(store.replicate(), call).await;
+                tokio::join!(store.replicate(), call);
             }
         });
     }
@@ -150,7 +143,6 @@ impl Replicas {
         now.len() == REPLICAS as usize && now.values().all(is_back)
     }
 
-    /// Advances the time until all replicas have the map.
     fn await_all_ready(&mut self) {
         for _ in 0..600 {
             if self.are_all_ready() {
@@ -163,7 +155,6 @@ impl Replicas {
         panic!("replicas {lacking:?} did not get the map");
     }
 
-    /// Ends the calls, and lets all replicas reach the same state.
     fn converge(&mut self) -> BTreeMap<String, String> {
         self.world.apply(&Fault::Heal);
         self.await_all_ready();
@@ -180,23 +171,20 @@ impl Replicas {
 async fn call_once(store: &Store, history: &RefCell<History>, caller: i64, dice: &mut Dice) -> i64 {
     let key = format!("key {}", dice.below(KEYS));
     let value = || format!("{caller}.{}", history.borrow().answered);
-    let answer = match dice.below(3) {
-        0 => {
-            let operation = Operation::Get { key: key.clone() };
-            history.borrow_mut().on_call(caller, &key, operation);
-            store.get(&key).await.map(Outcome::Value)
-        }
-        1 => {
-            let value = value();
-            let operation = Operation::Put { key: key.clone(), value: value.clone() };
-            history.borrow_mut().on_call(caller, &key, operation);
-            store.put(&key, &value).await.map(Outcome::Value)
-        }
+    let own = key.clone();
+    let operation = match dice.below(3) {
+        0 => Operation::Get { key: own },
+        1 => Operation::Put { key: own, value: value() },
         _ => {
-            let (value, expected) = (value(), store.values().get(&key).cloned());
-            let (own, was) = (key.clone(), expected.clone());
-            let operation = Operation::Replace { key: own, expected: was, value: value.clone() };
-            history.borrow_mut().on_call(caller, &key, operation);
+            let expected = store.values().get(&key).cloned();
+            Operation::Replace { key: own, expected, value: value() }
+        }
+    };
+    history.borrow_mut().on_call(caller, &key, operation.clone());
+    let answer = match operation {
+        Operation::Get { .. } => store.get(&key).await.map(Outcome::Value),
+        Operation::Put { value, .. } => store.put(&key, &value).await.map(Outcome::Value),
+        Operation::Replace { expected, value, .. } => {
             store.replace(&key, expected.as_deref(), &value).await.map(Outcome::Replaced)
         }
     };
@@ -224,16 +212,6 @@ impl Dice {
         number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (number ^ (number >> 31)) % limit
     }
-}
-
-/// Runs two futures that never complete.
-async fn both(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    let (mut one, mut other) = (Box::pin(one), Box::pin(other));
-    std::future::poll_fn(|context| {
-        let _ = one.as_mut().poll(context);
-        other.as_mut().poll(context)
-    })
-    .await;
 }
 
 #[test]
@@ -288,39 +266,34 @@ fn minority_answers_no_request_and_gets_the_map_again() {
     replicas.history.borrow().assert_linearisable();
 }
 
-/// Causes crashes, partitions and losses at one or two hosts at a time, so that a majority of the
-/// replicas that have the map remains. Affected replicas must have the map again before the next
-/// fault.
+/// A majority of the replicas with the map remains. Others get it again before the next fault.
 fn trouble(replicas: &mut Replicas, dice: &mut Dice) {
     let pause = |dice: &mut Dice| Duration::from_millis(300 + dice.below(4000));
     for _ in 0..6 {
         let host = replicas.world.host(dice.below(u64::from(REPLICAS)) as u32);
         let other = replicas.world.host(dice.below(u64::from(REPLICAS)) as u32);
-        match dice.below(4) {
-            0 => {
-                replicas.now.borrow_mut().remove(&host.ix().0);
-                replicas.world.restart(&host);
-                replicas.world.run_for(pause(dice));
-            }
-            1 => {
-                replicas.world.apply(&Fault::Partition(vec![host.ix(), other.ix()]));
-                replicas.world.run_for(pause(dice));
-                replicas.world.apply(&Fault::Heal);
-            }
-            2 => {
-                // A replica that restarts in the minority cannot get the map there.
-                replicas.world.apply(&Fault::Partition(vec![host.ix(), other.ix()]));
-                replicas.world.run_for(pause(dice));
-                replicas.now.borrow_mut().remove(&host.ix().0);
-                replicas.world.restart(&host);
-                replicas.world.run_for(pause(dice));
-                replicas.world.apply(&Fault::Heal);
-            }
+        let partition = Fault::Partition(vec![host.ix(), other.ix()]);
+        let kind = dice.below(4);
+        let (fault, relief) = match kind {
+            0 => (None, None),
+            1 | 2 => (Some(partition), Some(Fault::Heal)),
             _ => {
-                replicas.world.apply(&Fault::Loss(host.ix(), Loss::Uniform(0.5)));
-                replicas.world.run_for(pause(dice));
-                replicas.world.apply(&Fault::Loss(host.ix(), Loss::Uniform(0.02)));
+                let loss = |rate| Some(Fault::Loss(host.ix(), Loss::Uniform(rate)));
+                (loss(0.5), loss(0.02))
             }
+        };
+        if let Some(fault) = fault {
+            replicas.world.apply(&fault);
+            replicas.world.run_for(pause(dice));
+        }
+        // A replica that restarts in the minority cannot get the map there.
+        if matches!(kind, 0 | 2) {
+            replicas.now.borrow_mut().remove(&host.ix().0);
+            replicas.world.restart(&host);
+            replicas.world.run_for(pause(dice));
+        }
+        if let Some(relief) = relief {
+            replicas.world.apply(&relief);
         }
         replicas.await_all_ready();
     }

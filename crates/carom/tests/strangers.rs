@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use carom::blocking::{Group, Node};
-use carom::{Event, NodeId, Profile};
+use carom::{NodeId, Profile};
 use carom_proto::lateral::packet::Packet as Lateral;
 use carom_proto::rdcm::packet::{self as bulk, Packet as Bulk};
 use carom_proto::rdcm::sack_set::SackSet;
@@ -16,13 +16,11 @@ use carom_proto::rmp::{
     Timestamp, What,
 };
 use carom_proto::{GroupId, Incarnation, Origin, PacketId, SeqNo};
-use network::{PATIENCE, multicast_port, on_loopback, wait_for};
+use network::{PATIENCE, multicast_port, next_message, on_loopback, start, wait_for};
 
-/// A stranger that has seen the multicasts of the members.
 struct Stranger {
     own: Origin,
     member: NodeId,
-    /// Ring of the members.
     epoch: Epoch,
     groups: [GroupId; 3],
 }
@@ -30,9 +28,8 @@ struct Stranger {
 #[test]
 fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
     let port = multicast_port();
-    let nodes: [Node; 3] =
-        std::array::from_fn(|_| on_loopback(port).start().map(Node::from).expect("a node"));
-    let groups: [[Group; 3]; 3] = std::array::from_fn(|number| join(&nodes[number]));
+    let nodes = [(); 3].map(|()| start(on_loopback(port)));
+    let groups = nodes.each_ref().map(join);
     for (node, groups) in nodes.iter().zip(&groups) {
         let is_in = |group: &Group| group.members().len() == 2;
         wait_for(node, "all in the groups", |_| groups.iter().all(is_in));
@@ -86,24 +83,14 @@ fn join(node: &Node) -> [Group; 3] {
     groups.map(|(name, profile)| node.join(name, profile).expect("a group"))
 }
 
-/// Asserts that messages of the first node arrive at the others. Returns the ring of the ordered
-/// group.
 fn groups_work(groups: &[[Group; 3]; 3], text: &'static str) -> Epoch {
     let mut epoch = None;
     for which in 0..3 {
         groups[0][which].publish(text.as_bytes()).expect("published");
         for receiver in &groups[1..] {
-            loop {
-                match receiver[which].recv_timeout(PATIENCE).expect("in time").expect("open") {
-                    Event::Message(message) => {
-                        assert_eq!(message.payload, text, "no other node has sent anything");
-                        epoch = message.place.map(|place| place.ring).or(epoch);
-                        break;
-                    }
-                    Event::Lost(lost) => panic!("{lost:?}"),
-                    _ => {}
-                }
-            }
+            let message = next_message(&receiver[which]);
+            assert_eq!(message.payload, text, "no other node has sent anything");
+            epoch = message.place.map(|place| place.ring).or(epoch);
         }
     }
     epoch.expect("an ordered message has a place")
@@ -146,7 +133,6 @@ impl Stranger {
         packets.map(encode).collect()
     }
 
-    /// Returns requests and replies of members, joiners and callers.
     fn requests(&self) -> Vec<Ordered> {
         let (epoch, process) = (self.epoch, self.process());
         let member =

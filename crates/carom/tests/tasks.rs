@@ -7,9 +7,10 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use carom::blocking::Node;
 use carom::{Deadline, Driver, Event, JoinGroupError, Profile, Timeout};
-use network::{PATIENCE, beside_an_absent_member, multicast_port, on_loopback, wait_for};
+use network::{
+    PATIENCE, beside_an_absent_member, join, multicast_port, on_loopback, start, wait_for,
+};
 use pollster::block_on;
 
 fn is_pending(future: impl Future) -> bool {
@@ -61,11 +62,10 @@ fn what_takes_too_long_ends_in_time() {
 
 #[test]
 fn a_join_that_a_task_gives_up_leaves_the_group_again() {
-    let node = on_loopback(multicast_port()).start().expect("a node");
-    let node = Node::from(node);
+    let node = start(on_loopback(multicast_port()));
     assert!(is_pending(node.as_async().join("prices", Profile::time_critical())));
     wait_for(&node, "the group is left again", |status| status.groups.is_empty());
-    let group = node.join("prices", Profile::time_critical()).expect("it is free again");
+    let group = join(&node);
     assert_eq!(node.status().groups.len(), 1, "{group:?}");
 }
 

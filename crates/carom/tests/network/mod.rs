@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use carom::blocking::Node;
-use carom::{Builder, NodeId, Status};
+use carom::blocking::{Group, Node};
+use carom::{Builder, Event, Message, NodeId, Profile, Status};
 
 /// Maximum wait of a test for something that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -24,6 +24,14 @@ pub fn multicast_port() -> u16 {
 /// Returns the settings of a node on loopback in the network of `multicast_port`.
 pub fn on_loopback(multicast_port: u16) -> Builder {
     Node::builder().interface("127.0.0.1").port(0).multicast_port(multicast_port)
+}
+
+pub fn start(builder: Builder) -> Node {
+    Node::start(builder).expect("a node")
+}
+
+pub fn join(node: &Node) -> Group {
+    node.join("prices", Profile::time_critical()).expect("a group")
 }
 
 /// Returns free unicast ports of loopback.
@@ -50,8 +58,25 @@ pub fn members<const N: usize>() -> [(NodeId, SocketAddr); N] {
 pub fn beside_an_absent_member() -> (Node, NodeId) {
     let [own, absent] = members();
     let builder = on_loopback(multicast_port()).node_id(own.0).port(own.1.port());
-    let node = builder.static_members(vec![own, absent]).start().map(Node::from).expect("a node");
-    (node, absent.0)
+    (start(builder.static_members(vec![own, absent])), absent.0)
+}
+
+pub fn next_event(group: &Group) -> Event {
+    group.recv_timeout(PATIENCE).expect("an event in time").expect("an open group")
+}
+
+/// Receives events up to the next message.
+///
+/// # Panics
+/// If a message is lost.
+pub fn next_message(group: &Group) -> Message {
+    loop {
+        match next_event(group) {
+            Event::Message(message) => return message,
+            Event::Lost(lost) => panic!("{lost:?}"),
+            _ => {}
+        }
+    }
 }
 
 /// Polls the status until it is as expected.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use carom::sim::Fault;
 use carom::{DeliveryError, Event, Loss, Node, Profile, PublishError, Qos, Removal, RingNews};
 
-use crate::{PATIENCE, join_all, news, start, text, until, world};
+use crate::join_all;
+use crate::simulation::{PATIENCE, news, start, text, until, world};
 
 #[test]
 fn majority_continues_and_minority_reports_that_it_may_not() {
@@ -67,9 +68,7 @@ fn removed_member_is_notified_and_rejoins_unless_it_opts_out() {
                 assert_eq!(late, Some(PublishError::Closed));
                 return;
             }
-            while groups[3].members().len() < 3 {
-                nodes[3].sleep(Duration::from_millis(5)).await;
-            }
+            groups[3].wait_for_members(3).await.expect("open");
             drop(groups[3].publish("back again").await.expect("published"));
             for group in &groups {
                 until(group, |event| text(event).filter(|it| it == "back again")).await;

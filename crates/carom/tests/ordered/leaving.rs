@@ -10,7 +10,8 @@ use carom::{Loss, Node, Profile, Qos, RingNews};
 use pollster::block_on;
 
 use crate::network::{multicast_port, on_loopback};
-use crate::{PATIENCE, news, start, take, text, until, world};
+use crate::simulation::{PATIENCE, news, start, text, until, until_whole, world};
+use crate::take;
 
 #[test]
 fn leaving_node_sends_accepted_messages_and_breaks_no_ring() {
@@ -22,9 +23,7 @@ fn leaving_node_sends_accepted_messages_and_breaks_no_ring() {
         for node in [&a, &b, &c] {
             groups.push(node.join("accounts", profile).await.expect("a group"));
         }
-        while groups.iter().any(|group| group.members().len() < 2) {
-            a.sleep(Duration::from_millis(5)).await;
-        }
+        until_whole(&groups).await;
         let (of_c, of_b) = (groups.pop().expect("three"), groups.pop().expect("two"));
         let of_a = groups.pop().expect("one");
         (0..200)
@@ -69,9 +68,7 @@ fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
         b.sleep(Duration::from_secs(1)).await;
         let groups =
             [of_a, b.join("accounts", Profile::time_critical()).await.expect("another group")];
-        while groups[0].members().is_empty() {
-            a.sleep(Duration::from_millis(5)).await;
-        }
+        groups[0].wait_for_members(1).await.expect("open");
         drop(groups[0].publish("x").await.expect("published"));
         assert_eq!(take(&groups[1], 1).await, ["x"]);
         // The end of leaving the first membership has no effect.

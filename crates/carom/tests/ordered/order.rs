@@ -7,9 +7,9 @@ use carom::{Event, Group, Loss, Node, Profile, Qos, RingNews};
 use pollster::block_on;
 
 use crate::network::{multicast_port, on_loopback};
-use crate::{PATIENCE, join_all, start, take, world};
+use crate::simulation::{PATIENCE, start, world};
+use crate::{join_all, take};
 
-/// Publishes from all members in turn. Returns the messages that each has delivered.
 async fn publish_from_all(groups: &[Group], rounds: usize) -> Vec<Vec<String>> {
     for round in 0..rounds {
         for (number, group) in groups.iter().enumerate() {
@@ -87,8 +87,6 @@ fn ordered_messages_carry_places_and_stability_is_reported() {
     world.block_on(PATIENCE, program).expect("in time");
 }
 
-/// Returns the places of this number of messages, which increase. Waits until all members have all
-/// of them.
 async fn places_until_stable(group: &Group, count: usize) -> BTreeMap<String, Place> {
     let (mut places, mut given, mut last) = (BTreeMap::new(), 0, None);
     loop {

@@ -10,7 +10,8 @@ use carom::{
     Quorum, RingNews,
 };
 
-use crate::{PATIENCE, join_all, start, text, until, world};
+use crate::join_all;
+use crate::simulation::{PATIENCE, start, text, until, world};
 
 const ALL_LEVELS: [Qos; 7] = [
     Qos::Unreliable,

@@ -10,9 +10,8 @@ use carom::{Handler, LockName, RequestOptions};
 use proptest::prelude::*;
 
 use crate::settings::{levels, spans};
-use crate::{PATIENCE, cases, config, start};
+use crate::{PATIENCE, cases, config, simulation, start};
 
-/// Replies to each request of the served handlers with its payload.
 async fn serve(group: &Group) -> ! {
     for handler in 0..SERVED {
         let handler = Handler::new(handler).expect("there are six");
@@ -28,23 +27,17 @@ async fn serve(group: &Group) -> ! {
     }
 }
 
-/// Runs `asked` while the other member serves.
 async fn beside<T>(group: &Group, asked: impl Future<Output = T>) -> T {
-    let (mut serving, mut asked) = (Box::pin(serve(group)), Box::pin(asked));
-    std::future::poll_fn(|context| {
-        let _ = serving.as_mut().poll(context);
-        asked.as_mut().poll(context)
-    })
-    .await
+    tokio::select! {
+        biased;
+        never = serve(group) => never,
+        asked = asked => asked,
+    }
 }
 
 async fn join_both(nodes: &[Node; 2]) -> [Group; 2] {
-    let here = nodes[0].join("quotes", Profile::ordered()).await.expect("a group");
-    let there = nodes[1].join("quotes", Profile::ordered()).await.expect("a group");
-    while here.members().is_empty() || there.members().is_empty() {
-        nodes[0].sleep(Duration::from_millis(5)).await;
-    }
-    [here, there]
+    let groups = simulation::join_all(nodes, "quotes", Profile::ordered()).await;
+    groups.try_into().expect("two groups")
 }
 
 proptest! {
@@ -83,8 +76,8 @@ proptest! {
         let answer = world.block_on(PATIENCE, asked);
         let is_served = handler.is_none_or(|it| it.number() < SERVED);
         let is_hurried = patience.is_some_and(|it| it < Duration::from_secs(1));
-        // An unreliable request is delivered at once or never. If it is the first packet of a node
-        // outside the ring, it is never delivered.
+        // Such a request is delivered at once or never, and never as the first packet of an
+        // outsider.
         let is_dropped = !is_member && options.qos == Qos::Unreliable;
         match answer {
             None => {
@@ -104,7 +97,7 @@ proptest! {
                 prop_assert!(is_invalid || bytes >= 1400, "{error}");
                 prop_assert!(!error.to_string().is_empty() && !error.fix().is_empty());
             }
-            Some(Err(error)) => panic!("{error}"),
+            Some(other) => panic!("{other:?}"),
         }
     }
 
@@ -143,5 +136,4 @@ proptest! {
     }
 }
 
-/// Number of served handlers, from 0.
 const SERVED: u8 = 3;

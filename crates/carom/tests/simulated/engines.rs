@@ -11,7 +11,7 @@ use carom::unstable::rdcm::{Congestion, Slowest};
 use carom::unstable::{lateral, rdcm, rmp};
 use carom::{Event, Loss, Node, Profile, SeqNo};
 
-use crate::{PATIENCE, config};
+use crate::{PATIENCE, config, simulation};
 
 /// Value for a setting, which uses the field of its type.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,6 @@ struct To {
     is_on: bool,
 }
 
-/// Function that changes one setting.
 type Change<Config> = fn(&mut Config, To);
 
 /// Returns the values to try, which include the bounds of settings and their neighbors.
@@ -39,7 +38,6 @@ fn values() -> impl Iterator<Item = To> {
     })
 }
 
-/// Returns the settings of an engine with one of them changed, without duplicates.
 fn changed<C: Clone + Debug + Default>(all: &[Change<C>]) -> Vec<C> {
     let mut seen = BTreeSet::new();
     let configs = all.iter().flat_map(|change| {
@@ -176,7 +174,6 @@ fn nak(config: &mut lateral::Config) -> &mut NakConfig {
     config.nak.get_or_insert_default()
 }
 
-/// Engine settings of both nodes.
 #[derive(Clone, Debug, Default)]
 struct Engines {
     lateral: lateral::Config,
@@ -192,7 +189,7 @@ fn assert_refused_or_works(engines: &Engines, (profile, name): (Profile, &str)) 
         let builder = builder.ordered(engines.ordered.clone()).bulk(engines.bulk.clone());
         builder.loss(Loss::Uniform(0.02)).start_on(&world.host(host))
     };
-    let [here, there] = match [start(0), start(1)] {
+    let nodes = match [start(0), start(1)] {
         [Ok(here), Ok(there)] => [here, there],
         [Err(error), Err(_)] => {
             let is_named = error.to_string().starts_with(name);
@@ -201,11 +198,8 @@ fn assert_refused_or_works(engines: &Engines, (profile, name): (Profile, &str)) 
         [here, there] => panic!("{:?} here, {:?} there", here.err(), there.err()),
     };
     let sent = async {
-        let group = here.join("prices", profile).await.expect("a group");
-        let twin = there.join("prices", profile).await.expect("a group");
-        while group.members().is_empty() || twin.members().is_empty() {
-            here.sleep(Duration::from_millis(5)).await;
-        }
+        let groups = simulation::join_all(&nodes, "prices", profile).await;
+        let [group, twin] = &groups[..] else { panic!("two groups") };
         for _ in 0..MESSAGES {
             // An engine may be configured to accept only empty messages.
             let payload = vec![7; group.payload_limit().min(1)];
@@ -231,7 +225,6 @@ fn ordered_groups_work_with_timeouts_that_shrink() {
     assert_refused_or_works(&engines, (Profile::ordered(), "ordered groups: "));
 }
 
-/// Reports the settings even if an engine panics.
 fn check(engines: &Engines, profile: (Profile, &str)) {
     let checked = catch_unwind(AssertUnwindSafe(|| assert_refused_or_works(engines, profile)));
     assert!(checked.is_ok(), "{engines:?}");

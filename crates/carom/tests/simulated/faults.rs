@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use carom::Node;
 use carom::sim::{Fault, Troubles, World};
+use carom::{Node, Profile};
 
-use crate::{PATIENCE, config, join, join_with, messages, start};
+use crate::{PATIENCE, config, join, join_with, messages, simulation, start};
 
 #[test]
 fn members_meet_lose_a_crashed_node_and_meet_its_successor() {
@@ -21,9 +21,7 @@ fn members_meet_lose_a_crashed_node_and_meet_its_successor() {
     });
     let view = async {
         let (in_a, _in_b) = (join_with(&a, 1).await, join_with(&b, 1).await);
-        while in_a.members().len() < 2 {
-            a.sleep(Duration::from_millis(5)).await;
-        }
+        in_a.wait_for_members(2).await.expect("open");
         in_a
     };
     // The group of `b` is dropped with the future, so that `b` has left.
@@ -44,16 +42,7 @@ fn members_meet_lose_a_crashed_node_and_meet_its_successor() {
 fn a_partition_parts_the_members_and_heals() {
     let mut world = World::new(config(4, 7));
     let nodes: [Node; 4] = start(&world);
-    let joined = async {
-        let mut groups = Vec::new();
-        for node in &nodes {
-            groups.push(join(node).await);
-        }
-        while groups.iter().any(|group| group.members().len() < 3) {
-            nodes[0].sleep(Duration::from_millis(5)).await;
-        }
-        groups
-    };
+    let joined = simulation::join_all(&nodes, "prices", Profile::time_critical());
     let groups = world.block_on(PATIENCE, joined).expect("all have met");
     let side: Vec<_> = [0, 1].map(|host| world.host(host).ix()).to_vec();
     world.apply(&Fault::Partition(side));

@@ -8,38 +8,27 @@ use carom::{
     RingNews,
 };
 
-use crate::{PATIENCE, config};
+use crate::{PATIENCE, config, simulation};
 
-/// Starts this number of nodes, with ids from 1.
-fn start(world: &World, hosts: u32) -> Vec<Node> {
-    let start = |host: u32| {
-        let builder = Node::builder().node_id(NodeId(u64::from(host) + 1));
-        builder.start_on(&world.host(host)).expect("a node")
-    };
-    (0..hosts).map(start).collect()
+fn start<const N: usize>(world: &World) -> [Node; N] {
+    std::array::from_fn(|host| {
+        let builder = Node::builder().node_id(NodeId(host as u64 + 1));
+        builder.start_on(&world.host(host as u32)).expect("a node")
+    })
 }
 
-/// Joins with all nodes, and waits until all are in each other's view.
 async fn join_all(nodes: &[Node], profile: Profile) -> Vec<Group> {
-    let mut groups = Vec::new();
-    for node in nodes {
-        groups.push(node.join("prices", profile).await.expect("a group"));
-    }
-    while groups.iter().any(|group| group.members().len() + 1 < nodes.len()) {
-        nodes[0].sleep(Duration::from_millis(5)).await;
-    }
-    groups
+    simulation::join_all(nodes, "prices", profile).await
 }
 
-/// Receives events up to one for which `is_it` returns `true`.
 async fn until(group: &Group, is_it: impl Fn(&Event) -> bool) {
-    while !is_it(&group.recv_timeout(PATIENCE).await.expect("in time").expect("open")) {}
+    simulation::until(group, |event| is_it(event).then_some(())).await;
 }
 
 #[test]
 fn bulk_messages_of_a_yielding_sender_are_not_safe_later() {
     let mut world = World::new(config(3, 91));
-    let nodes = start(&world, 3);
+    let nodes: [Node; 3] = start(&world);
     let program = async {
         let groups = join_all(&nodes, Profile::bulk()).await;
         let [first, second, _] = &groups[..] else { panic!("three groups") };
@@ -67,7 +56,7 @@ fn bulk_messages_of_a_yielding_sender_are_not_safe_later() {
 #[test]
 fn bulk_messages_complete_before_their_sender_yielded_are_safe() {
     let mut world = World::new(config(3, 93));
-    let nodes = start(&world, 3);
+    let nodes: [Node; 3] = start(&world);
     let joined = world.block_on(PATIENCE, join_all(&nodes, Profile::bulk()));
     let groups = joined.expect("in time");
     let [first, second, third] = &groups[..] else { panic!("three groups") };
@@ -93,7 +82,7 @@ fn bulk_messages_complete_before_their_sender_yielded_are_safe() {
 #[test]
 fn ordered_messages_of_a_removed_member_are_not_safe_later() {
     let mut world = World::new(config(4, 92));
-    let nodes = start(&world, 4);
+    let nodes: [Node; 4] = start(&world);
     let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
     let group = &groups[3];
     let program = async {
@@ -111,9 +100,7 @@ fn ordered_messages_of_a_removed_member_are_not_safe_later() {
             matches!(event, Event::Ring(RingEvent { news: RingNews::Removed { .. }, .. }))
         };
         until(group, is_removed).await;
-        while group.members().len() < 3 {
-            nodes[3].sleep(Duration::from_millis(5)).await;
-        }
+        group.wait_for_members(3).await.expect("open");
         for _ in 0..2 {
             assert_eq!(group.confirm(PATIENCE).await, Err(ConfirmError::GivenUp));
         }

@@ -3,10 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::Duration;
 
 use carom::sim::{Disturbance, Fault, Membership, World, WorldConfig};
@@ -14,10 +11,10 @@ use carom::{Builder, Event, Group, Loss, Node, NodeId};
 use pollster::block_on;
 
 use crate::network::{multicast_port, on_loopback};
-use crate::{PATIENCE, config, join_with};
+use crate::simulation::Capture;
+use crate::{PATIENCE, config, join_with, simulation};
 
-/// Exchanges numbers between two nodes. The program does not depend on simulation. The group is
-/// returned as well, because a member that leaves can no longer confirm the other one's numbers.
+/// A member that leaves cannot confirm the other one's numbers, so the group is returned.
 async fn exchange(node: &Node, own: u32) -> (Vec<u32>, Group) {
     let group = join_with(node, 1).await;
     for number in 0..100_u32 {
@@ -43,22 +40,9 @@ async fn exchange(node: &Node, own: u32) -> (Vec<u32>, Group) {
     (heard, group)
 }
 
-/// Runs the program on both nodes concurrently, on any executor.
 async fn both([a, b]: [Node; 2]) -> [Vec<u32>; 2] {
-    let mut running = [Box::pin(exchange(&a, 0)), Box::pin(exchange(&b, 1000))];
-    let mut heard = [None, None];
-    poll_fn(|context| {
-        for (program, heard) in running.iter_mut().zip(&mut heard) {
-            if heard.is_none()
-                && let Poll::Ready(all) = program.as_mut().poll(context)
-            {
-                *heard = Some(all);
-            }
-        }
-        if heard.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    heard.map(|heard| heard.expect("both are done").0)
+    let (a, b) = tokio::join!(exchange(&a, 0), exchange(&b, 1000));
+    [a.0, b.0]
 }
 
 #[test]
@@ -69,16 +53,14 @@ fn program_gives_the_same_result_on_sockets_and_simulated() {
     let on_sockets = block_on(both(real));
 
     let mut world = World::new(config(2, 1));
-    let simulated =
-        [0, 1].map(|host| lossy(Node::builder()).start_on(&world.host(host)).expect("a node"));
+    let simulated: [Node; 2] = simulation::start(&world, || lossy(Node::builder()));
     let in_simulation = world.block_on(PATIENCE, both(simulated));
     assert_eq!(Some(&on_sockets), in_simulation.as_ref());
     let [a, b] = on_sockets;
     assert_eq!((a, b), ((1000..1100).collect(), (0..100).collect()));
 }
 
-/// Runs a busy world with losses, disturbances and a restart. Returns its history, its capture, and
-/// the events of each node.
+/// Returns the history, the capture, and the events of each node.
 fn busy(seed: u64, membership: Membership) -> (u64, Vec<u8>, BTreeMap<NodeId, Vec<String>>) {
     let config = WorldConfig { loss: Loss::Uniform(0.05), ..config(4, seed) };
     let mut world = World::with_membership(config, membership);
@@ -120,25 +102,6 @@ fn busy(seed: u64, membership: Membership) -> (u64, Vec<u8>, BTreeMap<NodeId, Ve
     drop(world);
     let heard = Rc::try_unwrap(heard).expect("the world is gone").into_inner();
     (history, capture.take(), heard)
-}
-
-#[derive(Clone, Default)]
-struct Capture(Arc<Mutex<Vec<u8>>>);
-
-impl Capture {
-    fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.0.lock().expect("nobody panicked"))
-    }
-}
-
-impl std::io::Write for Capture {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("nobody panicked").write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 #[test]

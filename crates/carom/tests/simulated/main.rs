@@ -11,35 +11,26 @@ mod network;
 mod nodes;
 mod own_streams;
 mod settings;
-mod shared_state;
+#[path = "../simulation/mod.rs"]
+mod simulation;
 mod tasks;
 
-use std::time::Duration;
-
-use carom::sim::{Link, Topology, World, WorldConfig};
-use carom::{Event, Group, Node, Profile};
+use carom::sim::World;
+use carom::{Group, Node, Profile};
 use proptest::test_runner::Config as ProptestConfig;
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn config(hosts: u32, seed: u64) -> WorldConfig {
-    WorldConfig::new(Topology::lan(hosts, Link::default()), seed)
-}
+use simulation::{PATIENCE, config, text};
 
 fn start<const N: usize>(world: &World) -> [Node; N] {
-    std::array::from_fn(|host| Node::builder().start_on(&world.host(host as u32)).expect("a node"))
+    simulation::start(world, Node::builder)
 }
 
 async fn join(node: &Node) -> Group {
     node.join("prices", Profile::time_critical()).await.expect("a group")
 }
 
-/// Joins, and waits for `others` members.
 async fn join_with(node: &Node, others: usize) -> Group {
     let group = join(node).await;
-    while group.members().len() < others {
-        node.sleep(Duration::from_millis(5)).await;
-    }
+    group.wait_for_members(others).await.expect("open");
     group
 }
 
@@ -50,10 +41,5 @@ fn cases(usual: u32) -> ProptestConfig {
 }
 
 fn messages(group: &Group) -> Vec<String> {
-    let events = std::iter::from_fn(|| group.try_recv());
-    let payloads = events.filter_map(|event| match event {
-        Event::Message(message) => Some(String::from_utf8_lossy(&message.payload).into_owned()),
-        _ => None,
-    });
-    payloads.collect()
+    std::iter::from_fn(|| group.try_recv()).filter_map(|event| text(&event)).collect()
 }

@@ -96,9 +96,8 @@ fn late_members_do_not_confirm_messages_not_sent_to_them() {
             first.publish("early").await.expect("published");
             nodes[0].sleep(Duration::from_secs(2)).await;
             let later = nodes[1].join("prices", profile).await.expect("a group");
-            while first.members().is_empty() || later.members().is_empty() {
-                nodes[0].sleep(Duration::from_millis(5)).await;
-            }
+            first.wait_for_members(1).await.expect("open");
+            later.wait_for_members(1).await.expect("open");
             let early = first.confirm(PATIENCE).await;
             first.publish("late").await.expect("published");
             (early, first.confirm(PATIENCE).await.expect("confirmed"))
@@ -120,9 +119,7 @@ fn reformation_does_not_make_a_member_one_that_was_sent_all() {
         nodes[0].sleep(Duration::from_secs(2)).await;
         let second = nodes[1].join("accounts", Profile::ordered()).await.expect("a group");
         let third = nodes[2].join("accounts", Profile::ordered()).await.expect("a group");
-        while first.members().len() < 2 {
-            nodes[0].sleep(Duration::from_millis(5)).await;
-        }
+        first.wait_for_members(2).await.expect("open");
         (first, second, third)
     };
     let (first, second, _third) = world.block_on(PATIENCE, joined).expect("in time");

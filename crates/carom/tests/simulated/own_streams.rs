@@ -1,6 +1,5 @@
 //! Streams of requests and of locks beside the events of a group.
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use carom::sim::World;
@@ -8,16 +7,15 @@ use carom::{
     Event, Handler, LockChange, Node, Profile, Removal, Reply, RequestOptions, RingEvent, RingNews,
 };
 
-use crate::{PATIENCE, config, start};
+use crate::{PATIENCE, config, simulation, start};
 
 /// Returns the output of `future`, and drives `other` meanwhile, which does not complete.
 async fn during<T>(other: &mut (impl Future + Unpin), future: impl Future<Output = T>) -> T {
-    let mut future = Box::pin(future);
-    std::future::poll_fn(|context| {
-        assert!(Pin::new(&mut *other).poll(context).is_pending(), "it has no answer");
-        future.as_mut().poll(context)
-    })
-    .await
+    tokio::select! {
+        biased;
+        _ = other => panic!("it has no answer"),
+        output = future => output,
+    }
 }
 
 #[test]
@@ -54,8 +52,7 @@ fn server_receives_requests_and_locks_without_taking_events() {
 #[test]
 fn member_that_takes_no_requests_is_removed_from_the_ring() {
     let mut world = World::new(config(2, 42));
-    let builder = || Node::builder().queue(8);
-    let nodes = [0, 1].map(|it| builder().start_on(&world.host(it)).expect("a node"));
+    let nodes: [Node; 2] = simulation::start(&world, || Node::builder().queue(8));
     let program = async {
         let slow = nodes[0].join("quotes", Profile::ordered()).await.expect("a group");
         let other = nodes[1].join("quotes", Profile::ordered()).await.expect("a group");

@@ -10,24 +10,21 @@ use carom::{
 };
 use proptest::prelude::*;
 
-use crate::{PATIENCE, cases, config, start};
+use crate::{PATIENCE, cases, config, simulation, start};
 
 /// A profile, and the settings that its ring must report at every member.
 #[derive(Clone, Copy, Debug)]
 struct Drawn {
     profile: Profile,
     quorum: Option<Quorum>,
-    /// `true` for each of the two nodes that is a voter.
     voters: [bool; 2],
 }
 
 impl Drawn {
-    /// Returns the profile with which a node joins.
     fn of_node(self, at: usize) -> Profile {
         self.profile.voter(self.voters[at])
     }
 
-    /// Returns the outcome of valid settings.
     fn fate(self) -> Fate {
         let Some(Quorum::QuorumOf(electorate)) = self.quorum else { return Fate::Works };
         let voters = self.voters.into_iter().filter(|it| *it).count();
@@ -40,7 +37,6 @@ impl Drawn {
     }
 }
 
-/// The outcome of valid settings with two nodes.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Works,
@@ -143,27 +139,18 @@ pub(crate) fn levels() -> impl Strategy<Value = Option<Qos>> {
     ]
 }
 
-async fn join(node: &Node, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
-    node.join(name, profile).await
+async fn has_another(group: &Group) {
+    group.wait_for_members(1).await.expect("open");
 }
 
-async fn has_another(node: &Node, group: &Group) {
-    while group.members().is_empty() {
-        node.sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Returns the size of the next message that another node has sent.
 async fn next_message(group: &Group) -> usize {
-    loop {
-        match group.recv().await.expect("the group is open") {
-            Event::Message(message) => return message.payload.len(),
-            _ => continue,
-        }
-    }
+    simulation::until(group, |event| match event {
+        Event::Message(message) => Some(message.payload.len()),
+        _ => None,
+    })
+    .await
 }
 
-/// Waits until one of the groups receives a matching event.
 async fn until_told(node: &Node, groups: [&Group; 2], is_it: impl Fn(&RingNews) -> bool) {
     loop {
         for event in groups.iter().flat_map(|group| std::iter::from_fn(|| group.try_recv())) {
@@ -175,7 +162,6 @@ async fn until_told(node: &Node, groups: [&Group; 2], is_it: impl Fn(&RingNews) 
     }
 }
 
-/// Asserts that the ring, as one member reports it, has the settings of both members.
 async fn assert_ring(drawn: Drawn, of: [&Node; 2], at: &Node) {
     let Some(quorum) = drawn.quorum else { return };
     let mut groups = at.status().await.groups;
@@ -211,13 +197,13 @@ proptest! {
         let mut world = World::new(config(2, 77));
         let [here, there] = start(&world);
         let both = async {
-            let odd = join(&here, &name, drawn.of_node(0)).await;
+            let odd = here.join(&name, drawn.of_node(0)).await;
             // The other node joins after the first has joined all its groups.
-            let fine = join(&here, "fine", Profile::ordered()).await.expect("a sound group");
-            let twin = join(&there, &name, drawn.of_node(1)).await;
-            let fine_twin = join(&there, "fine", Profile::ordered()).await.expect("a sound group");
-            has_another(&there, &fine_twin).await;
-            has_another(&here, &fine).await;
+            let fine = here.join("fine", Profile::ordered()).await.expect("a sound group");
+            let twin = there.join(&name, drawn.of_node(1)).await;
+            let fine_twin = there.join("fine", Profile::ordered()).await.expect("a sound group");
+            has_another(&fine_twin).await;
+            has_another(&fine).await;
             (odd, twin, fine, fine_twin)
         };
         let joined = world.block_on(PATIENCE, both);
@@ -245,8 +231,8 @@ proptest! {
             return Ok(());
         }
         let meet = async {
-            has_another(&here, &odd).await;
-            has_another(&there, &twin).await;
+            has_another(&odd).await;
+            has_another(&twin).await;
         };
         prop_assert!(world.block_on(PATIENCE, meet).is_some(), "they do not see each other");
         match odd.try_publish_with(vec![7; bytes], SendOptions { qos, deadline }) {
@@ -317,13 +303,13 @@ proptest! {
         };
         prop_assert!(is_sound, "port {port}, {pool}, {loss:?}, {mtu:?}");
         let heard = async {
-            let odd = join(&here, "prices", Profile::time_critical()).await.expect("a group");
-            let twin = match join(&there, "prices", Profile::time_critical()).await {
+            let odd = here.join("prices", Profile::time_critical()).await.expect("a group");
+            let twin = match there.join("prices", Profile::time_critical()).await {
                 Err(JoinGroupError::NoSeedAnswered { .. }) if !found.is_empty() => return 1,
                 twin => twin.expect("a group"),
             };
-            has_another(&here, &odd).await;
-            has_another(&there, &twin).await;
+            has_another(&odd).await;
+            has_another(&twin).await;
             drop(odd.publish("x").await.expect("published"));
             next_message(&twin).await
         };
@@ -337,13 +323,13 @@ fn values_the_wire_cannot_carry_are_refused_with_the_range() {
     let [node] = start(&world);
     for least in [0, Quorum::MAX_AT_LEAST + 1, u16::MAX] {
         let profile = Profile::ordered().quorum(Quorum::AtLeast(least));
-        let refused = world.block_on(PATIENCE, join(&node, "prices", profile));
+        let refused = world.block_on(PATIENCE, node.join("prices", profile));
         let Err(error) = refused.expect("at once") else { panic!("{least} is accepted") };
         let error = error.to_string();
         let expected = format!("AtLeast({least}) is invalid: expected 1 to 4096 members");
         assert!(error.contains(&expected), "{error}");
     }
-    let joined = world.block_on(PATIENCE, join(&node, "prices", Profile::ordered()));
+    let joined = world.block_on(PATIENCE, node.join("prices", Profile::ordered()));
     let group = joined.expect("in time").expect("a sound group");
     let options = SendOptions::from(Qos::Resilient(0));
     let Err(error) = group.try_publish_with("lost", options) else { panic!("it is accepted") };

@@ -1,25 +1,18 @@
-//! Requests to ordered groups on the public API, in a simulated world and over sockets.
-
-mod network;
+//! Requests to ordered groups.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use carom::sim::{Link, Topology, World, WorldConfig};
 use carom::{Event, Group, Loss, Node, Profile, Reply, RequestError, RingNews, blocking};
 use carom::{Handler, ReplyError, RequestId, RequestOptions};
-use network::{multicast_port, on_loopback};
 use pollster::block_on;
 
-const PATIENCE: Duration = Duration::from_secs(120);
-const HANDLER: Handler = Handler::new(2).expect("there are six");
+use crate::network::{multicast_port, on_loopback};
+use crate::simulation::{PATIENCE, news, start, until, world};
 
-fn world(hosts: u32, seed: u64) -> World {
-    let config = WorldConfig::new(Topology::lan(hosts, Link::default()), seed);
-    World::new(WorldConfig { loss: Loss::Uniform(0.02), ..config })
-}
+const HANDLER: Handler = Handler::new(2).expect("there are six");
 
 async fn join(node: &Node) -> Group {
     node.join("quotes", Profile::ordered()).await.expect("a group")
@@ -47,13 +40,13 @@ async fn serve(group: Group, log: impl Fn(&str)) {
 fn text(answered: Result<Reply, RequestError>) -> String {
     match answered.expect("an answer") {
         Reply::Handled { payload, .. } => String::from_utf8(payload.to_vec()).expect("text"),
-        Reply::Acknowledged => panic!("a handler was named"),
+        other => panic!("a handler was named: {other:?}"),
     }
 }
 
 #[test]
 fn handler_answers_all_callers_and_is_replaced_when_it_dies() {
-    let mut world = world(5, 1);
+    let mut world = world(5, 1, Loss::Uniform(0.02));
     let served = Rc::new(RefCell::new(BTreeMap::<String, Vec<u32>>::new()));
     for server in 0..3 {
         let served = Rc::clone(&served);
@@ -70,9 +63,7 @@ fn handler_answers_all_callers_and_is_replaced_when_it_dies() {
         [3, 4].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));
     let of_member = world.block_on(PATIENCE, async {
         let group = join(&member).await;
-        while group.members().len() < 3 {
-            member.sleep(Duration::from_millis(5)).await;
-        }
+        group.wait_for_members(3).await.expect("open");
         group
     });
     let of_member = of_member.expect("in time");
@@ -96,20 +87,17 @@ fn handler_answers_all_callers_and_is_replaced_when_it_dies() {
 
 #[test]
 fn request_to_all_is_acknowledged_and_an_unserved_one_ends() {
-    let mut world = world(2, 2);
-    let [member, stranger] =
-        [0, 1].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));
+    let mut world = world(2, 2, Loss::Uniform(0.02));
+    let [member, stranger] = start(&world, Node::builder);
     let program = async {
         let group = join(&member).await;
         let told = stranger.request("quotes", "for all", RequestOptions::default()).await;
         assert_eq!(told, Ok(Reply::Acknowledged));
-        let told = loop {
-            if let Event::Ring(event) = group.recv().await.expect("open")
-                && let RingNews::Request(request) = event.news
-            {
-                break request;
-            }
+        let request = |event: &Event| match news(event) {
+            Some(RingNews::Request(request)) => Some(request),
+            _ => None,
         };
+        let told = until(&group, request).await;
         assert_eq!((&told.payload[..], told.is_ours), (&b"for all"[..], false));
         assert_eq!(group.reply(told.id, "x").await, Err(ReplyError::NotOpen));
 
@@ -139,7 +127,7 @@ fn outsider_is_answered_over_sockets_on_any_path() {
         let caller = on_loopback(port).path(path).seeds([seed]);
         let caller = blocking::Node::start(caller).expect("a node");
         std::thread::spawn(move || block_on(async { serve(join(&server).await, |_| {}).await }));
-        assert!(caller.settled(network::PATIENCE));
+        assert!(caller.settled(crate::network::PATIENCE));
         let large = "x".repeat(100_000);
         for question in ["what?", &large] {
             let answered = caller.request("quotes", question.to_owned(), HANDLER);

@@ -1,69 +1,39 @@
-//! Locks of ordered groups on the public API, in a simulated world.
+//! Locks of ordered groups.
 
 use std::cell::Cell;
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
-use carom::sim::{Fault, Link, Topology, World, WorldConfig};
-use carom::{ConfirmError, Group, LockError, Loss, Node, Profile, RequestError};
+use carom::sim::{Fault, World};
+use carom::{ConfirmError, LockError, Loss, Node, Profile, RequestError};
 use carom::{ReplyError, RequestId, RequestOptions};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::join_all;
+use crate::simulation::{PATIENCE, start};
 
-fn world(hosts: u32, seed: u64) -> (World, Vec<Node>) {
-    let config = WorldConfig::new(Topology::lan(hosts, Link::default()), seed);
-    let world = World::new(WorldConfig { loss: Loss::Uniform(0.02), ..config });
-    let start = |host| Node::builder().start_on(host).expect("a node");
-    let nodes = world.hosts().iter().map(start).collect();
+fn world<const N: usize>(seed: u64) -> (World, [Node; N]) {
+    let world = crate::simulation::world(N as u32, seed, Loss::Uniform(0.02));
+    let nodes = start(&world, Node::builder);
     (world, nodes)
-}
-
-async fn join_all(nodes: &[Node]) -> Vec<Group> {
-    let mut groups = Vec::new();
-    for node in nodes {
-        groups.push(node.join("jobs", Profile::ordered()).await.expect("a group"));
-    }
-    while groups.iter().any(|group| group.members().len() + 1 < nodes.len()) {
-        nodes[0].sleep(Duration::from_millis(5)).await;
-    }
-    groups
-}
-
-/// Runs all tasks concurrently.
-async fn all(mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>>) {
-    std::future::poll_fn(|context| {
-        tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
-        if tasks.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }
 
 #[test]
 fn one_task_at_a_time_holds_a_lock_and_each_has_its_turn() {
-    let (mut world, nodes) = world(3, 1);
-    let (inside, last_fence) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-    let turns = Rc::new(Cell::new(0));
+    let (mut world, nodes) = world::<3>(1);
+    let (inside, last_fence, turns) = (Cell::new(0), Cell::new(0), Cell::new(0));
     let program = async {
-        let groups = join_all(&nodes).await;
-        let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
-        for (node, group) in nodes.iter().zip(&groups).chain(nodes.iter().zip(&groups)) {
-            let (inside, last_fence) = (Rc::clone(&inside), Rc::clone(&last_fence));
-            let turns = Rc::clone(&turns);
-            tasks.push(Box::pin(async move {
-                for _ in 0..5 {
-                    let lock = group.lock("the ledger").await.expect("it is given back");
-                    assert_eq!(inside.replace(1), 0, "two hold it");
-                    assert!(lock.is_held() && lock.fence() > last_fence.replace(lock.fence()));
-                    node.sleep(Duration::from_millis(3)).await;
-                    inside.set(0);
-                    turns.set(turns.get() + 1);
-                }
-            }));
-        }
-        all(tasks).await;
+        let groups = join_all(&nodes, Profile::ordered()).await;
+        let take_turns = async |member: usize| {
+            for _ in 0..5 {
+                let lock = groups[member].lock("the ledger").await.expect("it is given back");
+                assert_eq!(inside.replace(1), 0, "two hold it");
+                assert!(lock.is_held() && lock.fence() > last_fence.replace(lock.fence()));
+                nodes[member].sleep(Duration::from_millis(3)).await;
+                inside.set(0);
+                turns.set(turns.get() + 1);
+            }
+        };
+        let twice = || async { tokio::join!(take_turns(0), take_turns(1), take_turns(2)) };
+        tokio::join!(twice(), twice());
     };
     world.block_on(PATIENCE, program).expect("in time");
     assert_eq!(turns.get(), 30);
@@ -71,9 +41,9 @@ fn one_task_at_a_time_holds_a_lock_and_each_has_its_turn() {
 
 #[test]
 fn held_lock_is_refused_without_waiting_and_names_its_holder() {
-    let (mut world, nodes) = world(2, 2);
+    let (mut world, nodes) = world::<2>(2);
     let program = async {
-        let groups = join_all(&nodes).await;
+        let groups = join_all(&nodes, Profile::ordered()).await;
         let held = groups[0].lock("a").await.expect("free");
         let refused = groups[1].lock_if_free("a").await.err();
         assert_eq!(refused, Some(LockError::Refused { holder: Some(nodes[0].id()) }));
@@ -95,8 +65,8 @@ fn held_lock_is_refused_without_waiting_and_names_its_holder() {
 
 #[test]
 fn the_lock_of_a_crashed_node_goes_to_the_next() {
-    let (mut world, nodes) = world(3, 3);
-    let groups = world.block_on(PATIENCE, join_all(&nodes)).expect("joined");
+    let (mut world, nodes) = world::<3>(3);
+    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
     let held = world.block_on(PATIENCE, groups[2].lock("a")).expect("in time").expect("free");
     let fence = held.fence();
     world.crash(&world.host(2));
@@ -107,8 +77,8 @@ fn the_lock_of_a_crashed_node_goes_to_the_next() {
 
 #[test]
 fn cut_off_member_loses_its_lock_and_learns_it() {
-    let (mut world, nodes) = world(3, 4);
-    let groups = world.block_on(PATIENCE, join_all(&nodes)).expect("joined");
+    let (mut world, nodes) = world::<3>(4);
+    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
     let held = world.block_on(PATIENCE, groups[2].lock("a")).expect("in time").expect("free");
     world.apply(&Fault::Partition(vec![world.host(2).ix()]));
     let next = world.block_on(PATIENCE, groups[0].lock("a")).expect("in time").expect("freed");
@@ -127,9 +97,9 @@ fn cut_off_member_loses_its_lock_and_learns_it() {
 
 #[test]
 fn abandoned_lock_requests_are_withdrawn_from_the_ring() {
-    let (mut world, nodes) = world(3, 5);
+    let (mut world, nodes) = world::<3>(5);
     let program = async {
-        let groups = join_all(&nodes).await;
+        let groups = join_all(&nodes, Profile::ordered()).await;
         let held = groups[0].lock("a").await.expect("free");
         // More tasks give up than may wait at the same time.
         let limit = Duration::from_millis(20);
@@ -137,9 +107,12 @@ fn abandoned_lock_requests_are_withdrawn_from_the_ring() {
             let late = groups[1].lock_timeout("a", limit).await.err();
             assert_eq!(late, Some(LockError::Timeout(limit)));
         }
-        let waiting = Box::pin(groups[1].lock("a"));
-        let late = Box::pin(nodes[1].sleep(Duration::from_millis(500)));
-        assert!(first(waiting, late).await.is_none(), "it is held, and this one may wait");
+        let late = tokio::select! {
+            biased;
+            _ = groups[1].lock("a") => false,
+            () = nodes[1].sleep(Duration::from_millis(500)) => true,
+        };
+        assert!(late, "it is held, and this one may wait");
         nodes[1].sleep(Duration::from_millis(500)).await;
         let status = nodes[0].status().await;
         let ring = status.groups[0].ring.as_ref().expect("it is in the ring");
@@ -148,31 +121,15 @@ fn abandoned_lock_requests_are_withdrawn_from_the_ring() {
     world.block_on(PATIENCE, program).expect("in time");
 }
 
-/// Returns the output of the lock, or `None` if the other future completes first.
-async fn first<T>(
-    mut lock: Pin<Box<impl Future<Output = T>>>,
-    mut other: Pin<Box<impl Future<Output = ()>>>,
-) -> Option<T> {
-    std::future::poll_fn(|context| match lock.as_mut().poll(context) {
-        Poll::Ready(lock) => Poll::Ready(Some(lock)),
-        Poll::Pending => other.as_mut().poll(context).map(|()| None),
-    })
-    .await
-}
-
 #[test]
 fn stale_handle_does_nothing_in_a_group_that_was_rejoined() {
-    let config = WorldConfig::new(Topology::lan(2, Link::default()), 6);
-    let mut world = World::new(config);
-    let start = |host| Node::builder().queue(100).start_on(host).expect("a node");
-    let nodes: Vec<Node> = world.hosts().iter().map(start).collect();
+    let mut world = crate::simulation::world(2, 6, Loss::None);
+    let nodes: [Node; 2] = start(&world, || Node::builder().queue(100));
     let program = async {
         let profile = Profile::ordered().rejoin(false);
         let stale = nodes[0].join("jobs", profile).await.expect("a group");
         let other = nodes[1].join("jobs", profile).await.expect("a group");
-        while other.members().is_empty() {
-            nodes[1].sleep(Duration::from_millis(5)).await;
-        }
+        other.wait_for_members(1).await.expect("open");
         // Its application takes no events, and is removed from the ring.
         for number in 0..500 {
             drop(other.publish(format!("{number}")).await.expect("published"));
@@ -181,9 +138,7 @@ fn stale_handle_does_nothing_in_a_group_that_was_rejoined() {
         }
         while stale.recv().await.is_some() {}
         let again = nodes[0].join("jobs", profile).await.expect("a group");
-        while again.members().is_empty() {
-            nodes[0].sleep(Duration::from_millis(5)).await;
-        }
+        again.wait_for_members(1).await.expect("open");
         assert_eq!(stale.lock("a").await.err(), Some(LockError::Closed));
         assert_eq!(stale.confirm(Duration::from_secs(5)).await, Err(ConfirmError::Closed));
         let asked = stale.request("x", RequestOptions::default()).await;

@@ -1,21 +1,16 @@
-//! Ring queries on the public API, in a simulated world and over sockets.
-
-mod network;
+//! Ring queries.
 
 use std::time::{Duration, Instant};
 
 use carom::LockName;
-use carom::sim::{Link, Topology, World, WorldConfig};
-use carom::{Event, Group, Loss, Node, PathChoice, Profile, RingNews, RingStatus};
-use network::{multicast_port, on_loopback};
+use carom::{Group, Loss, Node, PathChoice, Profile, RingNews, RingStatus};
 use pollster::block_on;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const TIMEOUT: Duration = Duration::from_secs(3);
+use crate::join_all;
+use crate::network::{multicast_port, on_loopback};
+use crate::simulation::{PATIENCE, news, start, world};
 
-async fn join(node: &Node) -> Group {
-    node.join("accounts", Profile::ordered()).await.expect("a group")
-}
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 async fn only_ring(node: &Node) -> RingStatus {
     let mut rings = node.query("accounts", TIMEOUT).await.expect("it may look");
@@ -29,46 +24,36 @@ async fn ring_of(node: &Node, group: &Group) -> RingStatus {
     status.ring.expect("it is in a ring")
 }
 
-/// Returns the number of views that a member has received since the last call.
 fn views(group: &Group) -> usize {
     let events = std::iter::from_fn(|| group.try_recv());
-    let is_view =
-        |event: &Event| matches!(event, Event::Ring(it) if matches!(it.news, RingNews::View(_)));
-    events.filter(is_view).count()
+    events.filter(|event| matches!(news(event), Some(RingNews::View(_)))).count()
 }
 
 #[test]
 fn stranger_sees_the_ring_of_the_members_without_any_event() {
-    let config = WorldConfig::new(Topology::lan(4, Link::default()), 1);
-    let mut world = World::new(WorldConfig { loss: Loss::Uniform(0.02), ..config });
-    let nodes: [Node; 4] =
-        [0, 1, 2, 3].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));
-    let [first, others @ .., stranger] = &nodes;
+    let mut world = world(4, 1, Loss::Uniform(0.02));
+    let nodes: [Node; 4] = start(&world, Node::builder);
+    let [members @ .., stranger] = &nodes;
+    let first = &members[0];
     let program = async {
         let rings = stranger.query("accounts", TIMEOUT).await;
         assert_eq!(rings, Ok(Vec::new()), "the group has no members yet");
-        let group = join(first).await;
-        let mut rest = Vec::new();
-        for node in others {
-            rest.push(join(node).await);
-        }
-        while group.members().len() < 2 {
-            first.sleep(Duration::from_millis(5)).await;
-        }
+        let groups = join_all(members, Profile::ordered()).await;
+        let group = &groups[0];
         let lock = group.lock("nightly").await.expect("the lock");
         // Waits until the ring is quiet.
         first.sleep(Duration::from_secs(2)).await;
-        views(&group);
+        views(group);
         for _ in 0..10 {
             let ring = only_ring(stranger).await;
-            assert_eq!(ring, ring_of(first, &group).await);
+            assert_eq!(ring, ring_of(first, group).await);
             assert!(ring.is_working);
             let holder = ring.view.locks.holder(LockName::of_name("nightly"));
             assert_eq!(holder.map(|process| process.node), Some(first.id()));
         }
-        let own = ring_of(first, &group).await;
+        let own = ring_of(first, group).await;
         assert_eq!(only_ring(first).await, own, "a member knows it itself");
-        assert_eq!(views(&group), 0, "somebody has changed the ring");
+        assert_eq!(views(group), 0, "somebody has changed the ring");
         assert_eq!(stranger.query("another group", TIMEOUT).await, Ok(Vec::new()));
         assert!(stranger.status().await.groups.is_empty());
         drop(lock);
