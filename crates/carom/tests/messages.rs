@@ -320,3 +320,23 @@ fn events_come_by_async_calls_and_as_a_stream_on_any_runtime() {
         assert_eq!(receiver.as_async().recv().await, None);
     });
 }
+
+#[test]
+fn split_handles_publish_and_iterate_until_the_group_closes() {
+    let (nodes, [here, there]) = cluster::<2>(|_, port| on_loopback(port));
+    let ((sender, _), (_, mut receiver)) = (here.split(), there.split());
+    let other = sender.clone();
+    sender.publish(payload(1, 4)).expect("published");
+    other.publish(payload(2, 4)).expect("published");
+    let messages = receiver.by_ref().filter_map(|event| match event {
+        Event::Message(message) => Some(number(&message)),
+        _ => None,
+    });
+    let mut numbers: Vec<u32> = messages.take(2).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2]);
+    assert_eq!(receiver.members(), [nodes[0].id()]);
+    drop(nodes);
+    assert!(receiver.all(|event| !matches!(event, Event::Message(_))), "they came once");
+    assert_eq!(receiver.next(), None);
+}

@@ -2,8 +2,8 @@
 //!
 //! A type of this module wraps the type of the same name in the crate's root. It has the same
 //! methods, which block instead of returning a future, and it dereferences to the wrapped type for
-//! what does not wait. Time limits are those of the calling thread's clock. There is no sink and no
-//! stream: threads share a [`Group`] by cloning it.
+//! what does not wait. Time limits are those of the calling thread's clock. Instead of a sink and a
+//! stream, [`Group::split`] gives a handle that publishes and an iterator of events.
 //!
 //! ```no_run
 //! use carom::Profile;
@@ -50,6 +50,18 @@ pub struct Node(crate::Node);
 /// Membership in a group; see [`crate::Group`].
 #[derive(Clone, Debug)]
 pub struct Group(crate::Group);
+
+/// A handle of a group for publishing; see [`Group::split`].
+///
+/// It dereferences to its [`Group`].
+#[derive(Clone, Debug)]
+pub struct Sender(Group);
+
+/// A handle of a group that is an iterator of events; see [`Group::split`].
+///
+/// It dereferences to its [`Group`].
+#[derive(Debug)]
+pub struct Receiver(Group);
 
 /// A message that a group has accepted; see [`crate::Published`].
 #[derive(Debug)]
@@ -143,6 +155,32 @@ impl Group {
     /// Returns the async handle, for calls that are to be awaited.
     pub fn as_async(&self) -> &crate::Group {
         &self.0
+    }
+
+    /// Splits the handle into one that publishes, and one that iterates over the events.
+    ///
+    /// The iterator waits for each event, and ends once the group is closed.
+    ///
+    /// ```no_run
+    /// use carom::blocking::Node;
+    /// use carom::{Event, Profile};
+    ///
+    /// let node = Node::start(Node::builder())?;
+    /// let (sender, receiver) = node.join("prices.eu", Profile::time_critical())?.split();
+    /// let printer = std::thread::spawn(move || {
+    ///     for event in receiver {
+    ///         if let Event::Message(message) = event {
+    ///             println!("{:?}", message.payload);
+    ///         }
+    ///     }
+    /// });
+    /// sender.publish("EURUSD 1.0841")?;
+    /// node.close();
+    /// printer.join().expect("it does not panic");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn split(self) -> (Sender, Receiver) {
+        (Sender(self.clone()), Receiver(self))
     }
 
     /// Waits for other members; see [`crate::Group::wait_for_members`].
@@ -240,13 +278,20 @@ impl Group {
     /// Leaves the group; see [`crate::Group::leave`].
     #[track_caller]
     pub fn leave(self) {
-        let node = self.0.handle().node.clone();
-        wait(&node, self.0.leave());
+        wait(&self.0.handle().node.clone(), self.0.leave());
     }
 
     #[track_caller]
     fn wait<F: Future>(&self, future: F) -> F::Output {
         wait(&self.0.handle().node, future)
+    }
+}
+
+impl Iterator for Receiver {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        self.recv()
     }
 }
 
@@ -283,8 +328,7 @@ impl Requests {
     /// Receives the next request; see [`crate::Requests::recv`].
     #[track_caller]
     pub fn recv(&mut self) -> Option<Request> {
-        let node = self.0.0.group.handle().node.clone();
-        wait(&node, self.0.recv())
+        wait(&self.0.0.group.handle().node.clone(), self.0.recv())
     }
 }
 
@@ -292,8 +336,7 @@ impl Locks {
     /// Receives the next change; see [`crate::Locks::recv`].
     #[track_caller]
     pub fn recv(&mut self) -> Option<LockNews> {
-        let node = self.0.0.group.handle().node.clone();
-        wait(&node, self.0.recv())
+        wait(&self.0.0.group.handle().node.clone(), self.0.recv())
     }
 }
 
@@ -331,7 +374,6 @@ impl SharedState {
     }
 }
 
-/// Returns the output of `future`, for which this thread waits.
 #[track_caller]
 fn wait<F: Future>(node: &NodeHandle, future: F) -> F::Output {
     wait_for(node, Duration::MAX, future).expect("this time never ends")
@@ -367,34 +409,23 @@ impl From<crate::Group> for Group {
     }
 }
 
-impl Deref for Node {
-    type Target = crate::Node;
+macro_rules! dereference {
+    ($($wrapper:ty => $wrapped:ty,)*) => {$(
+        impl Deref for $wrapper {
+            type Target = $wrapped;
 
-    fn deref(&self) -> &crate::Node {
-        &self.0
-    }
+            fn deref(&self) -> &$wrapped {
+                &self.0
+            }
+        }
+    )*};
 }
 
-impl Deref for Group {
-    type Target = crate::Group;
-
-    fn deref(&self) -> &crate::Group {
-        &self.0
-    }
-}
-
-impl Deref for Lock {
-    type Target = crate::Lock;
-
-    fn deref(&self) -> &crate::Lock {
-        &self.0
-    }
-}
-
-impl Deref for SharedState {
-    type Target = crate::SharedState;
-
-    fn deref(&self) -> &crate::SharedState {
-        &self.0
-    }
+dereference! {
+    Node => crate::Node,
+    Group => crate::Group,
+    Sender => Group,
+    Receiver => Group,
+    Lock => crate::Lock,
+    SharedState => crate::SharedState,
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,18 +13,15 @@ use super::handle::{GroupHandle, NodeHandle};
 use super::publish::Published;
 use crate::shared::commands::{NodeCommand, Reply};
 use crate::shared::error::{ConfirmError, GroupClosed, PublishError, RequestError, Timeout};
-use crate::shared::event_queue::{Found, Room};
+use crate::shared::event_queue::Room;
 use crate::shared::group::GroupParts;
 use crate::shared::sleep::before;
 
 /// Membership in a group: publishes to the other members and receives what they publish.
 ///
-/// A group is a handle: its clones are the same membership, and can be used by several tasks and
-/// threads at once. Each event goes to one of the receivers.
-///
-/// The group is left when its last handle is dropped, or with [`Group::leave`]. Its handles are the
-/// clones of this type, and each [`Sender`](crate::Sender), [`Receiver`](crate::Receiver),
-/// [`Lock`](crate::Lock) and [`Published`] of it.
+/// Clones are the same membership. Each event goes to one of the receivers. The group is left with
+/// [`Group::leave`], or when the last clone is dropped, with each [`Sender`](crate::Sender),
+/// [`Receiver`](crate::Receiver), [`Lock`](crate::Lock) and [`Published`] of it.
 #[derive(Clone)]
 pub struct Group {
     handle: Arc<GroupHandle>,
@@ -49,8 +47,7 @@ impl Group {
         self.handle.shared.id
     }
 
-    /// Returns the maximum size of a message in bytes: 16 MiB, unless the engine's settings set
-    /// another limit.
+    /// Returns the maximum size of a message in bytes. The default of all engines is 16 MiB.
     pub fn payload_limit(&self) -> usize {
         self.handle.shared.limits.message
     }
@@ -62,8 +59,7 @@ impl Group {
 
     /// Waits until the group has at least `count` other members.
     ///
-    /// A message reaches the nodes that are members when it is published, so that a program that
-    /// starts together with its peers waits for them first.
+    /// A message reaches only the nodes that are members when it is published.
     ///
     /// # Errors
     /// The group was closed.
@@ -74,8 +70,7 @@ impl Group {
     /// Multicasts `payload` to the other members.
     ///
     /// The outgoing queue holds 1024 messages, of which 4 may be larger than 64 KiB. The call waits
-    /// while the queue is full, because a member lags too far behind, or because messages are
-    /// published faster than they can be sent. It continues when half of the queue is free.
+    /// while it is full, and continues when half of it is free.
     ///
     /// # Errors
     /// The message is too large, or the group is closed. Nothing was sent then.
@@ -99,8 +94,7 @@ impl Group {
     /// Like [`Group::publish`], but never waits.
     ///
     /// # Errors
-    /// See [`Group::publish`]; also if the queue is full. The error then contains the message, and
-    /// the member that holds the group back.
+    /// See [`Group::publish`]; also if the queue is full. The error then contains the message.
     pub fn try_publish(&self, payload: impl Into<Bytes>) -> Result<Published, PublishError> {
         self.try_publish_with(payload, SendOptions::default())
     }
@@ -135,22 +129,21 @@ impl Group {
     /// Returns the next event if one has arrived, without waiting.
     pub fn try_recv(&self) -> Option<Event> {
         match self.handle.events.take() {
-            Found::Event(event, room) => self.taken(Some((event, room))),
-            Found::Nothing | Found::End => None,
+            Poll::Ready(found) => self.taken(found),
+            Poll::Pending => None,
         }
     }
 
     /// Waits until everything that was published here so far is settled at all members.
     ///
     /// A message is settled at a member that has it, or knows that it lost it;
-    /// [`Confirmed::incomplete`] lists the members that lost messages. If nothing was published,
-    /// the call returns at once.
+    /// [`Confirmed::incomplete`] lists such members. If nothing was published, the call returns at
+    /// once.
     ///
-    /// Messages that were given up are never confirmed: those of a bulk group's sender that has
-    /// yielded to another, and those of an ordered group that were not confirmed when this node was
-    /// removed from its ring. Each confirmation that covers such a message fails, and so do all
-    /// later ones until something is published again. A confirmation then covers what was published
-    /// after the failed one. [`Published::delivered`] reports the outcome of a single message.
+    /// Messages that were given up are never confirmed: those of a bulk sender that has yielded,
+    /// and those of an ordered group's member that was removed. Each confirmation that covers such
+    /// a message fails, until something else is published. [`Published::delivered`] reports the
+    /// outcome of a single message.
     ///
     /// # Errors
     /// Members have not confirmed within `timeout`, and are listed; no other member is in the
@@ -162,15 +155,12 @@ impl Group {
 
     /// Leaves the group, and closes it for all handles.
     ///
-    /// Returns once the group is closed here. The node remains a member in the background until the
-    /// other members have what it has sent, for at most 2 s. Messages that are still held back are
-    /// not sent; see [`Group::confirm`].
+    /// The node remains a member in the background until the others have what it has sent, for at
+    /// most 2 s. Messages that are still held back are not sent; see [`Group::confirm`].
     pub async fn leave(self) {
         let _ = self.handle.leave().recv().await;
     }
 
-    /// Returns the event that the application has taken, after notifying the driver if it waits for
-    /// room.
     pub(super) fn taken(&self, found: Option<(Event, Room)>) -> Option<Event> {
         let (event, room) = found?;
         if room == Room::Wanted {
@@ -181,16 +171,14 @@ impl Group {
 
     /// Sends a request to the group and waits for the answer.
     ///
-    /// The request has its place in the order of messages: all members receive it as
-    /// [`RingNews::Request`](crate::RingNews::Request). With a [`Handler`](crate::Handler),
-    /// the member that holds the handler's lock replies with [`Group::reply`]. If it fails, the
-    /// next member that waits for the lock takes over, so that the work can be done twice, but
-    /// there is only one answer. Without a handler the request is acknowledged when it is delivered
-    /// with its `qos`.
+    /// All members receive it at its place in the order, as
+    /// [`RingNews::Request`](crate::RingNews::Request). With a [`Handler`](crate::Handler), the
+    /// member that holds the handler's lock replies with [`Group::reply`]. If it fails, the next
+    /// one takes over, so that the work can be done twice, but there is only one answer. Without a
+    /// handler the request is acknowledged when it is delivered with its `qos`.
     ///
     /// # Errors
-    /// There was no answer within the patience of the request, the group cannot accept the request,
-    /// or it is closed.
+    /// There was no answer within the patience of the request, or the group cannot accept it.
     pub async fn request(
         &self,
         payload: impl Into<Bytes>,
@@ -211,8 +199,7 @@ impl Group {
     /// Returns when the reply is queued. The engine then delivers it reliably.
     ///
     /// # Errors
-    /// The request is not open, the reply is too large, too many replies wait to be sent, or the
-    /// group is closed.
+    /// The request is not open, the reply cannot be accepted, or the group is closed.
     pub async fn reply(
         &self,
         request: RequestId,

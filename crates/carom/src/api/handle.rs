@@ -18,7 +18,6 @@ use crate::shared::receipt::{Outcome, Receipt};
 use crate::shared::send_queue::Outgoing;
 use crate::shared::sleep::Sleep;
 
-/// Access to a node, of which it need not know the driver.
 #[derive(Clone)]
 pub(crate) struct NodeHandle {
     pub(crate) driver: Arc<dyn DriverHandle>,
@@ -34,8 +33,7 @@ pub(crate) struct GroupHandle {
 }
 
 impl NodeHandle {
-    /// Sends a command to the node. If the node is closed, the returned channel is closed without a
-    /// reply.
+    /// If the node is closed, the returned channel is closed without a reply.
     pub(crate) fn call<T>(
         &self,
         command: impl FnOnce(ReplySender<T>) -> NodeCommand,
@@ -51,12 +49,10 @@ impl NodeHandle {
 }
 
 impl GroupHandle {
-    /// Returns a reference for a command, which shows that it comes from this handle.
     pub(crate) fn shared(&self) -> Arc<GroupShared> {
         Arc::clone(&self.shared)
     }
 
-    /// Requests a confirmation of this message, or of all that were published so far.
     pub(crate) fn confirm(
         &self,
         message: Option<u64>,
@@ -71,8 +67,6 @@ impl GroupHandle {
         self.node.call(|reply| NodeCommand::Leave { shared, reply })
     }
 
-    /// Returns the message for the driver, and in an ordered group the receiver of its outcome, if
-    /// the group accepts the message.
     pub(crate) fn outgoing(
         &self,
         payload: Bytes,
@@ -88,7 +82,6 @@ impl GroupHandle {
         Ok((Outgoing { payload, options, receipt }, outcome))
     }
 
-    /// Wakes the driver for a queued message, unless it knows of the group already.
     pub(crate) fn wake_driver(&self) {
         if self.node.state.ready.enter(self.shared.id, &self.shared.queue) {
             self.node.driver.wake();

@@ -15,9 +15,8 @@ use crate::shared::sleep::before;
 
 /// A lock of an ordered group, held until this handle is dropped.
 ///
-/// It can be lost earlier: when this node is removed from the ring, the lock may be granted to
-/// another node. Pass [`Lock::fence`] with each write to a shared resource, so that the resource
-/// can reject late writes of a holder that has lost the lock.
+/// It is lost when this node is removed from the ring. Pass [`Lock::fence`] with each write to a
+/// shared resource, which then rejects late writes of a holder that has lost the lock.
 pub struct Lock {
     pub(super) group: Arc<GroupHandle>,
     name: LockName,
@@ -32,17 +31,11 @@ impl Lock {
 
     /// Returns the fence: a number that increases with each grant of the lock.
     ///
-    /// It increases for grants to any node of this ring and of the rings that follow it by
-    /// reformations, whichever members fail or are removed meanwhile. The resource that the lock
-    /// protects remembers the largest fence it has seen, and rejects smaller ones.
-    ///
-    /// The numbers start again with a new ring: after all members were gone at once, or when this
-    /// node has given up its own ring for a larger one ([`Removal::Merged`]). Rings that were
-    /// formed separately, and parts that continue separately ([`Quorum::AtLeast`]), number their
-    /// grants independently.
-    ///
-    /// [`Removal::Merged`]: crate::Removal::Merged
-    /// [`Quorum::AtLeast`]: crate::Quorum::AtLeast
+    /// The resource that the lock protects remembers the largest fence it has seen, and rejects
+    /// smaller ones. Fences increase across reformations of the ring. They start again with a new
+    /// ring: after all members were gone at once, or after
+    /// [`Removal::Merged`](crate::Removal::Merged). Separate rings number their grants
+    /// independently.
     pub fn fence(&self) -> u64 {
         self.grant.fence.0
     }
@@ -54,7 +47,6 @@ impl Lock {
 
     /// Waits until the lock is lost: this node is no longer in the group's ring, or is closed.
     pub async fn lost(&self) {
-        // The channel never carries a value. It only closes.
         let _ = self.grant.lost.recv().await;
     }
 }
@@ -71,13 +63,10 @@ impl fmt::Debug for Lock {
     }
 }
 
-/// A pending lock request of a task. Without it, the grant to a task that gives up would never be
-/// released.
 struct PendingLock {
     group: Arc<GroupHandle>,
     name: LockName,
     answer: Receiver<Result<LockGrant, LockError>>,
-    /// `true` if the answer was taken.
     is_answered: bool,
 }
 
@@ -103,11 +92,10 @@ impl Group {
     /// Waits for a lock of an ordered group, behind all earlier requests.
     ///
     /// A lock is named by a text, or by a [`Handler`](crate::Handler). Dropping the future
-    /// before it completes withdraws the request.
+    /// withdraws the request.
     ///
     /// # Errors
-    /// The group is not ordered, this node was removed from the ring, too many requests wait, or
-    /// the group is closed.
+    /// The group is not ordered or closed, the node was removed, or too many requests wait.
     pub async fn lock(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
         self.request_lock(name.into(), true).await
     }

@@ -23,7 +23,6 @@ pub struct Locks(pub(super) News);
 #[derive(Debug)]
 pub(super) struct News {
     pub(super) group: Group,
-    /// `None` if the group was closed.
     events: Option<EventReceiver>,
     arrival: Arrival,
 }
@@ -34,29 +33,24 @@ impl Group {
         (Sender::new(self.clone()), Receiver::new(self))
     }
 
-    /// Moves all further requests to a stream of their own.
+    /// Moves all further requests to a stream of their own, until it is dropped or called again.
     ///
-    /// They no longer arrive with [`Group::recv`], until the stream is dropped. The stream has the
-    /// bound of the event queue ([`Builder::queue`](crate::Builder::queue)), and a member that does
-    /// not take its requests is [removed](crate::Removal::TooSlow) in the same way. Call it before
-    /// the lock of a handler is taken: requests to the handler are then in the stream. If it is
-    /// called again, the requests move to the new stream.
-    ///
-    /// A program that needs only this stream calls [`Group::discard_events`].
+    /// The stream has the bound of the event queue ([`Builder::queue`](crate::Builder::queue)), and
+    /// a member that does not take its requests is [removed](crate::Removal::TooSlow). Call it
+    /// before the lock of a handler is taken: requests to the handler are then in the stream. A
+    /// program that needs only this stream calls [`Group::discard_events`].
     pub async fn requests(&self) -> Requests {
         Requests(News::new(self, Topic::Requests).await)
     }
 
-    /// Moves all further changes of this node's locks to a stream of their own, like
-    /// [`Group::requests`].
+    /// Moves all further changes of this node's locks to a stream, like [`Group::requests`].
     pub async fn locks(&self) -> Locks {
         Locks(News::new(self, Topic::Locks).await)
     }
 
-    /// Discards the events of this group from now on, so that they need not be received.
+    /// Discards the events of this group from now on, but not those of a stream of their own.
     ///
-    /// Requests and lock changes that have their own stream are not discarded. [`Group::recv`]
-    /// returns `None` once the group is closed.
+    /// [`Group::recv`] returns `None` once the group is closed.
     pub fn discard_events(&self) {
         self.handle().events.discard();
         let group = self.id();

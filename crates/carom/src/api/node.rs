@@ -42,42 +42,32 @@ impl Node {
         self.handle.state.id()
     }
 
-    /// Returns the current endpoint of the node: the address of its interface, and its unicast
-    /// port.
+    /// Returns the node's current address and unicast port.
     pub fn endpoint(&self) -> SocketAddr {
         self.handle.state.endpoint()
     }
 
-    /// Returns the time of the node's clock.
-    ///
-    /// On real sockets it counts nanoseconds since the Unix epoch and never steps back. In a
-    /// simulated world it is the world's time.
+    /// Returns the time of the node's clock: of the world, or nanoseconds since the Unix epoch,
+    /// which never step back.
     pub fn now(&self) -> Time {
         self.handle.driver.now()
     }
 
-    /// Waits for `span` of the node's clock.
-    ///
-    /// In a simulated world this takes no real time. It ends early only if the node's driver has
-    /// stopped.
+    /// Waits for `span` of the node's clock. Ends early only if the node's driver has stopped.
     pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Send + use<> {
         self.handle.sleep(span)
     }
 
     /// Joins the group called `name`.
     ///
-    /// Waits for at most two seconds until the node has settled, so that settings that conflict
-    /// with those of the group's members are reported here. With a registry
-    /// ([`Builder::registry`]) it waits until the service has confirmed the join. For an ordered
-    /// group it waits for at most two seconds until the ring has formed; a ring that waits for its
-    /// quorum forms later. If the future is dropped before it completes, the group is left again.
+    /// Waits for at most two seconds until the node has settled, to report conflicts with the
+    /// group's members, and until the ring of an ordered group has formed. A ring without its
+    /// quorum forms later. With a registry it waits for the registry's confirmation. Dropping the
+    /// future leaves the group again.
     ///
     /// # Errors
-    /// The settings are out of bounds or conflict with those of the group; seeds were given and
-    /// none answered within three seconds; the registry has answered none of this node's
-    /// joins for five seconds; the node is closed.
-    ///
-    /// [`Builder::registry`]: crate::Builder::registry
+    /// The settings are out of bounds or conflict with those of the group; no seed has answered
+    /// within three seconds, or no registry for five seconds; the node is closed.
     pub async fn join(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
         let name = name.to_owned();
         let answer = self.handle.call(|reply| NodeCommand::Join { name, profile, reply });
@@ -88,8 +78,7 @@ impl Node {
 
     /// Waits until the node has settled, and returns `true` if it has.
     ///
-    /// A node has settled when it has learned what its contacts know, or has found that it is the
-    /// first node, and when it knows how it reaches the other nodes.
+    /// It has then learned what its contacts know, or is the first node, and knows its paths.
     pub async fn settled(&self, timeout: Duration) -> bool {
         if !self.handle.state.is_settled() {
             before(self.handle.sleep(timeout), self.handle.state.settling()).await;
@@ -103,35 +92,30 @@ impl Node {
         answer.recv().await.unwrap_or_else(|_| self.handle.state.first_status())
     }
 
-    /// Returns the latest 256 notices for the user, oldest first. A notice that repeats the one
-    /// before it is stored once.
+    /// Returns the latest 256 notices for the user, oldest first, without repetitions.
     pub fn notices(&self) -> Vec<Notice> {
         self.notices_since(0).0
     }
 
     /// Like [`Node::notices`], but skips the first `known` of all notices ever reported.
     ///
-    /// Also returns the total number of notices so far, to be passed to the next call. A call
-    /// without new notices is cheap.
+    /// Also returns the total number of notices, to be passed to the next call.
     pub fn notices_since(&self, known: usize) -> (Vec<Notice>, usize) {
         self.handle.state.notices.since(known)
     }
 
-    /// Returns `true` if the registry ([`Builder::registry`]) has been unreachable for about 3 s.
+    /// Returns `true` if the registry has been unreachable for about 3 s.
     ///
-    /// The node continues with the members that it knew last; nodes that join or fail meanwhile are
-    /// not noticed. It becomes `false` again when the views match those of the service. It is
-    /// always `false` without a service.
-    ///
-    /// [`Builder::registry`]: crate::Builder::registry
+    /// Nodes that join or fail meanwhile are not noticed. It becomes `false` again when the views
+    /// match those of the registry. It is always `false` without one.
     pub fn is_away(&self) -> bool {
         self.handle.state.is_away()
     }
 
     /// Closes the node and notifies the other nodes.
     ///
-    /// Its groups are closed, which wakes all tasks that wait on them. Waits for at most 3 s while
-    /// members confirm what was sent and rings release the node.
+    /// Its groups are closed, which wakes all waiting tasks. Waits for at most 3 s while members
+    /// confirm what was sent and rings release the node.
     pub async fn close(mut self) {
         let gone = self.request_close();
         let _ = gone.recv().await;
@@ -155,8 +139,7 @@ impl Drop for Node {
     }
 }
 
-/// A pending join of a task. Without it, a join whose task gives up would leave the node in the
-/// group.
+/// Leaves the group of a join whose task gives up.
 struct PendingJoin<'a> {
     answer: Receiver<Result<GroupParts, JoinGroupError>>,
     node: &'a NodeHandle,

@@ -15,8 +15,7 @@ use crate::shared::sleep::before;
 
 /// Time for which a message is useful, from its multicast on.
 ///
-/// After it, the message is no longer repaired, and members that have not received it report it to
-/// their applications as lost.
+/// After it, the message is no longer repaired, and counts as lost where it has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline(pub Duration);
 
@@ -28,20 +27,15 @@ impl From<Deadline> for SendOptions {
 
 /// A message that a group has accepted.
 ///
-/// Wait on it to learn when the message's guarantee is fulfilled, or drop it if that does not
-/// matter.
+/// Wait on it to learn when the message's guarantee is fulfilled, or drop it.
 ///
-/// * In an ordered group the guarantee is the message's [`Qos`](crate::Qos). It is fulfilled when
-///   this node, too, has delivered the message, at its place and with the requested resilience.
-/// * In other groups it is fulfilled when all members have the message, or know that they lost it,
-///   as with [`Group::confirm`](crate::Group::confirm). Without any other member it fails:
-///   [`DeliveryError::Nobody`]. It also fails for a message that a bulk group has given up:
-///   [`DeliveryError::GivenUp`].
+/// * In an ordered group this node must have delivered it with its [`Qos`](crate::Qos).
+/// * In other groups all members must have it or know that they lost it, as with
+///   [`Group::confirm`](crate::Group::confirm). It fails without any other member
+///   ([`DeliveryError::Nobody`]), or if a bulk group gave it up ([`DeliveryError::GivenUp`]).
 pub struct Published {
     pub(super) group: Arc<GroupHandle>,
-    /// Number of the message, in the order of publishing.
     number: u64,
-    /// `None` if the group must be queried.
     outcome: Option<Outcome>,
 }
 
@@ -79,8 +73,7 @@ impl Published {
     /// Waits until the guarantee is fulfilled.
     ///
     /// # Errors
-    /// The guarantee will not be fulfilled, or its outcome can no longer be determined. In groups
-    /// that are not ordered, also if members have lost messages.
+    /// The guarantee will not be fulfilled, its outcome is lost, or members have lost messages.
     pub async fn delivered(self) -> Result<(), DeliveryError> {
         if let Some(outcome) = self.outcome {
             return outcome.wait().await;

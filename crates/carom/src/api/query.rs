@@ -29,14 +29,11 @@ impl Node {
         self.handle().call(request).recv().await.unwrap_or(Err(RequestError::Closed))
     }
 
-    /// Queries the rings of the ordered group called `group`.
+    /// Queries the rings of the ordered group called `group`, which this node need not have joined.
     ///
-    /// Each ring is returned as one of its members knows it. There are several rings while the
-    /// network is partitioned. The list is empty if no member has answered within `timeout`;
-    /// members that are online answer in about 0.1 s. This node need not have joined the group, and
-    /// does not join it. The query changes nothing at the members.
-    ///
-    /// A node that has joined the group returns its own ring without sending a query.
+    /// Each ring is returned as one of its members knows it. There are several while the network is
+    /// partitioned, and none if no member has answered within `timeout`; members answer in about
+    /// 0.1 s. A member returns its own ring without sending a query.
     ///
     /// # Errors
     /// Too many queries of this node are in progress, or the node is closed.
@@ -53,15 +50,12 @@ impl Node {
     }
 
     /// Requests that a ring of the ordered group called `group` continue without a quorum of its
-    /// [electorate](crate::Profile::quorum_of).
+    /// [electorate](crate::Profile::quorum_of). This node need not have joined the group.
     ///
-    /// This is for an operator who knows that the voters in `lost` will not return. This node need
-    /// not have joined the group.
-    ///
-    /// `epoch` identifies the ring by its view, as [`Node::query`] returns it. The request has no
-    /// effect while the ring works, if a voter that is not in `lost` is silent, or if a voter in
-    /// `lost` answers. [`Node::query`] shows the result; the next view at the members is marked as
-    /// forced. The request is sent once: repeat it if it was lost.
+    /// `epoch` identifies the ring, as [`Node::query`] returns it. The request has no effect while
+    /// the ring works, if a voter that is not in `lost` is silent, or if one in `lost` answers. The
+    /// next view at the members is marked as forced. The request is sent once: repeat it if it was
+    /// lost.
     ///
     /// # Danger
     /// If the voters in `lost` are still working elsewhere, there are two rings from now on, each

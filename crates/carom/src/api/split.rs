@@ -22,7 +22,6 @@ use crate::shared::event_queue::Arrival;
 /// It dereferences to its [`Group`].
 pub struct Sender {
     group: Group,
-    /// Message that waits for room in the send queue.
     waiting: Option<Waiting>,
 }
 

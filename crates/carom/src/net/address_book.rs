@@ -7,12 +7,10 @@ use carom_proto::{Endpoint, NodeId, Time};
 
 use super::strangers::Strangers;
 
-/// Addresses of the known nodes, and of strangers.
 #[derive(Debug)]
 pub(crate) struct AddressBook {
     addresses: HashMap<NodeId, SocketAddr>,
     pub(crate) strangers: Strangers,
-    /// Sender of the last datagram, if it need not be looked up again.
     last_sender: Option<(NodeId, SocketAddr)>,
 }
 
@@ -21,7 +19,6 @@ impl AddressBook {
         Self { addresses: HashMap::new(), strangers: Strangers::new(seed), last_sender: None }
     }
 
-    /// Enters `node`. Returns `false` for an address that no node can have.
     pub(crate) fn enter(&mut self, node: NodeId, endpoint: Endpoint) -> bool {
         let usable = is_usable(endpoint.0);
         if usable {
@@ -31,8 +28,7 @@ impl AddressBook {
         usable
     }
 
-    /// Handles a whole datagram of this node from `source`. Returns the nonce of the probe that
-    /// must be sent now, if the node is a stranger.
+    /// Returns the nonce of the probe that must be sent now, if the node is a stranger.
     pub(crate) fn on_datagram(
         &mut self,
         now: Time,
@@ -61,8 +57,7 @@ impl AddressBook {
     }
 }
 
-/// Returns `true` if `address` is that of a single host that the sockets can reach. An address
-/// reported by other nodes must never make this node send to a broadcast or multicast address.
+/// An address reported by other nodes must never make this node send to broadcast or multicast.
 pub(crate) fn is_usable(address: SocketAddr) -> bool {
     match address.ip() {
         IpAddr::V4(ip) => {

@@ -10,7 +10,6 @@ use carom_proto::Time;
 
 use super::interfaces::Interface;
 
-/// Monitor of the address of an interface, which checks it every two seconds.
 #[derive(Debug)]
 pub(crate) struct AddressWatch {
     interface: String,
@@ -19,7 +18,6 @@ pub(crate) struct AddressWatch {
     next: Option<Time>,
 }
 
-/// Change of the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The interface has another address instead.
@@ -39,7 +37,6 @@ impl AddressWatch {
         self.next
     }
 
-    /// Lists the addresses if a check is due, and returns the change.
     pub(crate) fn check(&mut self, now: Time) -> Option<Change> {
         if self.next.is_some_and(|next| now < next) {
             return None;
@@ -48,7 +45,6 @@ impl AddressWatch {
         if is_first {
             return None;
         }
-        // If they cannot be listed, no change is known.
         self.compare(&Interface::list().ok()?)
     }
 

@@ -1,9 +1,8 @@
 //! Datagrams in parts.
 //!
-//! Engines cut messages to the current path MTU. A datagram does not fit if it was made before the
-//! path MTU decreased, or if it is relayed or retransmitted along another path. It is sent in
-//! parts, and reassembled by its destination. Parts are not retransmitted: if one is lost, the
-//! datagram is lost.
+//! A datagram does not fit a path if the path MTU has decreased since, or if it is relayed or
+//! retransmitted along another path. Parts are not retransmitted: if one is lost, the datagram is
+//! lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,8 +12,7 @@ use carom_proto::{Endpoint, NodeId, Origin, Time};
 
 use super::paths::{PART_OVERHEAD, Packet, Part};
 
-/// Appends `datagram` to `out` in parts, as datagrams of up to `most` bytes. Returns the size of
-/// all parts but the last.
+/// Returns the size of all parts but the last.
 pub(crate) fn split(
     origin: Origin,
     id: u32,
@@ -30,19 +28,15 @@ pub(crate) fn split(
     room + PART_OVERHEAD
 }
 
-/// Datagrams of which some parts have arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Fragments {
     pending: VecDeque<Reassembly>,
     pub(crate) counters: FragmentCounters,
 }
 
-/// Counters of datagrams in parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FragmentCounters {
-    /// Datagrams that were reassembled.
     pub(crate) joined: u64,
-    /// Datagrams of which some parts never arrived, or for which there was no room.
     pub(crate) given_up: u64,
 }
 
@@ -53,12 +47,10 @@ struct Reassembly {
     id: u32,
     since: Time,
     bytes: Vec<u8>,
-    /// Ranges of the parts that have arrived: first byte, and end.
     received: Vec<(u16, u16)>,
 }
 
 impl Fragments {
-    /// Adds a part. Returns the datagram that it completes.
     pub(crate) fn take(
         &mut self,
         now: Time,

@@ -25,8 +25,7 @@ pub struct Interface {
     pub is_up: bool,
     /// `true` if it is a loopback interface, which leads only to this host.
     pub is_loopback: bool,
-    /// `true` if the operating system reports that it carries multicast. Loopback often carries it
-    /// without this flag.
+    /// `true` if it reports multicast. Loopback often carries it without this flag.
     pub is_multicast: bool,
 }
 
@@ -54,17 +53,15 @@ impl Interface {
 }
 
 impl Interface {
-    /// Returns the size in bytes of the largest IP packet that the interface carries; `None` if the
-    /// operating system does not report it.
+    /// Returns the size in bytes of the largest IP packet that the interface carries, if it is
+    /// known.
     ///
-    /// The kernel is queried through a socket, because files under `/sys` may belong to another
-    /// network namespace.
+    /// Files under `/sys` may belong to another network namespace, so a socket is queried.
     pub fn mtu(&self) -> Option<u16> {
         mtu_at(self.address)
     }
 }
 
-/// Returns the size in bytes of the largest IP packet that the interface with this address carries.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn mtu_at(address: Ipv4Addr) -> Option<u16> {
     use nix::sys::socket::{getsockopt, sockopt};
@@ -81,11 +78,9 @@ pub(crate) fn mtu_at(_address: Ipv4Addr) -> Option<u16> {
     None
 }
 
-/// Port to which nothing is sent.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const ANY_PORT: u16 = 9;
 
-/// The interface of a node, and the reason for its choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InterfaceChoice {
     pub(crate) interface: Interface,
@@ -93,8 +88,7 @@ pub(crate) struct InterfaceChoice {
 }
 
 impl InterfaceChoice {
-    /// Chooses the interface called `wanted` (a name or an address). Without it, chooses the first
-    /// interface that leads to other hosts and carries multicast, or loopback if there is none.
+    /// Without `wanted`, chooses the first multicast interface to other hosts, or else loopback.
     pub(crate) fn new(wanted: Option<&str>, all: Vec<Interface>) -> Result<Self, StartError> {
         match wanted {
             Some(wanted) => Self::named(wanted, all),
@@ -132,7 +126,6 @@ impl InterfaceChoice {
     }
 }
 
-/// Reason for an interface that the user named. It needs no notice.
 pub(crate) const REQUESTED: &str = "requested";
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
-//! Links: TCP connections to registries.
+//! Links: TCP connections to registries, with the guarantees of [`carom_proto::membership::link`].
 //!
-//! The membership opens and closes links, and sends bytes over them
-//! ([`carom_proto::membership::link`] defines the guarantees that are kept here). The sockets are
-//! non-blocking and belong to the driver's poll, so that an unresponsive service does not delay
-//! packets.
+//! The sockets belong to the driver's poll, so that an unresponsive service delays no packets.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,7 +13,6 @@ use mio::{Interest, Registry, Token};
 
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    /// Links by token, including closed ones with bytes left to write.
     places: [Option<Link>; MAX_LINKS],
     by_id: BTreeMap<LinkId, usize>,
     first_token: usize,
@@ -40,7 +36,6 @@ struct Link {
     /// Bytes not yet written to the socket, after the first `sent` bytes.
     waiting: Vec<u8>,
     sent: usize,
-    /// `true` if the poll has reported an event that was not handled yet.
     is_ready: bool,
 }
 
@@ -52,32 +47,26 @@ enum State {
     Closing,
 }
 
-/// Maximum number of links of a node. The driver reserves a token for each.
 pub(crate) const MAX_LINKS: usize = 14;
-/// Maximum number of bytes read from a link before the next link's turn: changes of a thousand
-/// members. After them the sockets may have to be drained, and a keepalive may be due.
+/// A thousand changes of members. Then sockets must be drained, and a keepalive may be due.
 const BYTES_PER_TURN: usize = 32 << 10;
 const BUFFER_BYTES: usize = BYTES_PER_TURN;
 
 impl Links {
-    /// Sets the first of [`MAX_LINKS`] tokens.
     pub(crate) fn attach(&mut self, first_token: usize) {
         self.first_token = first_token;
     }
 
-    /// Handles a link that has become readable or writable, is established, or has ended.
     pub(crate) fn on_socket(&mut self, place: usize) {
         if let Some(link) = self.places.get_mut(place).and_then(Option::as_mut) {
             link.is_ready = true;
         }
     }
 
-    /// Returns `true` if a link has events that were not handled yet.
     pub(crate) fn are_ready(&self) -> bool {
         self.places.iter().flatten().any(|link| link.is_ready)
     }
 
-    /// Passes received bytes to the node, and writes bytes that waited for room.
     pub(crate) fn receive(&mut self, now: Time, registry: &Registry, node: &mut Node) {
         if !self.are_ready() {
             return;
@@ -134,8 +123,7 @@ impl Links {
         Ok(())
     }
 
-    /// Returns a place without a link. If there is none, a closed link whose last bytes are not
-    /// accepted makes room.
+    /// A closed link whose last bytes are not accepted makes room.
     fn vacant_place(&mut self, registry: &Registry) -> Option<usize> {
         let vacant = self.places.iter().position(Option::is_none);
         vacant.or_else(|| {
@@ -161,7 +149,6 @@ impl Links {
         link.flush(&mut self.counters)
     }
 
-    /// Closes a link. It is removed when all bytes are written.
     fn close(&mut self, registry: &Registry, id: LinkId) {
         let Some(place) = self.by_id.remove(&id) else { return };
         let Some(link) = &mut self.places[place] else { return };
@@ -238,10 +225,6 @@ impl Link {
         Ok(())
     }
 
-    /// Returns `true` if the connection is established.
-    ///
-    /// # Errors
-    /// The connection was refused, or the service is unreachable.
     fn is_connected(&self) -> io::Result<bool> {
         if let Some(error) = self.stream.take_error()? {
             return Err(error);
@@ -253,7 +236,6 @@ impl Link {
         }
     }
 
-    /// Writes as much as the socket accepts.
     fn flush(&mut self, counters: &mut LinkCounters) -> io::Result<()> {
         while self.state != State::Connecting && self.sent < self.waiting.len() {
             match self.stream.write(&self.waiting[self.sent..]) {

@@ -6,9 +6,8 @@ use std::net::Ipv4Addr;
 
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
-/// Holder of multicast memberships on one interface. By default a socket can hold 20 memberships,
-/// and memberships on a receiving socket cost time per packet. They are therefore spread over
-/// separate, unbound sockets.
+/// Multicast memberships, on separate unbound sockets: a socket holds 20 of them by default, and
+/// those of a receiving socket cost time per packet.
 #[derive(Debug)]
 pub(crate) struct MulticastJoins {
     interface: Ipv4Addr,
@@ -34,7 +33,6 @@ impl MulticastJoins {
         Self { interface, sockets: Vec::new(), joined: HashMap::new(), failures: 0 }
     }
 
-    /// Joins `address`, or increments its number of users if it is already joined.
     pub(crate) fn join(&mut self, address: Ipv4Addr) -> io::Result<()> {
         if let Some(membership) = self.joined.get_mut(&address) {
             membership.users += 1;
@@ -52,7 +50,6 @@ impl MulticastJoins {
         }
     }
 
-    /// Leaves `address` if it has no users left.
     pub(crate) fn leave(&mut self, address: Ipv4Addr) {
         let Some(membership) = self.joined.get_mut(&address) else { return };
         membership.users -= 1;
@@ -67,8 +64,6 @@ impl MulticastJoins {
         holder.memberships -= 1;
     }
 
-    /// Moves all memberships to the interface that now has this address. Failures are counted; the
-    /// first error is returned.
     pub(crate) fn move_to(&mut self, interface: Ipv4Addr) -> io::Result<()> {
         self.interface = interface;
         let mut result = Ok(());
@@ -93,8 +88,7 @@ impl MulticastJoins {
         self.failures
     }
 
-    /// Joins on the first socket that has room. If the operating system allows fewer memberships
-    /// than usual, the next socket is tried, and finally a new one.
+    /// The system may allow fewer memberships than usual per socket.
     fn hold(&mut self, address: Ipv4Addr) -> io::Result<usize> {
         for place in 0..self.sockets.len() {
             let holder = &mut self.sockets[place];

@@ -7,14 +7,12 @@ use carom_proto::{Endpoint, GroupId, NodeId, Time, Wakeup};
 
 use crate::shared::status::{MemberPath, Stats};
 
-/// Network of a node: sockets, or a simulated network. The rest of a node is the same over both.
-/// The defaults are those of a network that carries packets of any size to every node.
+/// Network of a node. The defaults carry packets of any size to every node.
 pub(crate) trait Network {
     fn listen_to(&mut self, group: GroupId) -> Option<Ipv4Addr>;
 
     fn stop_listening(&mut self, group: GroupId, address: Option<Ipv4Addr>);
 
-    /// Adds `node` at this endpoint. Returns `false` if no node can be reached there.
     fn meet(&mut self, _now: Time, _node: NodeId, _endpoint: Endpoint) -> bool {
         true
     }
@@ -32,13 +30,10 @@ pub(crate) trait Network {
         true
     }
 
-    /// Returns the size in bytes of the largest IP packet that reaches every known node.
     fn path_mtu(&self) -> u16 {
         u16::MAX
     }
 
-    /// Returns the size in bytes of the largest IP packet that reaches `node`; `None` if it is not
-    /// known.
     fn path_mtu_to(&self, _node: NodeId) -> Option<u16> {
         None
     }
@@ -49,7 +44,6 @@ pub(crate) trait Network {
 
     fn handle_timeout(&mut self, _now: Time) {}
 
-    /// Returns the time of the next call of [`Network::handle_timeout`], and its reason.
     fn poll_timeout(&self) -> Option<Wakeup> {
         None
     }

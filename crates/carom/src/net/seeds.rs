@@ -5,8 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use crate::shared::addressing::DEFAULT_PORT;
 use crate::shared::error::StartError;
 
-/// Returns the addresses of `seeds`, each `HOST:PORT` or `HOST`. A name may have several addresses.
-/// `own` is omitted, so that all nodes can be given the same list.
+/// Omits `own`, so that all nodes can be given the same list.
 pub(crate) fn resolve(seeds: &[String], own: SocketAddr) -> Result<Vec<SocketAddr>, StartError> {
     let failed = |seed: &str, reason| StartError::Seed { seed: seed.into(), reason };
     let mut addresses = resolve_all(seeds, DEFAULT_PORT, failed)?;
@@ -34,7 +33,6 @@ fn resolve_all(
     Ok(addresses)
 }
 
-/// Returns the addresses of one `HOST:PORT` or `HOST`, or the reason why there are none.
 pub(crate) fn resolve_one(name: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
     if let Ok(ip) = name.parse::<IpAddr>() {
         return only_ipv4([SocketAddr::new(ip, default_port)]);
@@ -61,7 +59,6 @@ fn only_ipv4(addresses: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<Sock
     }
 }
 
-/// Default TCP port of registries.
 const DEFAULT_REGISTRY_PORT: u16 = 7402;
 
 #[cfg(test)]

@@ -12,9 +12,7 @@ use quinn_udp::Transmit;
 use super::routes::Route;
 use super::sockets::Socket;
 
-/// Sending side of one node. Append a datagram to [`Sender::buffer`], set its destination with
-/// [`Sender::add`], and [`Sender::send`] the run that this completed, if any. At the end, send the
-/// run that [`Sender::finish`] returns.
+/// Sending side. After [`Sender::buffer`] and [`Sender::add`], [`Sender::send`] the completed run.
 #[derive(Debug)]
 pub(crate) struct Sender {
     source: Ipv4Addr,
@@ -26,8 +24,7 @@ pub(crate) struct Sender {
     pub(crate) counters: SendCounters,
 }
 
-/// Run of consecutive datagrams of one size to one destination, at the start of the buffer. The
-/// last one may be shorter.
+/// Datagrams of one size to one destination. The last one may be shorter.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) destination: Destination,
@@ -56,7 +53,6 @@ pub(crate) struct SendCounters {
     pub(crate) copies: u64,
 }
 
-/// Result of the multicast of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Multicast {
     /// It was sent, or there was none.
@@ -66,7 +62,6 @@ pub(crate) enum Multicast {
 }
 
 impl Run {
-    /// Returns a run of `bytes` in datagrams of this size. The last one may be shorter.
     pub(crate) fn of(destination: Destination, segment_bytes: usize, bytes: usize) -> Self {
         let datagrams = bytes.div_ceil(segment_bytes);
         Self { destination, segment_bytes, datagrams, bytes, is_closed: true }
@@ -80,7 +75,6 @@ impl Run {
         self.bytes
     }
 
-    /// Returns the size of each datagram in bytes. The last one may be shorter.
     pub(crate) fn segment_bytes(&self) -> usize {
         self.segment_bytes
     }
@@ -103,18 +97,14 @@ impl Sender {
         }
     }
 
-    /// Returns the address of the node's interface.
     pub(crate) fn source(&self) -> Ipv4Addr {
         self.source
     }
 
-    /// Returns the buffer to which the next datagram is appended.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// Sets the destination of the datagram that was just appended. Returns the previous run if the
-    /// datagram does not belong to it.
     pub(crate) fn add(&mut self, destination: Destination, max_datagrams: usize) -> Option<Run> {
         let before = self.run.as_ref().map_or(0, |run| run.bytes);
         let bytes = self.buffer.len() - before;
@@ -151,13 +141,11 @@ impl Sender {
         self.buffer.drain(..run.bytes).collect()
     }
 
-    /// Returns `true` if the operating system has refused a datagram as too large since the last
-    /// call.
+    /// Returns `true` if a datagram was refused as too large since the last call.
     pub(crate) fn has_met_limit(&mut self) -> bool {
         std::mem::take(&mut self.has_met_limit)
     }
 
-    /// Sends `bytes`, the datagrams of `run`, along `route`.
     pub(crate) fn send_bytes(
         &mut self,
         socket: &Socket,
@@ -185,12 +173,10 @@ impl Sender {
         multicast
     }
 
-    /// Returns `true` if datagrams wait for a busy socket.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.backlog.is_empty()
     }
 
-    /// Sends the waiting datagrams, as far as the socket accepts them.
     pub(crate) fn resume(&mut self, socket: &Socket) {
         while let Some(waiting) = self.backlog.pop_front() {
             let Waiting { address, segment_bytes, ref bytes } = waiting;
@@ -262,9 +248,8 @@ impl Sender {
         contents: &[u8],
     ) -> io::Result<()> {
         self.counters.calls += 1;
-        // Other nodes know this one by its interface's address, which is therefore the source
-        // address. Between loopback and other networks the operating system selects a source
-        // address that works.
+        // Other nodes know this one by its interface's address. Between loopback and other networks
+        // the operating system selects a source address that works.
         let same_side = destination.ip().is_loopback() == self.source.is_loopback();
         let stays = destination.ip().is_multicast() || !same_side;
         let src_ip = (!stays).then_some(IpAddr::V4(self.source));
@@ -323,7 +308,6 @@ fn is_one_of(error: &io::Error, errnos: &[Errno]) -> bool {
 
 /// Maximum payload of one UDP datagram, which the kernel splits.
 const MAX_RUN_BYTES: usize = 65_000;
-/// Maximum bytes that wait for a busy socket.
 const BACKLOG_BYTES: usize = 4 << 20;
 
 #[cfg(test)]

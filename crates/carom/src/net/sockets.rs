@@ -12,7 +12,6 @@ use crate::shared::error::StartError;
 use crate::shared::notices::Notice;
 use crate::shared::status::Buffers;
 
-/// UDP socket, with the kernel features that `quinn-udp` has detected.
 #[derive(Debug)]
 pub(crate) struct Socket {
     io: UdpSocket,
@@ -34,8 +33,7 @@ impl Socket {
         &self.state
     }
 
-    /// Resets the detected features. The kernel refuses a packet that is too large with the error
-    /// of unsupported segmentation.
+    /// The kernel refuses a too large packet with the error of unsupported segmentation.
     pub(crate) fn renew(&mut self) {
         if let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.io)) {
             self.state = state;
@@ -50,32 +48,24 @@ impl Socket {
         Ok(self.io.local_addr()?.port())
     }
 
-    /// Returns the number of datagrams that the kernel dropped because this socket's buffer was
-    /// full; 0 if the operating system does not report it.
     pub(crate) fn kernel_dropped(&self) -> u64 {
         drops_of(self.raw_fd()).unwrap_or(0)
     }
 }
 
-/// Addresses of a node's sockets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bindings {
     pub(crate) interface: Ipv4Addr,
     /// Unicast port. `None` selects the default port, or a free port if the default is taken.
     pub(crate) port: Option<u16>,
-    /// Multicast port. `None` disables multicast.
     pub(crate) multicast_port: Option<u16>,
 }
 
-/// Sockets with which a node sends and receives.
 #[derive(Debug)]
 pub(crate) struct Sockets {
-    /// Sends everything, and receives unicast.
     pub(crate) unicast: Socket,
-    /// Receives all multicast that any socket of this host has joined. It has no memberships
-    /// itself, because each costs a lookup per packet: see `multicast_joins`.
+    /// Has no memberships itself, because each costs a lookup per packet: see `multicast_joins`.
     pub(crate) multicast: Option<Socket>,
-    /// Address at which other nodes reach this one.
     pub(crate) endpoint: SocketAddr,
     pub(crate) buffers: Buffers,
 }
@@ -91,17 +81,13 @@ impl Sockets {
         })?;
         let multicast = match bindings.multicast_port {
             None => None,
-            Some(port) => {
-                let raw = open_multicast(port)?;
-                Some(set_up(raw, &mut buffers, |_| Ok(()))?)
-            }
+            Some(port) => Some(set_up(bind(port, true)?, &mut buffers, |_| Ok(()))?),
         };
         let port = unicast.port().map_err(|error| StartError::system("read a port", error))?;
         let endpoint = SocketAddr::new(bindings.interface.into(), port);
         Ok(Self { unicast, multicast, endpoint, buffers })
     }
 
-    /// Sends multicast from this address of the interface from now on.
     pub(crate) fn move_to(&mut self, interface: Ipv4Addr) -> io::Result<()> {
         self.endpoint.set_ip(interface.into());
         SockRef::from(&self.unicast.io).set_multicast_if_v4(&interface)
@@ -117,7 +103,6 @@ impl Sockets {
     }
 }
 
-/// Returns the notices about granted buffers that are too small.
 pub(crate) fn buffer_notices(buffers: &Buffers) -> Vec<Notice> {
     let kinds = [
         ("receive", buffers.receive_asked, buffers.receive_granted, "net.core.rmem_max"),
@@ -125,31 +110,22 @@ pub(crate) fn buffer_notices(buffers: &Buffers) -> Vec<Notice> {
     ];
     let short = kinds.into_iter().filter(|(_, asked, granted, _)| granted < asked);
     short
-        .map(|(kind, asked, granted, sysctl)| Notice {
-            text: format!(
-                "{kind} buffer: {} KiB granted of {} KiB requested; bursts may overflow it",
-                granted / 1024,
-                asked / 1024
-            ),
-            fix: Some(format!("sysctl -w {sysctl}={asked}")),
-            is_routine: false,
+        .map(|(kind, asked, granted, sysctl)| {
+            let [granted_kib, asked_kib] = [granted / 1024, asked / 1024];
+            let text = format!(
+                "{kind} buffer: {granted_kib} KiB granted of {asked_kib} KiB requested; bursts may \
+                 overflow it"
+            );
+            Notice::with_fix(text, format!("sysctl -w {sysctl}={asked}"))
         })
         .collect()
 }
 
 fn open_unicast(port: Option<u16>) -> Result<RawSocket, StartError> {
-    let bind = |port| bind(port, false);
-    match port {
-        Some(port) => bind(port),
-        None => match bind(DEFAULT_PORT) {
-            Err(StartError::AddressInUse { .. }) => bind(0),
-            result => result,
-        },
+    match bind(port.unwrap_or(DEFAULT_PORT), false) {
+        Err(StartError::AddressInUse { .. }) if port.is_none() => bind(0, false),
+        result => result,
     }
-}
-
-fn open_multicast(port: u16) -> Result<RawSocket, StartError> {
-    bind(port, true)
 }
 
 fn bind(port: u16, multicast: bool) -> Result<RawSocket, StartError> {
@@ -164,8 +140,10 @@ fn bind(port: u16, multicast: bool) -> Result<RawSocket, StartError> {
             .map_err(|error| StartError::system("share the multicast port", error))?;
     }
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    raw.bind(&SocketAddr::new(any, port).into())
-        .map_err(|error| StartError::bind(any, port, multicast, error))?;
+    raw.bind(&SocketAddr::new(any, port).into()).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => StartError::AddressInUse { port, multicast },
+        _ => StartError::system(format!("bind UDP {any}:{port}"), error),
+    })?;
     Ok(raw)
 }
 
@@ -187,13 +165,11 @@ fn set_up(
     Socket::new(raw).map_err(failed)
 }
 
-/// Returns the smaller of two sizes, where 0 means that there is none yet.
 fn lesser(so_far: usize, granted: usize) -> usize {
     if so_far == 0 { granted } else { so_far.min(granted) }
 }
 
-/// Requests a receive buffer, beyond the system's limit if that is permitted. Returns the granted
-/// size.
+/// Exceeds the system's limit if that is permitted. Returns the granted size.
 fn grant_receive(raw: &RawSocket, bytes: usize) -> io::Result<usize> {
     #[cfg(target_os = "linux")]
     let forced = nix::sys::socket::setsockopt(raw, nix::sys::socket::sockopt::RcvBufForce, &bytes);
@@ -206,7 +182,6 @@ fn grant_receive(raw: &RawSocket, bytes: usize) -> io::Result<usize> {
     Ok(raw.recv_buffer_size()? / KERNEL_FACTOR)
 }
 
-/// Like [`grant_receive`], but for sending.
 fn grant_send(raw: &RawSocket, bytes: usize) -> io::Result<usize> {
     #[cfg(target_os = "linux")]
     let forced = nix::sys::socket::setsockopt(raw, nix::sys::socket::sockopt::SndBufForce, &bytes);

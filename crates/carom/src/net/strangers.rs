@@ -16,26 +16,21 @@ use super::paths::LEAST_PROBE_BYTES;
 pub(crate) struct Strangers {
     nodes: HashMap<NodeId, Stranger>,
     rng: Rng,
-    /// Datagrams that were not sent to addresses that have not answered.
     pub(crate) withheld: u64,
 }
 
-/// A node outside the view. It is reached at the address from which it last answered a probe or,
-/// before its first answer, at the source of its last datagram.
+/// Reached at its last proven address or, before that, at the source of its last datagram.
 #[derive(Debug, Default)]
 struct Stranger {
     proven: Option<SocketAddr>,
     probed: Option<Probed>,
 }
 
-/// Source address of a node that has not answered a probe.
 #[derive(Debug)]
 struct Probed {
     address: SocketAddr,
-    /// Number that the answer must repeat.
     nonce: u32,
     probed_at: Option<Time>,
-    /// Remaining bytes that may be sent.
     credit: usize,
 }
 
@@ -44,8 +39,6 @@ impl Strangers {
         Self { nodes: HashMap::new(), rng: Rng::new(seed), withheld: 0 }
     }
 
-    /// Handles a datagram of a stranger from this address. Returns the nonce of the probe that must
-    /// be sent now, if any.
     pub(crate) fn on_datagram(
         &mut self,
         now: Time,
@@ -75,7 +68,6 @@ impl Strangers {
         Some(probed.nonce)
     }
 
-    /// Handles a node's answer to a probe from this address.
     pub(crate) fn on_answer(&mut self, node: NodeId, source: SocketAddr, nonce: u32) {
         let Some(stranger) = self.nodes.get_mut(&node) else { return };
         let is_answer = |probed: &Probed| (probed.address, probed.nonce) == (source, nonce);
@@ -84,8 +76,6 @@ impl Strangers {
         }
     }
 
-    /// Returns `true` if these datagrams and bytes may be sent to the node now, and deducts them
-    /// from its credit.
     pub(crate) fn may_send(&mut self, node: NodeId, datagrams: usize, bytes: usize) -> bool {
         let Some(stranger) = self.nodes.get_mut(&node) else { return true };
         if stranger.proven.is_some() {
@@ -103,26 +93,21 @@ impl Strangers {
         stranger.proven.or_else(|| stranger.probed.as_ref().map(|probed| probed.address))
     }
 
-    /// Returns `true` if the node has answered from this address, so that its datagrams need not be
-    /// examined again.
     pub(crate) fn is_proven(&self, node: NodeId, source: SocketAddr) -> bool {
         self.nodes.get(&node).is_some_and(|stranger| stranger.proven == Some(source))
     }
 
-    /// Removes a node that the membership now reports.
     pub(crate) fn remove(&mut self, node: NodeId) {
         self.nodes.remove(&node);
     }
 }
 
-/// Maximum number of strangers. Beyond it, those that have not answered are forgotten, or all if
-/// that is not enough.
+/// Beyond it, those that have not answered are forgotten, or all if that is not enough.
 const MAX_STRANGERS: usize = 4096;
 /// Bytes sent to an address that has not answered, for each byte that came from it.
 const BYTES_PER_BYTE: usize = 2;
 /// Maximum bytes sent at once to an address that has not answered.
 const MAX_CREDIT: usize = 1 << 16;
-/// Minimum time between two probes of an address.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

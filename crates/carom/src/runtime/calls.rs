@@ -10,10 +10,8 @@ use crate::shared::commands::{Reply, ReplySender};
 use crate::shared::error::{QueryError, RequestError};
 use crate::shared::status::RingStatus;
 
-/// Calls of a node in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    /// Callers of requests, by group and number of the request.
     requests: BTreeMap<(GroupId, u32), ReplySender<Result<Reply, RequestError>>>,
     queries: BTreeMap<LookId, ReplySender<Result<Vec<RingStatus>, QueryError>>>,
 }
@@ -45,7 +43,6 @@ impl Calls {
         }
     }
 
-    /// Queries the rings of a group. A ring of this node is reported at once.
     pub(crate) fn query(
         &mut self,
         now: Time,

@@ -4,9 +4,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use carom_proto::Time;
 
-/// Clock that returns nanoseconds since the Unix epoch. It is set once from the system's clock and
-/// advanced by the monotonic clock, so that it never steps back, and delays between hosts with
-/// synchronized clocks are meaningful.
+/// Nanoseconds since the Unix epoch, set once from the system's clock and advanced by the monotonic
+/// clock, so that they never step back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     anchor: Instant,

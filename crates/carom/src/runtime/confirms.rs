@@ -12,13 +12,11 @@ use crate::shared::error::ConfirmError;
 #[derive(Debug, Default)]
 pub(crate) struct Confirms(Vec<PendingConfirm>);
 
-/// A pending confirmation. It waits until all queued messages are sent, and then for the members.
 #[derive(Debug)]
 pub(crate) struct PendingConfirm {
     group: GroupId,
     /// Messages that it covers. The engine is queried when the last of them has left the queue.
     covered: Covered,
-    /// Last message that was sent when the engine was queried.
     up_to: Option<SeqNo>,
     deadline: Time,
     reply: ReplySender<Result<Confirmed, ConfirmError>>,
@@ -39,8 +37,6 @@ impl Confirms {
         self.0.iter().map(|confirm| confirm.deadline).min()
     }
 
-    /// Queries the engine for confirmations whose messages are all sent, and answers those that
-    /// need no query. Returns `true` if it has queried the engine.
     pub(crate) fn query(&mut self, now: Time, groups: &mut Groups, node: &mut Node) -> bool {
         let mut has_queried = false;
         let mut answered = Vec::new();
@@ -65,8 +61,7 @@ impl Confirms {
         has_queried
     }
 
-    /// Answers the confirmations that `safe` covers. If this node has yielded its bulk group to
-    /// another sender, it covers all that the engine was queried for.
+    /// A sender that has yielded its bulk group covers all that the engine was queried for.
     pub(crate) fn on_confirmed(
         &mut self,
         own: &mut OwnMessages,

@@ -7,10 +7,8 @@ use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
 
 use crate::shared::event_queue::{EventReceiver, EventSender, Waiting, bytes_of, event_queue};
 
-/// The driver's end of a group's event queue. The events of a turn are staged here, up to a bound,
-/// until they are [handed over](Delivery::hand_over). Messages that do not fit become
-/// [`Event::Lost`] with [`LossCause::QueueFull`], which waits here and is delivered before anything
-/// later. In a group that guarantees all messages in order, they wait here themselves.
+/// The driver's end of a group's event queue. Messages that do not fit become
+/// [`LossCause::QueueFull`], or wait here in a group that guarantees all messages in order.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     group: GroupId,
@@ -19,8 +17,7 @@ pub(crate) struct Delivery {
     keeps_all: bool,
     staged: VecDeque<Event>,
     staged_bytes: usize,
-    /// Staged events, and those in the queue as of the last check. The actual number may be
-    /// smaller, but never larger.
+    /// Staged events, and those in the queue as of the last check: an upper bound.
     waiting: Waiting,
     overflow: Overflow,
 }
@@ -30,14 +27,11 @@ struct Overflow {
     lost: BTreeMap<NodeId, VecDeque<(SeqNo, SeqNo)>>,
     ranges: usize,
     others: VecDeque<Event>,
-    /// Size of the messages among them.
     bytes: usize,
     dropped: u64,
 }
 
 impl Delivery {
-    /// Creates a queue for `capacity` events of `group`. If `keeps_all` is `true`, events that do
-    /// not fit are kept.
     pub(crate) fn new(group: GroupId, capacity: usize, keeps_all: bool) -> (Self, EventReceiver) {
         let capacity = capacity.max(1);
         let (queue, events) = event_queue(Waiting { events: capacity / 2, bytes: QUEUE_BYTES / 2 });
@@ -92,8 +86,7 @@ impl Delivery {
         }
     }
 
-    /// Returns the backlog beyond the capacity, as a fraction of it: 1 is another full queue, in
-    /// events or in bytes.
+    /// Returns the backlog beyond the capacity, as a fraction of it in events or in bytes.
     pub(crate) fn backlog(&self) -> f64 {
         let events = self.overflow.others.len() as f64 / self.capacity as f64;
         let bytes = self.overflow.bytes as f64 / QUEUE_BYTES as f64;
@@ -120,14 +113,12 @@ impl Delivery {
         !self.is_full_with(event)
     }
 
-    /// Returns `true` if `event` does not fit, as far as known.
     fn is_full_with(&self, event: &Event) -> bool {
         let (bytes, waiting) = (bytes_of(event), self.waiting);
         let are_too_many = bytes > 0 && waiting.bytes > 0 && waiting.bytes + bytes > QUEUE_BYTES;
         waiting.events >= self.capacity || are_too_many
     }
 
-    /// Updates the number of waiting events from that of the queue.
     fn update_waiting(&mut self, waiting: Waiting) {
         self.waiting = Waiting {
             events: waiting.events + self.staged.len(),
@@ -149,8 +140,7 @@ impl Delivery {
 }
 
 impl Drop for Delivery {
-    /// Delivers the overflow beyond the capacity. Room is no longer requested after the queue is
-    /// closed, and losses must be reported before its end. The overflow is small.
+    /// Room is no longer requested now, and losses must be reported before the end of the queue.
     fn drop(&mut self) {
         while let Some(event) = self.overflow.pop(self.group) {
             self.staged.push_back(event);
@@ -185,8 +175,7 @@ impl Overflow {
         }
     }
 
-    /// Extends the sender's last range if the numbers are adjacent. If there are too many ranges,
-    /// it is widened to include them, so that no loss is unreported.
+    /// Widens the last range if there are too many, so that no loss is unreported.
     fn add_lost(&mut self, sender: NodeId, first: SeqNo, last: SeqNo) {
         let ranges = self.lost.entry(sender).or_default();
         if let Some(range) = ranges.back_mut() {
@@ -242,17 +231,16 @@ fn ranges_are_many(ranges: usize) -> bool {
 const QUEUE_BYTES: usize = 64 << 20;
 /// Maximum number of events handed over together, unless a quarter of the queue is smaller.
 const MAX_STAGED: usize = 256;
-/// Maximum number of separate ranges of lost messages.
 const MAX_RANGES: usize = 1024;
-/// Maximum number of overflow events other than messages.
 const MAX_OTHERS: usize = 4096;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::shared::block_on::block_on;
-    use crate::shared::event_queue::{Found, Room};
+    use crate::shared::event_queue::Room;
     use carom_proto::{How, Message, Slow};
+    use std::task::Poll;
     use std::time::Duration;
 
     const GROUP: GroupId = GroupId(1);
@@ -270,12 +258,11 @@ mod tests {
         })
     }
 
-    /// Returns the next event of the application after the driver's turn.
     fn given(delivery: &mut Delivery, receiver: &EventReceiver) -> Option<Event> {
         delivery.hand_over();
         match receiver.take() {
-            Found::Event(event, _) => Some(event),
-            Found::Nothing | Found::End => None,
+            Poll::Ready(found) => found.map(|(event, _)| event),
+            Poll::Pending => None,
         }
     }
 
@@ -295,8 +282,16 @@ mod tests {
         delivery.deliver(slow.clone());
         assert!(!delivery.overflow.is_empty());
         delivery.hand_over();
-        assert_eq!(receiver.take(), Found::Event(message(7, 1), Room::Wanted), "half is free");
-        assert_eq!(receiver.take(), Found::Event(message(7, 2), Room::NotWanted), "it was told");
+        assert_eq!(
+            receiver.take(),
+            Poll::Ready(Some((message(7, 1), Room::Wanted))),
+            "half is free"
+        );
+        assert_eq!(
+            receiver.take(),
+            Poll::Ready(Some((message(7, 2), Room::NotWanted))),
+            "it was told"
+        );
         delivery.deliver(message(7, 10));
         assert_eq!(given(&mut delivery, &receiver), Some(lost(7, 3, 9)));
         assert_eq!(given(&mut delivery, &receiver), Some(slow));
@@ -318,7 +313,6 @@ mod tests {
         assert_eq!((delivery.backlog(), delivery.dropped()), (0.0, 0));
     }
 
-    /// Returns a message of half the bytes that a queue accepts.
     fn large(seqno: u32) -> Event {
         match message(7, seqno) {
             Event::Message(message) => {
@@ -365,7 +359,11 @@ mod tests {
         delivery.overflow.add(message(7, 2), false);
         delivery.hand_over();
         let taken = receiver.take();
-        assert_eq!(taken, Found::Event(message(7, 1), Room::NotWanted), "nobody has asked yet");
+        assert_eq!(
+            taken,
+            Poll::Ready(Some((message(7, 1), Room::NotWanted))),
+            "nobody has asked yet"
+        );
         delivery.flush();
         assert_eq!(given(&mut delivery, &receiver), Some(lost(7, 2, 2)));
     }
@@ -375,10 +373,9 @@ mod tests {
         let (mut delivery, receiver) = Delivery::new(GROUP, 1, false);
         (1..=3).for_each(|seqno| delivery.deliver(message(7, seqno)));
         drop(delivery);
-        let taken = [receiver.take(), receiver.take()];
-        let [Found::Event(first, _), Found::Event(second, _)] = taken else { panic!("{taken:?}") };
-        assert_eq!([first, second], [message(7, 1), lost(7, 2, 3)]);
-        assert_eq!(receiver.take(), Found::End);
+        let taken = [(); 2].map(|()| block_on(receiver.next()).map(|(event, _)| event));
+        assert_eq!(taken, [Some(message(7, 1)), Some(lost(7, 2, 3))]);
+        assert_eq!(receiver.take(), Poll::Ready(None));
     }
 
     #[test]

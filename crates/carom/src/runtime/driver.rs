@@ -19,12 +19,10 @@ use crate::shared::commands::{NodeCommand, ReplySender};
 use crate::shared::driver_handle::DriverHandle;
 use crate::shared::timers::TimerQueue;
 
-/// Thread that drives nodes: it owns their sockets and their state, so that packets are never
-/// passed between threads.
+/// Thread that drives nodes, and owns their sockets and their state.
 ///
-/// Each node has its own driver unless it is started on a shared [driver](crate::Builder::driver).
-/// Share a driver between nodes to save threads; give each node its own for the lowest latency. The
-/// thread ends with the last handle of the driver and of its nodes.
+/// Share a [driver](crate::Builder::driver) between nodes to save threads; give each node its own
+/// for the lowest latency. The thread ends with the last handle of the driver and of its nodes.
 #[derive(Debug)]
 pub struct Driver {
     shared: Arc<Shared>,
@@ -44,7 +42,6 @@ struct Shared {
 
 struct ThreadHandle {
     driver: Driver,
-    /// Key of the node on the thread.
     key: usize,
 }
 
@@ -90,12 +87,11 @@ impl Driver {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Returns another handle to the same thread.
     pub(crate) fn share(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 
-    /// Attaches a node to the thread. Returns `None` if the thread has stopped.
+    /// Returns `None` if the thread has stopped.
     pub(crate) fn attach(
         &self,
         node: NodeRuntime<UdpNetwork>,
@@ -109,8 +105,7 @@ impl Driver {
         })
     }
 
-    /// Sends a command. If the thread has stopped, the command is dropped, which wakes callers that
-    /// wait for its reply.
+    /// If the thread has stopped, the command is dropped, which wakes callers that wait.
     fn command(&self, command: Command) {
         if let Some(commands) = &self.shared.commands {
             let _ = commands.send(command);
@@ -189,7 +184,6 @@ struct Loop {
     buffer: RecvBuffer,
     nodes: BTreeMap<usize, NodeRuntime<UdpNetwork>>,
     has_more_commands: bool,
-    /// `true` when no handles are left.
     is_abandoned: bool,
 }
 
@@ -272,8 +266,7 @@ impl Loop {
         }
     }
 
-    /// Executes a limited number of commands, so that threads that send commands continuously do
-    /// not starve the sockets. Returns `false` if no more commands can arrive.
+    /// Executes a limited number, so that the sockets do not starve. Returns `false` at the end.
     fn take_commands(&mut self) -> bool {
         self.has_more_commands = false;
         for _ in 0..COMMANDS_PER_TURN {
@@ -306,7 +299,5 @@ impl Loop {
 const WAKER: Token = Token(0);
 const TIMER: Token = Token(1);
 const FIRST_NODE: usize = 2;
-/// Maximum number of commands between two turns of the nodes.
 const COMMANDS_PER_TURN: usize = 16;
-/// Maximum number of events per poll. The rest is returned by the next poll.
 const EVENTS: usize = 256;

@@ -2,20 +2,16 @@
 
 use std::collections::VecDeque;
 
-/// Messages of a group that this node has given up, by their numbers in the order of publishing.
-/// The first message has the number 1.
+/// Messages that this node has given up, by their numbers in the order of publishing, from 1.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
-    /// First and last number of each range, in order.
     ranges: VecDeque<(u64, u64)>,
     /// Number up to which a confirmation has failed because of given-up messages.
     reported: u64,
 }
 
-/// Messages that a confirmation covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Covered {
-    /// Number before the first message.
     since: u64,
     pub(crate) last: u64,
     is_one: bool,
@@ -38,20 +34,17 @@ impl GivenUp {
         }
     }
 
-    /// Returns what a confirmation covers that is requested after `published` messages: those after
-    /// the reported ones, or all if there are none.
+    /// Returns what is published so far and not yet reported, or everything if all is reported.
     pub(crate) fn covered(&self, published: u64) -> Covered {
         let since = if published > self.reported { self.reported } else { 0 };
         Covered { since, last: published, is_one: false }
     }
 
-    /// Returns `true` if one of these messages was given up.
     pub(crate) fn has_any(&self, covered: Covered) -> bool {
         let overlaps = |(first, last): &(u64, u64)| *first <= covered.last && *last > covered.since;
         self.ranges.iter().any(overlaps)
     }
 
-    /// Records a confirmation that has failed because of given-up messages.
     pub(crate) fn note_reported(&mut self, covered: Covered) {
         if !covered.is_one {
             self.reported = self.reported.max(covered.last);

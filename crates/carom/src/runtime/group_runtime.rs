@@ -21,17 +21,12 @@ use crate::shared::status::{GroupStatus, RingStatus};
 pub(crate) struct GroupRuntime {
     pub(crate) shared: Arc<GroupShared>,
     delivery: Delivery,
-    /// Topics with a queue of their own.
     topics: BTreeMap<Topic, Delivery>,
     capacity: usize,
     pub(crate) locks: LockTable,
     pub(crate) address: Option<Ipv4Addr>,
     pub(crate) own: OwnMessages,
-    /// Receipts of messages that are staged for the application, or kept until it makes room for
-    /// them.
     delivered: Vec<Receipt>,
-    /// `true` if events beyond the queue were waiting at the last check, in a group that guarantees
-    /// all messages.
     is_behind: bool,
 }
 
@@ -46,8 +41,6 @@ pub(crate) enum Progress {
 }
 
 impl GroupRuntime {
-    /// Returns the group, with room for `capacity` events, and the application's ends of its
-    /// queues.
     pub(crate) fn new(
         shared: GroupShared,
         address: Option<Ipv4Addr>,
@@ -76,8 +69,6 @@ impl GroupRuntime {
         self.shared.id
     }
 
-    /// Sends up to `share` messages while the engine accepts them. Returns the number of accepted
-    /// messages.
     pub(crate) fn publish(
         &mut self,
         node: &mut Node,
@@ -98,14 +89,12 @@ impl GroupRuntime {
         (share, Progress::More)
     }
 
-    /// Sends the messages that are queued now, while the engine accepts them. Later ones are not
-    /// waited for, as there might be no end to them.
+    /// Sends what is queued now: later messages might never end.
     pub(crate) fn publish_rest(&mut self, node: &mut Node, now: Time) {
         let _ = self.publish(node, now, self.own.waiting());
     }
 
-    /// Returns the backlog of events beyond the queue, in a group that guarantees all messages;
-    /// `None` if there is none and was none at the last call.
+    /// Returns the backlog beyond the queue; `None` if there is none and was none at the last call.
     fn changed_backlog(&mut self) -> Option<f64> {
         if !self.shared.profile.promises_all() {
             return None;
@@ -115,8 +104,6 @@ impl GroupRuntime {
         (was_behind || self.is_behind).then_some(backlog)
     }
 
-    /// Delivers an event to the application. The sender of an own message is notified after the
-    /// hand-over. Returns the backlog, like [`GroupRuntime::changed_backlog`].
     pub(crate) fn deliver(&mut self, own_id: NodeId, event: Event) -> Option<f64> {
         match &event {
             Event::View(change) => self.shared.change_members(change),
@@ -130,7 +117,6 @@ impl GroupRuntime {
         self.changed_backlog()
     }
 
-    /// Moves the events of a topic to a queue of their own, and returns the application's end.
     pub(crate) fn subscribe(&mut self, topic: Topic) -> EventReceiver {
         let (delivery, events) = Delivery::new(self.id(), self.capacity, true);
         self.topics.insert(topic, delivery);
@@ -141,8 +127,6 @@ impl GroupRuntime {
         self.topics.values().chain([&self.delivery])
     }
 
-    /// Uses the room that the application has made in the event queue. Returns the backlog, like
-    /// [`GroupRuntime::changed_backlog`].
     pub(crate) fn on_room(&mut self) -> Option<f64> {
         self.topics.values_mut().for_each(Delivery::flush);
         self.delivery.flush();
@@ -157,7 +141,6 @@ impl GroupRuntime {
         self.delivered.drain(..).for_each(|receipt| receipt.send(Ok(())));
     }
 
-    /// Ends the membership because the application is too slow: this is its last event.
     pub(crate) fn on_too_slow(&mut self) {
         let why = Removal::TooSlow;
         self.own.on_removed(why);
@@ -191,7 +174,7 @@ impl Drop for GroupRuntime {
     fn drop(&mut self) {
         self.hand_over();
         self.own.close();
-        self.shared.notify_closed();
+        self.shared.changed.notify(usize::MAX);
     }
 }
 

@@ -9,12 +9,10 @@ use carom_proto::GroupId;
 use super::group_runtime::GroupRuntime;
 use crate::shared::group::GroupShared;
 
-/// Groups that a node has joined or is leaving.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     joined: BTreeMap<GroupId, GroupRuntime>,
-    /// Groups that the application has left and the node has not, each with its multicast address,
-    /// which is still received.
+    /// Groups that only the application has left, with the multicast address still received.
     leaving: BTreeMap<GroupId, Option<Ipv4Addr>>,
     fresh: BTreeSet<GroupId>,
     left_unsent: u64,
@@ -30,8 +28,7 @@ impl Groups {
         self.joined.get_mut(&group)
     }
 
-    /// Returns the group of this handle, if it is still the handle in use. After leaving and
-    /// joining a group again, another handle is in use.
+    /// Returns the group if this handle was not replaced by leaving and joining again.
     pub(crate) fn of_handle(&mut self, handle: &Arc<GroupShared>) -> Option<&mut GroupRuntime> {
         let group = self.joined.get_mut(&handle.id);
         group.filter(|group| Arc::ptr_eq(&group.shared, handle))
@@ -45,7 +42,6 @@ impl Groups {
         self.joined.insert(group.id(), group);
     }
 
-    /// Removes a group that the application leaves. The node still receives its multicast.
     pub(crate) fn remove(&mut self, group: GroupId) -> Option<GroupRuntime> {
         let removed = self.joined.remove(&group)?;
         self.left_unsent += removed.own.dropped() + removed.own.waiting() as u64;
@@ -58,8 +54,6 @@ impl Groups {
         self.leaving.contains_key(&group)
     }
 
-    /// Removes a group that the node is leaving. Returns its multicast address, which is still
-    /// received.
     pub(crate) fn take_leaving(&mut self, group: GroupId) -> Option<Option<Ipv4Addr>> {
         self.leaving.remove(&group)
     }
@@ -76,8 +70,6 @@ impl Groups {
         }
     }
 
-    /// Returns the number of messages that were never sent. Those still queued count only in groups
-    /// that were left.
     pub(crate) fn unsent(&self) -> u64 {
         self.left_unsent + self.iter().map(|group| group.own.dropped()).sum::<u64>()
     }

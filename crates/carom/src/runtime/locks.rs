@@ -9,12 +9,10 @@ use carom_proto::{GroupId, Time};
 use crate::shared::commands::{LockGrant, ReplySender};
 use crate::shared::error::LockError;
 
-/// Locks of one group that tasks of this node hold or wait for. The ring sees one request of this
-/// node per lock; the tasks take turns.
+/// Locks of one group. The ring sees one request of this node per lock; its tasks take turns.
 #[derive(Debug, Default)]
 pub(crate) struct LockTable {
     by_name: BTreeMap<LockName, LocalLock>,
-    /// Number of locks granted to tasks so far.
     grants: u64,
 }
 
@@ -27,7 +25,6 @@ struct LocalLock {
 #[derive(Debug)]
 struct Holder {
     grant: u64,
-    /// Dropped when the lock is lost.
     _lost: Sender<()>,
 }
 
@@ -66,8 +63,6 @@ impl LockTable {
         }
     }
 
-    /// Drops the tasks that no longer wait for a lock. If no other task does, the request is
-    /// withdrawn.
     pub(crate) fn withdraw(&mut self, ring: &mut Ring<'_>, name: LockName) {
         let Some(local) = self.by_name.get_mut(&name) else { return };
         local.waiting.retain(|reply| !reply.is_closed());
@@ -76,7 +71,6 @@ impl LockTable {
         }
     }
 
-    /// Releases a lock, if this grant still holds it.
     pub(crate) fn release(&mut self, ring: &mut Ring<'_>, name: LockName, grant: u64) {
         let Some(local) = self.by_name.get_mut(&name) else { return };
         if local.holder.as_ref().is_some_and(|holder| holder.grant == grant) {
@@ -127,7 +121,6 @@ impl LockTable {
         self.request_again(ring, name);
     }
 
-    /// Requests the lock for the tasks that still wait, or forgets it if there are none.
     fn request_again(&mut self, ring: &mut Ring<'_>, name: LockName) {
         let Some(local) = self.by_name.get_mut(&name) else { return };
         local.waiting.retain(|reply| !reply.is_closed());

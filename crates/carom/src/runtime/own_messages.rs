@@ -13,8 +13,6 @@ use crate::shared::group::GroupShared;
 use crate::shared::receipt::Receipt;
 use crate::shared::send_queue::SendQueueReader;
 
-/// Own messages of a group. They are numbered in the order of publishing, from 1. Each waits in the
-/// send queue until the engine accepts it, and then for its outcome: it is confirmed or given up.
 #[derive(Debug)]
 pub(crate) struct OwnMessages {
     shared: Arc<GroupShared>,
@@ -23,23 +21,19 @@ pub(crate) struct OwnMessages {
     awaited: BTreeMap<u32, Receipt>,
     is_held: bool,
     accepted: u64,
-    /// Sequence number of the last message that the engine has accepted.
     last: Option<SeqNo>,
     dropped: u64,
     given_up: GivenUp,
-    /// Last confirmation, and the number of the last message that it covers.
     confirmed: Option<(u64, Confirmed)>,
 }
 
-/// Result of sending the oldest message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// The engine has accepted the message.
     Accepted,
     /// The message was dropped, because the group was left before it was sent.
     Dropped,
-    /// The message was dropped, and the application must be notified: another member sends in the
-    /// bulk group, or the topology has no place for this node.
+    /// Another member sends in the bulk group, or the topology has no place for this node.
     Lost,
     /// The engine does not accept the message yet.
     Held,
@@ -62,8 +56,6 @@ impl OwnMessages {
         }
     }
 
-    /// Passes the oldest message to the engine. Up to `count` messages are taken out of the send
-    /// queue together.
     pub(crate) fn send_next(&mut self, node: &mut Node, now: Time, count: usize) -> Sent {
         let Some(outgoing) = self.queue.front(count) else { return Sent::Empty };
         // The engine keeps the payload only if it accepts the message. Cloning copies a reference.
@@ -115,12 +107,10 @@ impl OwnMessages {
         self.queue.pop();
     }
 
-    /// Returns the receipt of the message with this sequence number, if a caller waits for it.
     pub(crate) fn take_receipt(&mut self, seqno: SeqNo) -> Option<Receipt> {
         self.awaited.remove(&seqno.0)
     }
 
-    /// Gives up the messages whose outcome will never be known, after a removal from the ring.
     /// Later messages begin with the first sequence number again.
     pub(crate) fn on_removed(&mut self, why: Removal) {
         self.give_up_unconfirmed();
@@ -129,14 +119,11 @@ impl OwnMessages {
         }
     }
 
-    /// Gives up the messages that were sent and will never be confirmed. Later messages begin with
-    /// the first sequence number again.
     pub(crate) fn give_up_unconfirmed(&mut self) {
         self.last = None;
         self.given_up.add(self.last_confirmed() + 1, self.taken());
     }
 
-    /// Returns the messages that a confirmation covers: `message`, or everything published so far.
     pub(crate) fn covered(&self, message: Option<u64>) -> Covered {
         let published = self.taken() + self.waiting() as u64;
         message.map_or_else(|| self.given_up.covered(published), Covered::one)
@@ -146,21 +133,17 @@ impl OwnMessages {
         self.given_up.has_any(covered)
     }
 
-    /// Records that a confirmation of these messages has failed because some were given up.
     pub(crate) fn note_reported(&mut self, covered: Covered) {
         self.given_up.note_reported(covered);
     }
 
-    /// Records that these messages, and all earlier ones that were not given up, are settled at all
-    /// members.
+    /// Settles these messages and all earlier ones that were not given up.
     pub(crate) fn note_confirmed(&mut self, covered: Covered, confirmed: &Confirmed) {
         if covered.last >= self.last_confirmed() && !confirmed.is_unconfirmed() {
             self.confirmed = Some((covered.last, confirmed.clone()));
         }
     }
 
-    /// Returns the result for these messages, which have all left the queue, if no query of the
-    /// engine is necessary.
     pub(crate) fn known(&mut self, covered: Covered) -> Option<Result<Confirmed, ConfirmError>> {
         if self.has_given_up(covered) {
             self.note_reported(covered);
@@ -171,7 +154,6 @@ impl OwnMessages {
             _ if self.last.is_some() => return None,
             _ => {}
         }
-        // Nothing was sent.
         let (group, up_to) = (self.shared.id, SeqNo::FIRST.minus(1));
         let members = self.shared.members().len();
         Some(Ok(Confirmed { group, up_to, members, incomplete: Vec::new() }))
@@ -181,8 +163,6 @@ impl OwnMessages {
         self.queue.len()
     }
 
-    /// Returns the number of messages that have left the send queue, whether or not the engine
-    /// accepted them.
     pub(crate) fn taken(&self) -> u64 {
         self.accepted + self.dropped
     }
@@ -199,7 +179,6 @@ impl OwnMessages {
         self.queue.close();
     }
 
-    /// Returns the number of the last confirmed message; 0 if there is none.
     fn last_confirmed(&self) -> u64 {
         self.confirmed.as_ref().map_or(0, |(last, _)| *last)
     }

@@ -10,8 +10,7 @@ use crate::shared::commands::ReplySender;
 use crate::shared::error::JoinGroupError;
 use crate::shared::group::GroupParts;
 
-/// A join that waits until the node has settled, so that a conflict with existing members is its
-/// error.
+/// A join that waits until the node has settled, to report a conflict with existing members.
 #[derive(Debug)]
 pub(crate) struct PendingJoin {
     pub(crate) group: GroupId,
@@ -20,19 +19,15 @@ pub(crate) struct PendingJoin {
     reply: ReplySender<Result<GroupParts, JoinGroupError>>,
 }
 
-/// Pending joins of a node, at most one per group. A program may join thousands of groups at once.
-/// Each join is therefore examined only after a change for it, or when its time is over.
+/// Pending joins, examined only after a change or a deadline: there may be thousands at once.
 #[derive(Debug, Default)]
 pub(crate) struct PendingJoins {
     by_group: BTreeMap<GroupId, PendingJoin>,
     by_deadline: BTreeSet<(Time, GroupId)>,
-    /// Groups whose join may have completed since the last check.
     changed: BTreeSet<GroupId>,
     last_answer: Option<Time>,
     admitted: BTreeSet<GroupId>,
-    /// Seeds given by the caller, one of which must answer.
     seeds: Vec<String>,
-    /// Registries given by the caller, one of which must answer.
     registries: Vec<String>,
     has_met_any_node: bool,
 }
@@ -42,9 +37,7 @@ impl PendingJoin {
         self.reply.send_if_wanted(Err(error));
     }
 
-    /// Passes the group to the caller. Returns it if the caller is gone.
     pub(crate) fn succeed(self) -> Result<(), GroupParts> {
-        // What comes back is what was sent.
         self.reply.send(Ok(self.parts)).or_else(|unwanted| unwanted.map_or(Ok(()), Err))
     }
 }
@@ -81,7 +74,6 @@ impl PendingJoins {
         Some(join)
     }
 
-    /// Handles the registry's confirmation of the join of `group`. From now on it waits for a ring.
     pub(crate) fn admit(&mut self, now: Time, group: GroupId) {
         self.last_answer = Some(now);
         if self.by_group.contains_key(&group) {
@@ -101,7 +93,6 @@ impl PendingJoins {
         self.changed.extend(self.by_group.keys());
     }
 
-    /// Records that this node knows another node. Joins may wait for that.
     pub(crate) fn on_met(&mut self) {
         if !std::mem::replace(&mut self.has_met_any_node, true) {
             self.note_change_of_all();
@@ -118,8 +109,7 @@ impl PendingJoins {
         None
     }
 
-    /// Removes a join whose time is over. While the service answers other joins, those without an
-    /// answer continue to wait.
+    /// While the service answers other joins, those without an answer continue to wait.
     pub(crate) fn pop_late(&mut self, now: Time) -> Option<PendingJoin> {
         loop {
             let &(deadline, group) = self.by_deadline.first()?;
@@ -139,8 +129,7 @@ impl PendingJoins {
         self.by_deadline.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Returns the error of a join that has run out of time if a required registry or
-    /// seed has not answered. A ring that has not formed is no error: it may wait for its quorum.
+    /// A ring that has not formed is no error: it may wait for its quorum.
     pub(crate) fn unanswered(&self, node: &Node, group: GroupId) -> Option<JoinGroupError> {
         if !self.registries.is_empty() && !node.is_admitted(group) {
             let why = node.membership().trouble();
@@ -161,10 +150,7 @@ impl PendingJoins {
     }
 }
 
-/// Maximum wait of a join for the node to settle, or for a ring to form.
 pub(crate) const JOIN_WAIT: Duration = Duration::from_secs(2);
-/// Maximum wait of a join on a node with seeds, one of which must answer.
 const SEED_WAIT: Duration = Duration::from_secs(3);
-/// Maximum wait of a join on a node with a registry. It starts again with each answer of
-/// the service, so that a node can join many groups at once.
+/// Maximum wait with a registry, from its last answer, so that many groups can join at once.
 const SERVICE_WAIT: Duration = Duration::from_secs(5);

@@ -1,8 +1,7 @@
 //! Precise wake-ups of the driver.
 //!
-//! The timeout of `epoll_wait` has a resolution of milliseconds. On Linux the driver therefore
-//! sleeps until a timer descriptor fires, which has a resolution of nanoseconds. Elsewhere it uses
-//! the timeout.
+//! The timeout of `epoll_wait` has a resolution of milliseconds, so that on Linux a timer
+//! descriptor is used.
 
 use std::io;
 use std::time::Duration;
@@ -10,9 +9,9 @@ use std::time::Duration;
 use carom_proto::Time;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::PollTimer;
+pub(crate) use linux::{PollTimer, sharpen};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use portable::PollTimer;
+pub(crate) use portable::{PollTimer, sharpen};
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -25,7 +24,6 @@ mod linux {
 
     use super::{Duration, Time, io};
 
-    /// Timer that wakes the poll with which it is registered.
     pub(crate) struct PollTimer {
         fd: TimerFd,
         armed: Option<Time>,
@@ -40,11 +38,8 @@ mod linux {
             Ok(Self { fd, armed: None })
         }
 
-        /// Makes the poll wake up at `due`. Returns the timeout for the poll itself.
-        ///
-        /// A timer that is set to an earlier time is not changed: deadlines are postponed with
-        /// almost every packet, and one unnecessary wake-up costs less than a system call for each
-        /// postponement.
+        /// Returns the timeout for the poll itself. An armed timer is not postponed: an unnecessary
+        /// wake-up costs less than a system call for each packet.
         pub(crate) fn arm(&mut self, now: Time, due: Option<Time>) -> io::Result<Option<Duration>> {
             let Some(due) = due else { return Ok(None) };
             if due <= now {
@@ -59,8 +54,7 @@ mod linux {
         }
     }
 
-    /// Sets the kernel's timer slack of this thread to the minimum, so that its wake-ups are not
-    /// delayed for batching.
+    /// Sets the minimum timer slack of this thread, so that wake-ups are not delayed for batching.
     pub(crate) fn sharpen() {
         if let Err(error) = nix::sys::prctl::set_timerslack(1) {
             tracing::debug!("cannot reduce the timer slack: {error}");
@@ -74,7 +68,6 @@ mod portable {
 
     use super::{Duration, Time, io};
 
-    /// Timer based on the timeout of the poll.
     pub(crate) struct PollTimer;
 
     impl PollTimer {
@@ -88,14 +81,6 @@ mod portable {
     }
 
     pub(crate) fn sharpen() {}
-}
-
-/// Requests the most precise wake-ups of this thread that the operating system supports.
-pub(crate) fn sharpen() {
-    #[cfg(target_os = "linux")]
-    linux::sharpen();
-    #[cfg(not(target_os = "linux"))]
-    portable::sharpen();
 }
 
 #[cfg(test)]

@@ -9,22 +9,17 @@ use super::group_runtime::Progress;
 use super::groups::Groups;
 use crate::shared::send_queue::ReadyList;
 
-/// Groups with messages to send. They are served in turn, each with a share of messages.
 #[derive(Debug, Default)]
 pub(crate) struct SendSchedule {
-    /// Groups with queued messages, in the order of their turns.
     active: VecDeque<GroupId>,
-    /// Groups whose first message the engine did not accept.
     held: Vec<GroupId>,
 }
 
 impl SendSchedule {
-    /// Returns `true` if a group has had its share and has more messages.
     pub(crate) fn is_busy(&self) -> bool {
         !self.active.is_empty()
     }
 
-    /// Passes messages to the engines, up to a limit after which the sockets are drained again.
     pub(crate) fn publish(
         &mut self,
         now: Time,
@@ -49,8 +44,6 @@ impl SendSchedule {
     }
 }
 
-/// Maximum number of messages that a group publishes before another group's turn: enough to send
-/// them together.
+/// Messages of a group before another group's turn: enough to send them together.
 const SHARE: usize = 32;
-/// Maximum number of messages that are published before the sockets are drained again.
 const MESSAGES_PER_TURN: usize = 256;

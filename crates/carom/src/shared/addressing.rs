@@ -6,15 +6,12 @@ use std::str::FromStr;
 
 use carom_proto::GroupId;
 
-/// Range of multicast addresses for groups.
+/// Range of multicast addresses for groups, the same on all nodes.
 ///
-/// Kernels, network cards and switches support few multicast addresses. Groups therefore share the
-/// addresses of a pool, and are distinguished by the header of datagrams. All nodes that
-/// communicate must have the same pool.
+/// Kernels, network cards and switches support few addresses, so groups share those of a pool.
 ///
-/// Written as `FIRST+COUNT`, such as `239.77.0.1+1024`. The hello address can follow after a slash:
-/// `239.77.0.1+1024/239.77.255.1`. A network from /17 to /32, such as `239.200.0.0/24`, is the pool
-/// of all its addresses.
+/// Written as `FIRST+COUNT` or `FIRST+COUNT/HELLO`, such as `239.77.0.1+1024/239.77.255.1`. A
+/// network from /17 to /32, such as `239.200.0.0/24`, is the pool of all its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MulticastPool {
     /// First address.
@@ -32,16 +29,13 @@ impl MulticastPool {
         Ipv4Addr::from(u32::from(self.first).wrapping_add(place))
     }
 
-    /// Returns the pool of all addresses of a network; `None` if there are too many, or if
-    /// `address` is not the first one.
     fn of_network(address: Ipv4Addr, prefix: u8) -> Option<Self> {
         let count = u16::try_from(1_u32.checked_shl(32_u8.checked_sub(prefix)?.into())?).ok()?;
         let is_first = u32::from(address).is_multiple_of(count.into());
         is_first.then_some(Self { first: address, count, hello: DEFAULT_HELLO })
     }
 
-    /// Returns `true` if all addresses are multicast addresses outside the block reserved for
-    /// routing on the local link.
+    /// Returns `true` if all addresses are for multicast beyond the local link.
     pub fn is_valid(&self) -> bool {
         let first = u32::from(self.first);
         let Some(last) = first.checked_add(u32::from(self.count).saturating_sub(1)) else {
@@ -52,8 +46,7 @@ impl MulticastPool {
 }
 
 impl Default for MulticastPool {
-    /// Returns `239.77.0.1+1024/239.77.255.1`, from the block for use within an organization (RFC
-    /// 2365).
+    /// Returns a pool for use within an organization (RFC 2365).
     fn default() -> Self {
         Self { first: Ipv4Addr::new(239, 77, 0, 1), count: 1024, hello: DEFAULT_HELLO }
     }
@@ -68,15 +61,12 @@ impl fmt::Display for MulticastPool {
 /// Means by which a node reaches the members of its groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathChoice {
-    /// Multicast, and unicast copies for members that have not confirmed that they receive it. The
-    /// default.
+    /// Multicast, and unicast copies for members that have not confirmed it. The default.
     #[default]
     Auto,
-    /// Multicast only. No unicast copies are sent. Choose it if all members are known to receive
-    /// multicast.
+    /// Multicast only, for members that are all known to receive it.
     Multicast,
-    /// Unicast copies only: the node neither sends nor receives multicast. Choose it where
-    /// multicast is blocked.
+    /// Unicast copies only, where multicast is blocked.
     Unicast,
 }
 

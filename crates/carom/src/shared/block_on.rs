@@ -5,8 +5,6 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Returns the output of `future`, or `None` if it takes longer than `timeout`. Needs no async
-/// runtime.
 pub(crate) fn block_on_for<F: Future>(timeout: Duration, future: F) -> Option<F::Output> {
     let deadline = Instant::now().checked_add(timeout);
     let (parker, unparker) = parking::pair();

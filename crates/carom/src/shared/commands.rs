@@ -17,9 +17,7 @@ use super::group::{GroupParts, GroupShared};
 use super::profile::Profile;
 use super::status::{RingStatus, Status};
 
-/// Command to one node. A command with a handle of a group that was left is not executed, even if
-/// the node has joined the group again through another handle: the reply channel is dropped, which
-/// the caller notices.
+/// Command to one node. If its group handle was replaced, the reply channel is dropped instead.
 pub(crate) enum NodeCommand {
     Join {
         name: String,
@@ -56,7 +54,6 @@ pub(crate) enum NodeCommand {
     Query {
         group: GroupId,
         options: LookOptions,
-        /// Receives each ring as one of its members knows it.
         reply: ReplySender<Result<Vec<RingStatus>, QueryError>>,
     },
     /// Requests the members of a ring to continue without a quorum.
@@ -104,7 +101,6 @@ pub(crate) enum NodeCommand {
     },
 }
 
-/// Events of an ordered group that can have a queue of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Topic {
     Requests,
@@ -128,6 +124,7 @@ pub(crate) struct ReplySender<T>(Sender<T>);
 
 /// Answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reply {
     /// Reply of the member that holds the handler's lock.
     Handled {
@@ -136,32 +133,24 @@ pub enum Reply {
         /// Payload of the reply.
         payload: Bytes,
     },
-    /// No handler was named, and the request was delivered to the group with the requested quality
-    /// of service.
+    /// Without a handler, the request was delivered with the requested quality of service.
     Acknowledged,
 }
 
-/// A lock that was granted to a waiting task.
 #[derive(Debug)]
 pub(crate) struct LockGrant {
     pub(crate) fence: Timestamp,
-    /// Number among all grants of the group's locks to tasks of this node.
     pub(crate) number: u64,
     /// Closes when the lock is lost.
     pub(crate) lost: Receiver<()>,
 }
 
 impl<T> ReplySender<T> {
-    /// Returns the sender of a reply, and the caller's end.
     pub(crate) fn channel() -> (Self, Receiver<T>) {
         let (sender, receiver) = async_channel::bounded(1);
         (Self(sender), receiver)
     }
 
-    /// Sends the reply.
-    ///
-    /// # Errors
-    /// The caller no longer waits. The reply is returned.
     pub(crate) fn send(self, reply: T) -> Result<(), T> {
         self.0.try_send(reply).map_err(|error| match error {
             TrySendError::Closed(reply) | TrySendError::Full(reply) => reply,

@@ -2,7 +2,7 @@
 //! turn under one lock and with one wake-up, and the application takes them one by one.
 
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -14,22 +14,9 @@ use event_listener::{Event as Signal, EventListener};
 #[derive(Debug)]
 pub(crate) struct EventSender(Arc<Queue>);
 
-/// The application's end.
 #[derive(Clone, Debug)]
 pub(crate) struct EventReceiver(Arc<Queue>);
 
-/// Result of taking an event.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Found {
-    /// The next event. [`Room::Wanted`] if the driver waits for the room that there is now.
-    Event(Event, Room),
-    /// No event at present.
-    Nothing,
-    /// No event, and the queue is closed.
-    End,
-}
-
-/// Request of the driver to be notified of room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     Wanted,
@@ -39,7 +26,6 @@ pub(crate) enum Room {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) events: usize,
-    /// Size of the messages among them.
     pub(crate) bytes: usize,
 }
 
@@ -47,8 +33,7 @@ pub(crate) struct Waiting {
 struct Queue {
     content: Mutex<Content>,
     arrived: Signal,
-    /// Amount of waiting events at or below which the driver is notified of room, so that it is not
-    /// woken for each event.
+    /// Waiting events at or below which the driver is notified, so that not each event wakes it.
     enough_room: Waiting,
 }
 
@@ -58,12 +43,9 @@ struct Content {
     bytes: usize,
     is_room_wanted: bool,
     is_closed: bool,
-    /// `true` if the application wants no events.
     is_discarding: bool,
 }
 
-/// Creates the two ends of an event queue. The driver is notified of room when at most
-/// `enough_room` waits.
 pub(crate) fn event_queue(enough_room: Waiting) -> (EventSender, EventReceiver) {
     let (content, arrived) = (Mutex::new(Content::default()), Signal::new());
     let shared = Arc::new(Queue { content, arrived, enough_room });
@@ -71,7 +53,6 @@ pub(crate) fn event_queue(enough_room: Waiting) -> (EventSender, EventReceiver) 
 }
 
 impl EventSender {
-    /// Adds these events. Returns the amount of waiting events.
     pub(crate) fn put(&self, events: &mut VecDeque<Event>) -> Waiting {
         let waiting = {
             let mut content = self.0.lock();
@@ -89,8 +70,7 @@ impl EventSender {
         waiting
     }
 
-    /// Requests a notification of room. Returns the amount of waiting events. The notification
-    /// comes with the event that leaves at most `enough_room` waiting.
+    /// Requests a notification with the event that leaves at most `enough_room` waiting.
     pub(crate) fn request_room(&self) -> Waiting {
         let mut content = self.0.lock();
         content.is_room_wanted = true;
@@ -101,7 +81,6 @@ impl EventSender {
         self.0.lock().waiting()
     }
 
-    /// Returns `true` if the application has dropped its end.
     pub(crate) fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -115,24 +94,23 @@ impl Drop for EventSender {
 }
 
 impl EventReceiver {
-    pub(crate) fn take(&self) -> Found {
+    /// [`Room::Wanted`] if the driver waits for the room that there is now; `None` at the end.
+    pub(crate) fn take(&self) -> Poll<Option<(Event, Room)>> {
         let mut content = self.0.lock();
         let Some(event) = content.events.pop_front() else {
-            return if content.is_closed { Found::End } else { Found::Nothing };
+            return if content.is_closed { Poll::Ready(None) } else { Poll::Pending };
         };
         content.bytes -= bytes_of(&event);
         if content.events.is_empty() {
             content.events.shrink_to(KEPT_EVENTS);
         }
-        let is_notified = content.is_room_wanted && content.waiting().is_within(self.0.enough_room);
-        if !is_notified {
-            return Found::Event(event, Room::NotWanted);
+        if !content.is_room_wanted || !content.waiting().is_within(self.0.enough_room) {
+            return Poll::Ready(Some((event, Room::NotWanted)));
         }
         content.is_room_wanted = false;
-        Found::Event(event, Room::Wanted)
+        Poll::Ready(Some((event, Room::Wanted)))
     }
 
-    /// Drops all events from now on, and those that wait.
     pub(crate) fn discard(&self) {
         let mut content = self.0.lock();
         content.is_discarding = true;
@@ -142,19 +120,18 @@ impl EventReceiver {
         drop(waiting);
     }
 
-    /// Waits for the next event; `None` at the end.
-    pub(crate) fn next(&self) -> Next<'_> {
-        Next { receiver: self, arrival: Arrival::default() }
+    pub(crate) async fn next(&self) -> Option<(Event, Room)> {
+        let mut arrival = Arrival::default();
+        poll_fn(|context| self.poll_next(context, &mut arrival)).await
     }
 
-    /// Returns the next event or the end, or registers the task to be woken for either.
     pub(crate) fn poll_next(
         &self,
         context: &mut Context<'_>,
         arrival: &mut Arrival,
     ) -> Poll<Option<(Event, Room)>> {
         loop {
-            if let Some(next) = self.take().settled() {
+            if let Poll::Ready(next) = self.take() {
                 arrival.0 = None;
                 return Poll::Ready(next);
             }
@@ -175,33 +152,6 @@ impl EventReceiver {
 #[derive(Debug, Default)]
 pub(crate) struct Arrival(Option<EventListener>);
 
-/// Future of [`EventReceiver::next`].
-#[derive(Debug)]
-pub(crate) struct Next<'a> {
-    receiver: &'a EventReceiver,
-    arrival: Arrival,
-}
-
-impl Future for Next<'_> {
-    type Output = Option<(Event, Room)>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { receiver, arrival } = &mut *self;
-        receiver.poll_next(context, arrival)
-    }
-}
-
-impl Found {
-    /// Returns the event or the end; `None` if there is nothing yet.
-    fn settled(self) -> Option<Option<(Event, Room)>> {
-        match self {
-            Self::Event(event, room) => Some(Some((event, room))),
-            Self::Nothing => None,
-            Self::End => Some(None),
-        }
-    }
-}
-
 impl Waiting {
     fn is_within(self, limit: Self) -> bool {
         self.events <= limit.events && self.bytes <= limit.bytes
@@ -220,10 +170,8 @@ impl Content {
     }
 }
 
-/// Capacity that an empty queue keeps.
 const KEPT_EVENTS: usize = 1024;
 
-/// Returns the size of the message; 0 for other events.
 pub(crate) fn bytes_of(event: &Event) -> usize {
     match event {
         Event::Message(message) => message.payload.len(),
@@ -248,35 +196,44 @@ mod tests {
         sender.put(&mut numbers.map(event).collect());
     }
 
+    fn wait_for_listeners(sender: &EventSender, count: usize) {
+        while sender.0.arrived.total_listeners() < count {
+            thread::yield_now();
+        }
+    }
+
+    /// Returns what `takers` tasks take, of which each waits for one event, while `put` runs.
+    fn taken(
+        takers: usize,
+        receiver: &EventReceiver,
+        put: impl FnOnce(),
+    ) -> Vec<Option<(Event, Room)>> {
+        thread::scope(|scope| {
+            let take = |_| scope.spawn(|| block_on(receiver.next()));
+            let takers: Vec<_> = (0..takers).map(take).collect();
+            put();
+            takers.into_iter().map(|taker| taker.join().expect("it does not panic")).collect()
+        })
+    }
+
     #[test]
     fn each_waiting_task_is_woken_for_an_event_of_a_batch() {
         let (sender, receiver) = event_queue(ROOM);
-        thread::scope(|scope| {
-            let takers: Vec<_> =
-                (0..4).map(|_| scope.spawn(|| block_on(receiver.next()))).collect();
-            put(&sender, 0..4);
-            for taker in takers {
-                assert!(taker.join().expect("it does not panic").is_some());
-            }
-        });
-        assert_eq!(receiver.take(), Found::Nothing);
+        let taken = taken(4, &receiver, || put(&sender, 0..4));
+        assert_eq!(taken.iter().flatten().count(), 4);
+        assert_eq!(receiver.take(), Poll::Pending);
     }
 
     #[test]
     fn two_batches_of_one_event_wake_both_waiting_tasks() {
         for _ in 0..2000 {
             let (sender, receiver) = event_queue(ROOM);
-            thread::scope(|scope| {
-                let takers = [0, 1].map(|_| scope.spawn(|| block_on(receiver.next())));
-                while sender.0.arrived.total_listeners() < 2 {
-                    thread::yield_now();
-                }
+            let taken = taken(2, &receiver, || {
+                wait_for_listeners(&sender, 2);
                 put(&sender, 0..1);
                 put(&sender, 1..2);
-                for taker in takers {
-                    assert!(taker.join().expect("it does not panic").is_some());
-                }
             });
+            assert_eq!(taken.iter().flatten().count(), 2);
         }
     }
 
@@ -289,9 +246,7 @@ mod tests {
         thread::scope(|scope| {
             let taker = scope.spawn(|| (0..20).filter_map(|_| block_on(receiver.next())).count());
             for number in 0..20 {
-                while sender.0.arrived.total_listeners() < 2 {
-                    thread::yield_now();
-                }
+                wait_for_listeners(&sender, 2);
                 put(&sender, number..number + 1);
                 while receiver.0.lock().waiting().events > 0 {
                     thread::yield_now();
@@ -305,31 +260,24 @@ mod tests {
     fn task_that_stops_waiting_passes_its_wake_up_on() {
         let (sender, receiver) = event_queue(ROOM);
         let mut context = Context::from_waker(std::task::Waker::noop());
-        let mut first = receiver.next();
-        assert!(Pin::new(&mut first).poll(&mut context).is_pending());
-        thread::scope(|scope| {
-            let second = scope.spawn(|| block_on(receiver.next()));
-            while sender.0.arrived.total_listeners() < 2 {
-                thread::yield_now();
-            }
+        let mut first = Box::pin(receiver.next());
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        let taken = taken(1, &receiver, || {
+            wait_for_listeners(&sender, 2);
             put(&sender, 7..8);
             drop(first);
-            let taken = second.join().expect("it does not panic");
-            assert_eq!(taken, Some((event(7), Room::NotWanted)));
         });
+        assert_eq!(taken, [Some((event(7), Room::NotWanted))]);
     }
 
     #[test]
     fn all_waiting_tasks_see_the_end_after_the_earlier_events() {
         let (sender, receiver) = event_queue(ROOM);
-        thread::scope(|scope| {
-            let takers: Vec<_> =
-                (0..3).map(|_| scope.spawn(|| block_on(receiver.next()))).collect();
+        let taken = taken(3, &receiver, || {
             put(&sender, 0..1);
             drop(sender);
-            let taken = takers.into_iter().map(|taker| taker.join().expect("it does not panic"));
-            assert_eq!(taken.flatten().count(), 1);
         });
+        assert_eq!((taken.len(), taken.iter().flatten().count()), (3, 1));
     }
 
     #[test]
@@ -338,7 +286,7 @@ mod tests {
         put(&sender, 0..4);
         assert_eq!(sender.request_room(), Waiting { events: 4, bytes: 0 });
         let rooms = (0..4).map(|_| match receiver.take() {
-            Found::Event(_, room) => room,
+            Poll::Ready(Some((_, room))) => room,
             found => panic!("{found:?}"),
         });
         let (wanted, not) = (Room::Wanted, Room::NotWanted);

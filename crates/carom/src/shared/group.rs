@@ -18,24 +18,20 @@ pub(crate) struct GroupShared {
     pub(crate) id: GroupId,
     pub(crate) profile: Profile,
     pub(crate) limits: PayloadLimits,
-    unreliable_limit: AtomicUsize,
+    pub(crate) unreliable_limit: AtomicUsize,
     pub(crate) queue: Arc<SendQueue>,
     held_back: Mutex<Option<(NodeId, u32)>>,
     members: Mutex<View>,
-    /// Notified of each change of the members, and when the group is closed.
-    changed: Signal,
+    pub(crate) changed: Signal,
 }
 
-/// Maximum sizes of a group's messages in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PayloadLimits {
-    /// Limit of messages with any guarantee.
     pub(crate) message: usize,
-    /// Initial limit of unreliable messages in an ordered group. The limit follows the path MTU.
+    /// Initial limit of unreliable messages in an ordered group; it follows the path MTU.
     pub(crate) unreliable: usize,
 }
 
-/// The application's ends of a group's queues, passed to it when the group is joined.
 #[derive(Debug)]
 pub(crate) struct GroupParts {
     pub(crate) shared: Arc<GroupShared>,
@@ -57,7 +53,6 @@ impl GroupShared {
         }
     }
 
-    /// Returns the maximum size in bytes of a message with this quality of service.
     pub(crate) fn limit(&self, qos: Option<Qos>) -> Result<usize, PublishError> {
         let quorum = match self.profile.settings() {
             Engine::Ordered(quorum) => Some(quorum),
@@ -72,11 +67,6 @@ impl GroupShared {
         }
     }
 
-    /// Follows a change of the path MTU.
-    pub(crate) fn set_unreliable_limit(&self, bytes: usize) {
-        self.unreliable_limit.store(bytes, Relaxed);
-    }
-
     pub(crate) fn members(&self) -> Vec<NodeId> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).members().to_vec()
     }
@@ -87,14 +77,9 @@ impl GroupShared {
         self.changed.notify(usize::MAX);
     }
 
-    /// Follows a change of one member. The list is not copied: when a rack of a thousand groups
-    /// fails, there are thousands of changes.
+    /// The list is not copied: a failed rack of a thousand groups changes thousands of times.
     pub(crate) fn change_members(&self, change: &ViewChange) {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).apply(change);
-        self.changed.notify(usize::MAX);
-    }
-
-    pub(crate) fn notify_closed(&self) {
         self.changed.notify(usize::MAX);
     }
 
@@ -105,15 +90,11 @@ impl GroupShared {
             if self.queue.is_closed() {
                 return Err(GroupClosed);
             }
-            if self.member_count() >= count {
+            if self.members().len() >= count {
                 return Ok(());
             }
             change.await;
         }
-    }
-
-    fn member_count(&self) -> usize {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner).members().len()
     }
 
     pub(crate) fn set_held_back(&self, by: Option<(NodeId, u32)>) {

@@ -24,8 +24,6 @@ pub(crate) struct NodeState {
 }
 
 impl NodeState {
-    /// Returns the state of a node with this status at its start, and the sender to drop when the
-    /// node has settled or is closed.
     pub(crate) fn new(first_status: Status, notices: Arc<NoticeLog>) -> (Self, Sender<()>) {
         let (latch, settling) = async_channel::bounded(1);
         let state = Self {
@@ -52,7 +50,6 @@ impl NodeState {
         *self.endpoint.lock().unwrap_or_else(PoisonError::into_inner) = endpoint;
     }
 
-    /// Returns the status at the start, with the current endpoint.
     pub(crate) fn first_status(&self) -> Status {
         Status { endpoint: self.endpoint(), ..self.first_status.clone() }
     }
@@ -66,11 +63,9 @@ impl NodeState {
     }
 
     pub(crate) async fn settling(&self) {
-        // The channel never carries a value. It only closes.
         let _ = self.settling.recv().await;
     }
 
-    /// Returns `true` while the registry is unreachable.
     pub(crate) fn is_away(&self) -> bool {
         self.is_away.load(Ordering::SeqCst)
     }

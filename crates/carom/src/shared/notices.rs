@@ -20,7 +20,6 @@ pub(crate) struct NoticeLog(Mutex<Notices>);
 #[derive(Debug, Default)]
 struct Notices {
     latest: VecDeque<Notice>,
-    /// Number of earlier notices that are no longer kept.
     dropped: usize,
 }
 
@@ -28,10 +27,13 @@ impl Notice {
     pub(crate) fn plain(text: impl Into<String>) -> Self {
         Self { text: text.into(), fix: None, is_routine: false }
     }
+
+    pub(crate) fn with_fix(text: String, fix: impl Into<String>) -> Self {
+        Self { fix: Some(fix.into()), ..Self::plain(text) }
+    }
 }
 
 impl NoticeLog {
-    /// Adds a notice, unless it repeats the one before it.
     pub(crate) fn add(&self, notice: Notice) {
         let mut notices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if notices.latest.back() == Some(&notice) {
@@ -45,7 +47,6 @@ impl NoticeLog {
         notices.latest.push_back(notice);
     }
 
-    /// Returns all notices but the first `known` ever added, and the number of all.
     pub(crate) fn since(&self, known: usize) -> (Vec<Notice>, usize) {
         let notices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let others = notices.latest.iter().skip(known.saturating_sub(notices.dropped));

@@ -20,17 +20,15 @@ pub struct Profile {
 impl Profile {
     /// Returns the profile of a time-critical group: receivers repair losses in milliseconds.
     ///
-    /// Messages are delivered at once and possibly out of order. The rate-of-fire is (8,5) unless
-    /// set.
+    /// Messages are delivered at once and possibly out of order. The rate-of-fire is (8,5).
     pub fn time_critical() -> Self {
         Self::of(proto::Profile::TimeCritical(RateOfFire::default()))
     }
 
-    /// Sets the rate-of-fire: for every `r` data packets, a member sends repairs to `c` other
-    /// members on average.
+    /// Makes the group time-critical with this rate-of-fire: for every `r` data packets, a member
+    /// sends repairs to `c` others on average.
     ///
-    /// `r` is 1 to 32 and must be the same in all groups of a node. The profile becomes
-    /// time-critical.
+    /// `r` is 1 to 32 and must be the same in all groups of a node.
     #[must_use]
     pub fn rate_of_fire(self, r: u8, c: u8) -> Self {
         Self { settings: proto::Profile::TimeCritical(RateOfFire::new(r, c)), ..self }
@@ -39,50 +37,42 @@ impl Profile {
     /// Returns the profile of an ordered group: all members, including the sender, deliver the
     /// messages in the same order.
     ///
-    /// Each message has its own [`Qos`](crate::Qos). The members form a ring, whose changes are
-    /// reported as [`RingEvent`](crate::RingEvent). After a fault the part with a majority of the
+    /// Each message has its own [`Qos`](crate::Qos). After a fault the part with a majority of the
     /// members continues, unless [`Profile::quorum`] is set.
     pub fn ordered() -> Self {
         Self::of(proto::Profile::Ordered(Quorum::Majority))
     }
 
-    /// Sets which part of the ring continues after a fault. It must be the same on all members.
+    /// Makes the group ordered, and sets which part of the ring continues after a fault: the same
+    /// on all members.
     ///
-    /// The profile becomes ordered. With [`Quorum::AtLeast`] two parts can continue side by
-    /// side, each with its own order, until they merge.
+    /// With [`Quorum::AtLeast`] two parts can continue side by side until they merge.
     #[must_use]
     pub fn quorum(self, quorum: Quorum) -> Self {
         Self { settings: proto::Profile::Ordered(quorum), ..self }
     }
 
-    /// Sets the number of voters of the group, 1 to [`Quorum::MAX_ELECTORATE`]. It must be the
+    /// Makes the group ordered with this number of voters, 1 to [`Quorum::MAX_ELECTORATE`]: the
     /// same on all members.
     ///
-    /// While fewer than a majority of the voters are in the ring, nothing is ordered, acknowledged
-    /// or locked, even before the first two members have met.
-    /// [`RingNews::Minority`](crate::RingNews) reports how many voters are needed. The profile
-    /// becomes ordered.
-    ///
-    /// A ring admits no more voters than this number. The operator must not start more of them: two
-    /// rings of different voters do not know of each other. Clients ([`Profile::voter`]) may join
-    /// and leave in any number.
+    /// Without a majority of the voters in the ring, nothing is ordered, acknowledged or locked,
+    /// even at first; see [`RingNews::Minority`](crate::RingNews). The operator must not start more
+    /// voters: two rings of different voters do not know of each other. Clients
+    /// ([`Profile::voter`]) may join and leave in any number.
     #[must_use]
     pub fn quorum_of(self, voters: u16) -> Self {
         self.quorum(Quorum::QuorumOf(voters))
     }
 
-    /// Sets whether this node is a voter of [`Profile::quorum_of`] or a client. Default: `true`, a
-    /// voter.
+    /// Sets whether this node is a voter of [`Profile::quorum_of`], the default, or a client.
     ///
-    /// A client publishes, makes requests and takes locks, but does not count toward the quorum.
-    /// Without an electorate every member counts.
+    /// A client does not count toward the quorum. Without an electorate every member counts.
     #[must_use]
     pub fn voter(self, is_voter: bool) -> Self {
         Self { is_voter, ..self }
     }
 
-    /// Returns the number of voters that must be in the ring for it to work; `None` without an
-    /// electorate.
+    /// Returns the number of voters that the ring needs to work; `None` without an electorate.
     pub fn required_voters(self) -> Option<usize> {
         match self.settings {
             proto::Profile::Ordered(quorum) => quorum.required_voters(),
@@ -92,29 +82,24 @@ impl Profile {
 
     /// Returns the profile of a bulk group: much data from one member to all others.
     ///
-    /// The first member that publishes is the sender. Messages of other members are refused
-    /// ([`LossCause::AnotherSender`](crate::LossCause)) until the sender has left. Messages are
-    /// delivered in order, and receivers repair for each other. The sender waits for the slowest
-    /// receiver until that receiver is [evicted](crate::Slow).
+    /// The first member that publishes is the sender, until it leaves; see
+    /// [`LossCause::AnotherSender`](crate::LossCause). It waits for the slowest receiver until that
+    /// is [evicted](crate::Slow). Messages are delivered in order, and receivers repair for each
+    /// other.
     pub fn bulk() -> Self {
         Self::of(proto::Profile::Bulk)
     }
 
-    /// Sets whether this node rejoins an ordered group after it was removed from the ring. Default:
-    /// `true`.
+    /// Sets whether this node rejoins an ordered group after its removal. Default: `true`.
     ///
     /// It rejoins as a new member that does not know what was delivered meanwhile. With `false` the
-    /// group is closed instead. In both cases [`RingNews::Removed`](crate::RingNews::Removed) is
-    /// reported first.
+    /// group is closed instead. See [`RingNews::Removed`](crate::RingNews::Removed).
     #[must_use]
     pub fn rejoin(self, rejoins: bool) -> Self {
         Self { rejoins, ..self }
     }
 
-    /// Returns the profile of a group carried by the custom engine of
-    /// [`Builder::guest`](crate::Builder::guest).
-    ///
-    /// Joining fails if the node has no such engine.
+    /// Returns the profile of a group of [`Builder::guest`](crate::Builder::guest)'s custom engine.
     pub fn guest() -> Self {
         Self::of(proto::Profile::Guest)
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use carom_proto::{GroupId, SendOptions};
-use event_listener::{Event as Signal, EventListener};
+use event_listener::Event as Signal;
 
 use super::receipt::Receipt;
 
@@ -15,24 +15,19 @@ use super::receipt::Receipt;
 pub(crate) struct Outgoing {
     pub(crate) payload: Bytes,
     pub(crate) options: SendOptions,
-    /// Receipt for the caller that waits for the outcome, in an ordered group.
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// The messages of one group that wait to be sent: the publishers' end. Large messages need one of
-/// a few places, which bounds the queue in bytes as well. Waiting publishers continue when half of
-/// the queue is free, so that not every message is a wake-up. Until then no publisher gets room,
-/// because later ones would otherwise take it from those that wait.
+/// The publishers' end of a group's send queue. Waiting publishers continue when half of it is
+/// free. Until then no publisher gets room, because later ones would take it from those that wait.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     content: Mutex<Content>,
     room: Signal,
-    /// `true` while the group is in the [`ReadyList`].
     is_listed: AtomicBool,
 }
 
-/// The driver's end of a send queue. It takes the messages in batches, so that publishers and
-/// driver seldom contend for the lock. A message remains in it until the engine has accepted it.
+/// The driver's end. Batches keep publishers and driver from contending for the lock.
 #[derive(Debug)]
 pub(crate) struct SendQueueReader {
     queue: Arc<SendQueue>,
@@ -42,26 +37,14 @@ pub(crate) struct SendQueueReader {
 #[derive(Debug, Default)]
 struct Content {
     messages: VecDeque<Outgoing>,
-    /// Number of messages ever added.
     published: u64,
-    /// Large messages that the engine has not accepted.
     large: usize,
-    /// Number of publishers that wait for room.
     waiting: usize,
     is_closed: bool,
 }
 
 struct Waiter<'a>(&'a SendQueue);
 
-/// Result of adding a message whose publisher may wait for room.
-enum Put {
-    /// The message is in the queue, and has this number.
-    In(u64),
-    /// There is no room. The listener is notified when there is.
-    Waits(Outgoing, EventListener),
-}
-
-/// Reason for which a message was not added.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// There is no room at present.
@@ -72,15 +55,13 @@ pub(crate) enum Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
-/// Groups of a node with queued messages, each at most once. Publishers enter their group, and wake
-/// the driver only if the list was empty.
+/// Groups with queued messages. Publishers wake the driver only if the list was empty.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyList {
     groups: Mutex<Vec<GroupId>>,
 }
 
 impl ReadyList {
-    /// Enters the group with this send queue. Returns `true` if the driver must be woken for it.
     pub(crate) fn enter(&self, group: GroupId, queue: &SendQueue) -> bool {
         if queue.is_listed.swap(true, Ordering::SeqCst) {
             return false;
@@ -104,7 +85,7 @@ impl ReadyList {
 }
 
 impl SendQueue {
-    /// Adds a message if there is room, and returns its number. The first message has the number 1.
+    /// Returns the message's number, from 1.
     pub(crate) fn try_put(&self, outgoing: Outgoing) -> Result<u64, Refused> {
         let mut content = self.lock();
         if content.is_closed {
@@ -119,20 +100,20 @@ impl SendQueue {
         Ok(content.published)
     }
 
-    pub(crate) async fn put(&self, outgoing: Outgoing) -> Result<u64, Closed> {
-        let mut outgoing = match self.try_put(outgoing) {
-            Ok(number) => return Ok(number),
-            Err(Refused::Closed) => return Err(Closed),
-            Err(Refused::Full(outgoing)) => outgoing,
-        };
-        let waiter = Waiter::new(self);
+    pub(crate) async fn put(&self, mut outgoing: Outgoing) -> Result<u64, Closed> {
+        let (mut waiter, mut room) = (None, None);
         loop {
-            match waiter.put_or_listen(outgoing)? {
-                Put::In(number) => return Ok(number),
-                Put::Waits(refused, room) => {
-                    outgoing = refused;
-                    room.await;
-                }
+            outgoing = match self.try_put(outgoing) {
+                Ok(number) => return Ok(number),
+                Err(Refused::Closed) => return Err(Closed),
+                Err(Refused::Full(outgoing)) => outgoing,
+            };
+            waiter.get_or_insert_with(|| Waiter::new(self));
+            // Room that was made before the listener existed does not notify it, so the queue is
+            // checked once more.
+            match room.take() {
+                None => room = Some(self.room.listen()),
+                Some(room) => room.await,
             }
         }
     }
@@ -141,7 +122,6 @@ impl SendQueue {
         self.lock().is_closed
     }
 
-    /// Moves up to `count` of the oldest messages to the end of `into`.
     fn take(&self, count: usize, into: &mut VecDeque<Outgoing>) {
         let mut content = self.lock();
         let before = content.messages.len();
@@ -163,8 +143,7 @@ impl SendQueueReader {
         Self { queue, batch: VecDeque::new() }
     }
 
-    /// Returns the oldest message, and takes up to `count` messages together if there is no batch.
-    /// If there is none, the group leaves the [`ReadyList`], and the next message enters it again.
+    /// Takes up to `count` messages if there is no batch. An empty queue leaves the [`ReadyList`].
     pub(crate) fn front(&mut self, count: usize) -> Option<&Outgoing> {
         if self.batch.is_empty() {
             self.queue.take(count, &mut self.batch);
@@ -177,7 +156,6 @@ impl SendQueueReader {
         self.batch.front()
     }
 
-    /// Removes the oldest message, which the engine has accepted, or which was given up.
     pub(crate) fn pop(&mut self) -> Option<Outgoing> {
         let outgoing = self.batch.pop_front()?;
         if outgoing.is_large() {
@@ -191,7 +169,6 @@ impl SendQueueReader {
         self.queue.lock().messages.len() + self.batch.len()
     }
 
-    /// Closes the queue. Publishers, including waiting ones, receive an error.
     pub(crate) fn close(&self) {
         let mut content = self.queue.lock();
         content.is_closed = true;
@@ -208,23 +185,6 @@ impl<'a> Waiter<'a> {
     fn new(queue: &'a SendQueue) -> Self {
         queue.lock().waiting += 1;
         Self(queue)
-    }
-
-    /// Adds a message, or returns a listener for room.
-    fn put_or_listen(&self, outgoing: Outgoing) -> Result<Put, Closed> {
-        let outgoing = match self.0.try_put(outgoing) {
-            Ok(number) => return Ok(Put::In(number)),
-            Err(Refused::Closed) => return Err(Closed),
-            Err(Refused::Full(outgoing)) => outgoing,
-        };
-        // Room that was made before the listener existed does not notify it, so the queue is
-        // checked once more.
-        let room = self.0.room.listen();
-        match self.0.try_put(outgoing) {
-            Ok(number) => Ok(Put::In(number)),
-            Err(Refused::Closed) => Err(Closed),
-            Err(Refused::Full(outgoing)) => Ok(Put::Waits(outgoing, room)),
-        }
     }
 }
 
@@ -249,17 +209,16 @@ impl Outgoing {
 }
 
 const QUEUE_MESSAGES: usize = 1024;
-/// Length of the queue at or below which waiting publishers continue.
 const HALF: usize = QUEUE_MESSAGES / 2;
-/// Maximum number of large messages among them.
 const LARGE_MESSAGES: usize = 4;
-/// Size in bytes above which a message is large.
 const LARGE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::shared::block_on::block_on;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
 
     #[test]
     fn only_the_first_message_of_the_first_group_wakes_the_driver() {
@@ -286,6 +245,11 @@ mod tests {
         (Arc::clone(&queue), SendQueueReader::new(queue))
     }
 
+    fn fill(queue: &SendQueue) {
+        (0..QUEUE_MESSAGES)
+            .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
+    }
+
     fn is_full_for(queue: &SendQueue, bytes: usize) -> bool {
         matches!(queue.try_put(message(bytes)), Err(Refused::Full(_)))
     }
@@ -309,13 +273,11 @@ mod tests {
     #[test]
     fn a_large_message_that_finds_the_queue_full_takes_no_place() {
         let queue = SendQueue::default();
-        (0..QUEUE_MESSAGES)
-            .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
+        fill(&queue);
         (0..2 * LARGE_MESSAGES).for_each(|_| assert!(is_full_for(&queue, LARGE_BYTES + 1)));
         assert_eq!(queue.lock().large, 0);
     }
 
-    /// Completes only if every waiting publisher is woken.
     #[test]
     fn all_publishers_that_wait_for_room_continue() {
         const EACH: usize = 20 * QUEUE_MESSAGES;
@@ -348,17 +310,15 @@ mod tests {
     #[test]
     fn later_publisher_leaves_room_to_a_waiting_one() {
         does_not_starve(|queue| {
-            matches!(Waiter::new(queue).put_or_listen(message(1)), Ok(Put::In(_)))
+            let mut context = Context::from_waker(Waker::noop());
+            pin!(queue.put(message(1))).poll(&mut context).is_ready()
         });
     }
 
-    /// Completes only if the waiting publisher is not starved by others that add messages whenever
-    /// they can.
     fn does_not_starve(put_another: impl Fn(&SendQueue) -> bool) {
         let queue = SendQueue::default();
         let is_over = AtomicBool::new(false);
-        (0..QUEUE_MESSAGES)
-            .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
+        fill(&queue);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 block_on(queue.put(message(2))).expect("it is open");
@@ -380,8 +340,7 @@ mod tests {
     #[test]
     fn waiting_publisher_fails_when_the_queue_closes() {
         let (queue, reader) = queue();
-        (0..QUEUE_MESSAGES)
-            .for_each(|_| assert!(queue.try_put(message(1)).is_ok(), "there is room"));
+        fill(&queue);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| block_on(queue.put(message(1))));
             reader.close();

@@ -10,7 +10,6 @@ use carom_proto::Time;
 use super::driver_handle::DriverHandle;
 use super::timers::TimerKey;
 
-/// Future that completes at a time of its node's clock; see [`crate::Node::sleep`].
 pub(crate) struct Sleep {
     driver: Arc<dyn DriverHandle>,
     until: Time,

@@ -23,11 +23,9 @@ pub struct Status {
     pub interface_reason: String,
     /// `true` if the node has settled; see [`Node::settled`](crate::Node::settled).
     pub settled: bool,
-    /// `true` if the registry is unreachable, so that the members are those last known;
-    /// see [`Node::is_away`](crate::Node::is_away).
+    /// See [`Node::is_away`](crate::Node::is_away).
     pub is_away: bool,
-    /// Size in bytes of the largest IP packet that this node sends to groups: what the paths to all
-    /// other nodes carry, as far as known.
+    /// Size in bytes of the largest IP packet to groups: what the paths to all other nodes carry.
     pub path_mtu: u16,
     /// Other nodes, in order of their ids.
     pub members: Vec<MemberStatus>,
@@ -67,13 +65,13 @@ pub struct MemberStatus {
     pub endpoint: SocketAddr,
     /// Path of group messages from this node to the other.
     pub path: MemberPath,
-    /// Size in bytes of the largest IP packet that the path was found to carry, up to the largest
-    /// that this node sends; `None` before the other node has answered a probe.
+    /// Size in bytes of the largest IP packet that the path was found to carry, if it is known.
     pub path_mtu: Option<u16>,
 }
 
 /// Path by which this node's group messages reach one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum MemberPath {
     /// Multicast. The member has confirmed that it receives this node's multicast.
     Multicast,
@@ -107,23 +105,19 @@ pub struct GroupStatus {
     pub members: Vec<NodeId>,
     /// Multicast address of the group; `None` if the node does not use multicast.
     pub address: Option<SocketAddr>,
-    /// Ring of the group; `None` if the group is not ordered, or if this node is not in the ring
-    /// yet.
+    /// Ring of the group; `None` if the group is not ordered, or this node not yet in the ring.
     pub ring: Option<RingStatus>,
     /// Number of events in the event queue, not yet received by the application.
     pub unread: usize,
-    /// Number of events that did not fit into the event queue. Messages among them are reported as
-    /// lost, at their place.
+    /// Number of events that did not fit into the event queue. Messages are reported as lost.
     pub dropped: u64,
 }
 
-/// Ring of an ordered group, as this node knows it, or as a member [reported](crate::Node::query)
-/// it.
+/// Ring of an ordered group, as this node or the [queried](crate::Node::query) member knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingStatus {
-    /// View of the ring: its members in the order of their turns, and its locks with their holders
-    /// and the waiting members.
+    /// View of the ring: its members in the order of their turns, and its locks.
     pub view: RingView,
     /// Member that holds the token.
     pub token: Process,
@@ -198,8 +192,7 @@ pub struct Stats {
     pub path_answers_dropped: u64,
     /// Path packets that name a member, but came from another address.
     pub path_elsewhere: u64,
-    /// Datagrams withheld from nodes outside the view, because their addresses have not answered a
-    /// probe.
+    /// Datagrams withheld from addresses that have not answered a probe.
     pub strangers_withheld: u64,
     /// Multicast addresses that could not be joined.
     pub join_failures: u64,
@@ -216,8 +209,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Returns all counters with their names. The name of an engine's counter has a prefix:
-    /// `lateral.`, `ordered.`, `bulk.` or `guest.`.
+    /// Returns all counters by name, those of engines with `lateral.`, `ordered.`, `bulk.` or
+    /// `guest.`.
     pub fn iter(&self) -> impl Iterator<Item = (String, u64)> {
         let engines = [
             ("lateral", self.lateral.by_name().collect()),
@@ -273,7 +266,6 @@ impl Stats {
 }
 
 impl Serialize for Stats {
-    /// Serializes the counters as a map from their names.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter())
     }
@@ -281,6 +273,7 @@ impl Serialize for Stats {
 
 /// Sizes of the socket buffers in bytes. If sockets differ, the smallest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Buffers {
     /// Requested size for receiving.
     pub receive_asked: usize,
@@ -293,11 +286,9 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Receive buffer that a node requests, in bytes: 4 MiB. A datagram of 1 KiB uses 2304 bytes of
-    /// the doubled buffer, which therefore holds about 3600.
+    /// Requested receive buffer in bytes: 4 MiB, which hold about 3600 datagrams of 1 KiB.
     pub const RECEIVE_REQUEST: usize = 4 << 20;
-    /// Send buffer that a node requests, in bytes: 1 MiB. A datagram in it waits behind everything
-    /// else of this node: 17 ms at 1 Gbit/s. With a larger buffer, many queueing disciplines would
-    /// drop datagrams.
+    /// Requested send buffer in bytes: 1 MiB, 17 ms at 1 Gbit/s. With a larger one, many queueing
+    /// disciplines would drop datagrams.
     pub const SEND_REQUEST: usize = 1 << 20;
 }

@@ -6,9 +6,7 @@ use std::task::Waker;
 
 use carom_proto::Time;
 
-/// Tasks that sleep on one driver or in one simulated world, in the order of their wake-up times.
-/// There are as many as the application has sleeping tasks: a timer whose task no longer waits is
-/// removed.
+/// Sleeping tasks of one driver or simulated world, in the order of their wake-up times.
 #[derive(Debug, Default)]
 pub(crate) struct TimerQueue(Mutex<Timers>);
 
@@ -19,7 +17,6 @@ struct Timers {
     is_closed: bool,
 }
 
-/// Key of a timer: its time, and its number among timers of the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimerKey(Time, u64);
 
@@ -28,8 +25,7 @@ impl TimerQueue {
         self.lock().wakers.first_key_value().map(|(key, _)| key.0)
     }
 
-    /// Enters a timer that is due at `until`, or the latest waker of the one with this key. Returns
-    /// `true` if the timer is new and the earliest, and `None` if no timer will fire any more.
+    /// Returns `true` if the timer is new and the earliest, `None` if no timer will fire any more.
     pub(crate) fn set(
         &self,
         until: Time,

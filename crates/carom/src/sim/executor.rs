@@ -12,10 +12,9 @@ use carom_proto::Time;
 use carom_sim::HostIx;
 use siphasher::sip::SipHasher13;
 
-/// Tasks of a world. They are polled in the order in which they were woken.
+#[derive(Default)]
 pub(super) struct Executor {
     tasks: BTreeMap<TaskId, Task>,
-    /// Tasks of paused hosts that were woken meanwhile.
     held: Vec<TaskId>,
     ready: Arc<Ready>,
     next: u64,
@@ -32,7 +31,6 @@ struct Task {
     task_waker: Arc<TaskWaker>,
 }
 
-/// Tasks that were woken, each at most once.
 #[derive(Default)]
 struct Ready(Mutex<VecDeque<TaskId>>);
 
@@ -43,17 +41,6 @@ pub(super) struct TaskWaker {
 }
 
 impl Executor {
-    pub(super) fn new() -> Self {
-        Self {
-            tasks: BTreeMap::new(),
-            held: Vec::new(),
-            ready: Arc::default(),
-            next: 0,
-            history: SipHasher13::new(),
-        }
-    }
-
-    /// Adds a task that is ready to run.
     pub(super) fn spawn(&mut self, host: HostIx, future: Pin<Box<dyn Future<Output = ()>>>) {
         let task_waker = self.new_task();
         let waker = Waker::from(Arc::clone(&task_waker));
@@ -69,22 +56,18 @@ impl Executor {
         waker
     }
 
-    /// Returns the task that was woken first.
     pub(super) fn next_ready(&mut self) -> Option<TaskId> {
         self.ready.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// Returns the host of a task, if it is stored here and not finished.
     pub(super) fn host_of(&self, task: TaskId) -> Option<HostIx> {
         self.tasks.get(&task).map(|task| task.host)
     }
 
-    /// Holds a woken task until its host resumes.
     pub(super) fn hold(&mut self, task: TaskId) {
         self.held.push(task);
     }
 
-    /// Makes the held tasks of the host ready.
     pub(super) fn resume(&mut self, host: HostIx) {
         let of_host = |task: &mut TaskId| self.tasks.get(task).is_none_or(|it| it.host == host);
         let woken: Vec<TaskId> = self.held.extract_if(.., of_host).collect();
@@ -102,7 +85,6 @@ impl Executor {
         }
     }
 
-    /// Drops the tasks of a host, and returns their number.
     pub(super) fn kill(&mut self, host: HostIx) -> usize {
         let before = self.tasks.len();
         self.tasks.retain(|_, task| task.host != host);
@@ -113,7 +95,6 @@ impl Executor {
         self.tasks.values().filter(|task| task.host == host).count()
     }
 
-    /// Returns a hash of the tasks that ran, and their times.
     pub(super) fn history(&self) -> u64 {
         self.history.finish()
     }
@@ -124,7 +105,6 @@ impl TaskWaker {
         self.task
     }
 
-    /// Marks the task as about to be polled, so that it can be woken again.
     pub(super) fn reset(&self) {
         self.is_woken.store(false, Ordering::SeqCst);
     }
@@ -160,7 +140,6 @@ mod tests {
         }
     }
 
-    /// Spawns a task that logs `number` for each value of the channel.
     fn spawn(executor: &mut Executor, host: HostIx, log: &Log, number: u32) -> Sender {
         let (sender, receiver) = async_channel::unbounded();
         let log = Rc::clone(log);
@@ -181,7 +160,7 @@ mod tests {
 
     #[test]
     fn tasks_run_in_the_order_in_which_they_were_woken() {
-        let (mut executor, log) = (Executor::new(), Log::default());
+        let (mut executor, log) = (Executor::default(), Log::default());
         let tasks = [1, 2, 3].map(|number| spawn(&mut executor, HERE, &log, number));
         run(&mut executor);
         [2, 0, 1].into_iter().for_each(|task| send(&tasks[task]));
@@ -195,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_task_ends_with_its_future_or_with_its_host() {
-        let (mut executor, log) = (Executor::new(), Log::default());
+        let (mut executor, log) = (Executor::default(), Log::default());
         let here = [1, 2].map(|number| spawn(&mut executor, HERE, &log, number));
         let there = spawn(&mut executor, THERE, &log, 3);
         run(&mut executor);
@@ -213,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_held_task_is_ready_again_once_its_host_goes_on() {
-        let (mut executor, log) = (Executor::new(), Log::default());
+        let (mut executor, log) = (Executor::default(), Log::default());
         let task = spawn(&mut executor, HERE, &log, 1);
         run(&mut executor);
         send(&task);

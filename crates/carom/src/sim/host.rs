@@ -22,13 +22,10 @@ pub struct Host {
     has_oracle: bool,
 }
 
-/// Reservation of a host for a node that is about to start.
 pub(crate) struct Reservation {
     host: Host,
     lease: Lease,
-    /// Source of the node's id and seed.
     pub(crate) rng: Rng,
-    /// Connection of the node's membership to the oracle, if the world has one.
     pub(crate) oracle: Option<Arc<Mutex<OracleLink>>>,
 }
 
@@ -52,10 +49,7 @@ impl Host {
         self.switchboard.now()
     }
 
-    /// Waits for `span` of the world's time.
-    ///
-    /// It is for tasks without a node. Tasks with one can use [`Node::sleep`](crate::Node::sleep),
-    /// which is equivalent.
+    /// Waits for `span` of the world's time, like [`Node::sleep`](crate::Node::sleep).
     pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Send + use<> {
         // A handle without a node still has the world's clock.
         let handle = self.switchboard.handle(self.ix, Lease(0));
@@ -68,7 +62,6 @@ impl Host {
         self.switchboard.call(Call::Spawn(self.ix, Box::pin(task)));
     }
 
-    /// Reserves the host for a new node; `None` if it has one.
     pub(crate) fn reserve(&self) -> Option<Reservation> {
         let lease = self.switchboard.reserve(self.ix)?;
         let starts = self.switchboard.starts(self.ix);

@@ -12,13 +12,10 @@ use super::report::Report;
 use crate::runtime::node_runtime::NodeRuntime;
 use crate::shared::commands::NodeCommand;
 
-/// A node over a simulated network.
 pub(crate) struct SimMachine {
     runtime: NodeRuntime<SimNetwork>,
-    /// Connection to the membership provider, if that is the world's oracle.
     oracle: Option<Arc<Mutex<OracleLink>>>,
     has_begun: bool,
-    /// `true` after the node has closed.
     has_ended: bool,
 }
 

@@ -11,12 +11,10 @@ use super::report::Report;
 use crate::net::network::Network;
 use crate::shared::status::Stats;
 
-/// Network of a simulated host. Sent datagrams wait here until the world takes them, right after
-/// each call. The world knows the path to every node, and multicast reaches every listening node.
+/// Sent datagrams wait here until the world takes them, right after each call.
 #[derive(Debug)]
 pub(crate) struct SimNetwork {
     outbox: VecDeque<(Transmit, usize)>,
-    /// Bytes of the datagrams in the outbox, concatenated.
     bytes: Vec<u8>,
     taken_bytes: usize,
     injector: LossInjector,
@@ -24,7 +22,6 @@ pub(crate) struct SimNetwork {
     counters: SimCounters,
 }
 
-/// Counters of datagrams between the node and the world.
 #[derive(Clone, Copy, Debug, Default)]
 struct SimCounters {
     datagrams_in: u64,
@@ -34,7 +31,6 @@ struct SimCounters {
 }
 
 impl SimNetwork {
-    /// Creates a network that drops some of the datagrams which this node receives.
     pub(crate) fn new(loss: Loss, seed: u64) -> Self {
         Self {
             outbox: VecDeque::new(),
@@ -46,14 +42,12 @@ impl SimNetwork {
         }
     }
 
-    /// Counts a received datagram. Returns `true` if the node receives it.
     pub(super) fn accepts(&mut self, datagram: &[u8]) -> bool {
         self.counters.datagrams_in += 1;
         self.counters.bytes_in += datagram.len() as u64;
         !self.injector.drops_next()
     }
 
-    /// Appends the next datagram to `out` and returns its destination.
     pub(super) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let Some((transmit, bytes)) = self.outbox.pop_front() else {
             self.bytes.clear();

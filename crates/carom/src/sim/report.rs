@@ -2,7 +2,6 @@
 
 use carom_proto::{GroupId, GroupSettings};
 
-/// Report of a node to the world.
 #[derive(Debug)]
 pub(crate) enum Report {
     /// The node joins the multicast of the group.

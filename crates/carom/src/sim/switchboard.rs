@@ -14,12 +14,10 @@ use crate::shared::commands::NodeCommand;
 use crate::shared::driver_handle::DriverHandle;
 use crate::shared::timers::TimerQueue;
 
-/// Queue of calls from handles to the world, which takes them while no task runs, before the next
-/// task. Each node and each task has a bounded number of pending calls.
+/// Calls from handles, which the world takes while no task runs, before the next task.
 pub(crate) struct Switchboard {
     now: AtomicU64,
     pub(super) timers: TimerQueue,
-    /// Seed from which each node's id and seed are derived.
     pub(super) seed: u64,
     state: Mutex<State>,
 }
@@ -27,14 +25,11 @@ pub(crate) struct Switchboard {
 struct State {
     /// `None` once the world is gone. Calls are then dropped without a reply.
     calls: Option<VecDeque<Call>>,
-    /// Current or reserved node of each host.
     tenants: BTreeMap<HostIx, u64>,
-    /// Number of nodes that each host has had.
     starts: BTreeMap<HostIx, u64>,
     next_serial: u64,
 }
 
-/// Call of a handle to the world.
 pub(super) enum Call {
     /// Runs this node on this host.
     Attach(HostIx, Lease, NodeId, Box<SimMachine>),
@@ -44,14 +39,12 @@ pub(super) enum Call {
     Spawn(HostIx, SendTask),
 }
 
-/// Future that another task has spawned.
 pub(super) type SendTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Number of a node among all nodes of its world. It shows if a host still has the same node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease(pub(super) u64);
 
-/// Access of the handles to a simulated node.
 pub(crate) struct WorldHandle {
     switchboard: Arc<Switchboard>,
     host: HostIx,
@@ -78,7 +71,6 @@ impl Switchboard {
         self.now.store(now.0, Ordering::SeqCst);
     }
 
-    /// Reserves the host for a new node; `None` if it has one.
     pub(super) fn reserve(&self, host: HostIx) -> Option<Lease> {
         let state = &mut *self.lock();
         if state.tenants.contains_key(&host) {
@@ -90,7 +82,6 @@ impl Switchboard {
         Some(Lease(state.next_serial))
     }
 
-    /// Returns the number of nodes that the host has had.
     pub(super) fn starts(&self, host: HostIx) -> u64 {
         self.lock().starts.get(&host).copied().unwrap_or(0)
     }
@@ -103,7 +94,6 @@ impl Switchboard {
         }
     }
 
-    /// Releases the host from any node.
     pub(super) fn evict(&self, host: HostIx) {
         self.lock().tenants.remove(&host);
     }
@@ -128,7 +118,6 @@ impl Switchboard {
         self.lock().calls.as_mut()?.pop_front()
     }
 
-    /// Drops all calls and wakes all sleeping tasks, as the world is gone.
     pub(super) fn close(&self) {
         let calls = self.lock().calls.take();
         drop(calls);

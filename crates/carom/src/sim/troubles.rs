@@ -16,20 +16,19 @@ pub struct Troubles {
     pub kinds: Vec<Trouble>,
     /// Mean time between the starts of two troubles. Default: 300 ms.
     pub mean_gap: Duration,
-    /// Maximum duration of a trouble. Default: 5 s, which is longer than gossip takes to detect a
-    /// failed node.
+    /// Maximum duration. Default: 5 s, longer than gossip takes to detect a failed node.
     pub longest: Duration,
 }
 
 /// Kind of trouble. Each lasts for a while, during which others may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Trouble {
     /// A host with a [program](World::install) crashes, and restarts at the end.
     Crash,
     /// A host is paused.
     Pause,
-    /// Some hosts are partitioned from the others. The end of one partition, of either kind, ends
-    /// all partitions.
+    /// Some hosts are partitioned from the others. The end of one partition ends all.
     Partition,
     /// Some hosts do not receive datagrams from some others.
     OneWay,
@@ -70,7 +69,6 @@ impl Default for Troubles {
 struct Under<'a> {
     world: &'a mut World,
     rng: Rng,
-    /// End of each trouble: its time, and what it does.
     ends: Vec<(Time, Relief)>,
     down: BTreeSet<HostIx>,
 }
@@ -81,8 +79,7 @@ enum Relief {
 }
 
 impl World {
-    /// Advances the time by `span` with random faults, which follow from the world's seed. All
-    /// faults are ended before it returns.
+    /// Advances the time by `span` with random faults from the world's seed, and ends them all.
     pub fn run_troubled(&mut self, span: Duration, troubles: &Troubles) {
         let end = self.now() + span;
         let rng = self.fork_rng();

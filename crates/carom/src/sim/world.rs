@@ -19,31 +19,25 @@ use super::oracle::{Membership, News, Oracle};
 use super::report::Report;
 use super::switchboard::{Call, Lease, Switchboard};
 
-/// Simulated world: hosts in a simulated network, with their nodes and tasks, in virtual time. See
-/// the [module](super).
+/// Simulated world: hosts in a simulated network, in virtual time. See the [module](super).
 ///
-/// Time stands still between calls; [`World::run_for`] and [`World::block_on`] advance it. A panic
-/// of a task propagates out of these calls. Dropping the world ends everything in it.
+/// Time stands still between calls. A panic of a task propagates out of the calls that advance it.
+/// Dropping the world ends everything in it.
 pub struct World {
     network: carom_sim::World<SimMachine>,
     executor: Executor,
     switchboard: Arc<Switchboard>,
     programs: BTreeMap<HostIx, Program>,
-    /// Node that runs on each host.
     leases: BTreeMap<HostIx, Lease>,
     oracle: Option<Oracle>,
     usual_loss: Loss,
-    /// Source of randomness for troubles.
     rng: Rng,
-    /// Number of polls of tasks since time last advanced.
     polls: u32,
 }
 
-/// Program that a host runs, now and after each restart.
 type Program = Box<dyn FnMut(Host) -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// Future that is run from outside the world. The function polls it and returns `true` if it is
-/// done.
+/// Future that is run from outside the world. The function returns `true` if it is done.
 type Guest<'a> = (TaskId, &'a mut dyn FnMut() -> bool);
 
 impl World {
@@ -55,10 +49,7 @@ impl World {
         Self::with_membership(config, Membership::Gossip)
     }
 
-    /// Creates a world with this kind of membership.
-    ///
-    /// # Panics
-    /// See [`World::new`].
+    /// Creates a world with this kind of membership. Panics like [`World::new`].
     pub fn with_membership(config: WorldConfig, membership: Membership) -> Self {
         let seed = Rng::new(config.seed).fork(NODE_STREAM).next_u64();
         let rng = Rng::new(config.seed).fork(TROUBLE_STREAM);
@@ -71,7 +62,7 @@ impl World {
         Self {
             switchboard: Arc::new(Switchboard::new(network.now(), seed)),
             network,
-            executor: Executor::new(),
+            executor: Executor::default(),
             programs: BTreeMap::new(),
             leases: BTreeMap::new(),
             oracle,
@@ -108,8 +99,7 @@ impl World {
 
     /// Returns a hash of every datagram and every poll of a task, with their times.
     ///
-    /// Equal hashes mean equal runs. Datagrams are not included if the world was configured without
-    /// a history.
+    /// Datagrams are not included if the world was configured without a history.
     pub fn history(&self) -> u64 {
         Rng::new(self.network.history()).fork(self.executor.history()).next_u64()
     }
@@ -127,8 +117,7 @@ impl World {
         self.network.end_trace()
     }
 
-    /// Runs `task` on `host` until it completes or the host crashes. It is first polled by the next
-    /// call that advances the world.
+    /// Runs `task` on `host` until it completes or the host crashes.
     pub fn spawn(&mut self, host: &Host, task: impl Future<Output = ()> + 'static) {
         self.executor.spawn(host.ix(), Box::pin(task));
     }
@@ -151,8 +140,7 @@ impl World {
 
     /// Ends everything that runs on `host` at once, like a loss of power.
     ///
-    /// Its tasks are dropped where they wait, and its node does not notify the other nodes.
-    /// Datagrams that it has sent remain in flight.
+    /// Its node does not notify the other nodes. Sent datagrams remain in flight.
     pub fn crash(&mut self, host: &Host) {
         self.settle(None);
         let (ix, id) = (host.ix(), self.network.node_id(host.ix()));
@@ -177,17 +165,14 @@ impl World {
         }
     }
 
-    /// Returns `true` if the host has a program to run after a restart.
     pub(super) fn has_program(&self, host: HostIx) -> bool {
         self.programs.contains_key(&host)
     }
 
-    /// Returns the loss of every host without faults.
     pub(super) fn usual_loss(&self) -> Loss {
         self.usual_loss
     }
 
-    /// Returns a separate source of randomness.
     pub(super) fn fork_rng(&mut self) -> Rng {
         self.rng.fork(0)
     }
@@ -210,8 +195,7 @@ impl World {
         while !self.advance(end, None) {}
     }
 
-    /// Advances the time until `future` is done, for at most `limit`, and returns its output;
-    /// `None` if it is not done by then.
+    /// Advances the time until `future` is done and returns its output, or `None` after `limit`.
     ///
     /// The future runs on no host, so that no crash and no pause affects it.
     pub fn block_on<F: Future>(&mut self, limit: Duration, future: F) -> Option<F::Output> {
@@ -232,8 +216,7 @@ impl World {
         output
     }
 
-    /// Executes the next event that is due by `end`. Returns `true` if there is nothing more to do:
-    /// the end is reached, or the guest is done.
+    /// Returns `true` if the end is reached or the guest is done.
     fn advance(&mut self, end: Time, guest: Option<Guest<'_>>) -> bool {
         if self.settle(guest) {
             return true;
@@ -275,8 +258,7 @@ impl World {
         }
     }
 
-    /// Executes all work that is possible without advancing the time. Returns `true` if the guest
-    /// is done.
+    /// Works without advancing the time. Returns `true` if the guest is done.
     fn settle(&mut self, mut guest: Option<Guest<'_>>) -> bool {
         loop {
             while let Some(happening) = self.network.poll_event() {
@@ -321,8 +303,7 @@ impl World {
         }
     }
 
-    /// Attaches a node to its host. A previous node that still runs there was closed while its host
-    /// was paused, and can no longer notify the other nodes.
+    /// A previous node was closed while its host was paused, and cannot notify the others.
     fn attach(&mut self, host: HostIx, lease: Lease, id: NodeId, machine: SimMachine) {
         let is_paused = self.network.is_paused(host);
         if let Some(before) = self.network.node_id(host) {
@@ -343,7 +324,6 @@ impl World {
         self.spread(news);
     }
 
-    /// Passes an order to a node: now or, if its host is paused, when it resumes.
     fn give(&mut self, host: HostIx, order: Order) {
         if self.network.is_paused(host) {
             self.network.command_at(self.network.now(), host, order);

@@ -1,15 +1,14 @@
 //! Errors of topology files, each with its cause and its fix.
 
-use std::fmt;
 use std::io;
 
 use carom_proto::rdcm::topology::TopologyError;
 
 use crate::shared::error::plain;
 
-/// Error of a topology file. `Display` gives the line and the cause, [`TopologyFileError::fix`] the
-/// fix.
-#[derive(Debug)]
+/// Error of a topology file. `Display` gives the line and the cause.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{fault}", place(*line))]
 pub struct TopologyFileError {
     /// Line number, from 1; `None` if the error concerns no single line.
     pub line: Option<usize>,
@@ -152,13 +151,6 @@ impl TopologyFileError {
     }
 }
 
-impl fmt::Display for TopologyFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "line {line}: {}", self.fault),
-            None => self.fault.fmt(f),
-        }
-    }
+fn place(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!("line {line}: "))
 }
-
-impl std::error::Error for TopologyFileError {}

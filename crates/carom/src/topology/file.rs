@@ -10,7 +10,6 @@ use toml::Spanned;
 use super::fault::{Fault, TopologyFileError};
 use super::placement::Placement;
 
-/// Contents of a topology file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct File {
@@ -18,13 +17,10 @@ pub(super) struct File {
     fat_tree: Option<Spanned<FatTree>>,
     vl2: Option<Spanned<Vl2>>,
     tree: Option<Spanned<Tree>>,
-    /// Switches without racks.
     #[serde(default)]
     switches: Vec<Spanned<String>>,
-    /// Switches, each with the nodes below it.
     #[serde(default)]
     racks: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
-    /// Hosts by name, each with its node.
     #[serde(default)]
     hosts: BTreeMap<Spanned<String>, Spanned<String>>,
     #[serde(default)]
@@ -33,7 +29,6 @@ pub(super) struct File {
     hosts_forward: bool,
 }
 
-/// Arguments of [`Topology::bcube`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BCube {
@@ -41,14 +36,12 @@ struct BCube {
     k: u32,
 }
 
-/// Arguments of [`Topology::fat_tree`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FatTree {
     ports: u32,
 }
 
-/// Arguments of [`Topology::vl2`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Vl2 {
@@ -57,18 +50,15 @@ struct Vl2 {
     rack_hosts: u32,
 }
 
-/// Arguments of [`Topology::tree`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tree {
     fanouts: Vec<u32>,
 }
 
-/// Text of a file, for the line numbers of errors.
 pub(super) struct Lines<'a>(pub(super) &'a str);
 
 impl File {
-    /// Returns the topology, and the places of the nodes in it.
     pub(super) fn topology(
         &self,
         lines: &Lines<'_>,
@@ -82,7 +72,6 @@ impl File {
         }
     }
 
-    /// Returns the generated topology, and the position of its description in the file.
     fn generated(&self) -> Option<(Range<usize>, Result<Topology, TopologyError>)> {
         let bcube = self.bcube.as_ref().map(|it| {
             let BCube { ports, k } = *it.get_ref();
@@ -98,7 +87,6 @@ impl File {
         bcube.or(fat_tree).or(vl2).or(tree)
     }
 
-    /// Returns `true` if more than one network is described.
     fn is_mixed(&self) -> bool {
         let generated = [
             self.bcube.is_some(),
@@ -115,7 +103,6 @@ impl File {
         own.contains(&true) || generated.iter().filter(|is_there| **is_there).count() > 1
     }
 
-    /// Places the nodes on the hosts of a generated topology.
     fn place(
         &self,
         lines: &Lines<'_>,
@@ -202,13 +189,11 @@ impl File {
 }
 
 impl Lines<'_> {
-    /// Returns the line number, from 1, of the start of a span.
     fn of(&self, span: Range<usize>) -> usize {
         let before = self.0.get(..span.start).unwrap_or(self.0);
         1 + before.matches('\n').count()
     }
 
-    /// Returns the error for text that the TOML parser refuses.
     pub(super) fn refused(&self, error: &toml::de::Error) -> TopologyFileError {
         let line = error.span().map(|span| self.of(span));
         let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -224,5 +209,4 @@ impl Lines<'_> {
     }
 }
 
-/// Name of the switch above racks without any other description.
 const CORE: &str = "core";

@@ -65,7 +65,6 @@ pub fn parse(text: &str) -> Result<Network, TopologyFileError> {
     with_visitors(topology, hosts, &placement)
 }
 
-/// Adds places for nodes that the file does not name.
 fn with_visitors(
     topology: Topology,
     hosts: Hosts,

@@ -10,12 +10,10 @@ use carom_proto::rdcm::topology::{Topology, TopologyError, Vertex};
 use super::fault::{Fault, TopologyFileError};
 use crate::net::seeds;
 
-/// Names and nodes of a file.
 pub(super) struct Placement {
     /// Line that describes the network as a whole.
     line: usize,
     names: BTreeMap<String, Named>,
-    /// Lines of the names, by vertex.
     lines: BTreeMap<Vertex, usize>,
     nodes: Vec<PlacedNode>,
 }
@@ -31,7 +29,6 @@ struct PlacedNode {
     host: Vertex,
 }
 
-/// Key by which a node is identified.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Id(NodeId),
@@ -70,10 +67,6 @@ impl Placement {
         TopologyFileError::at(self.line, Fault::Shape(error))
     }
 
-    /// Returns the hosts of all nodes.
-    ///
-    /// # Errors
-    /// A node is placed twice, or cannot be identified.
     pub(super) fn hosts(&self) -> Result<Hosts, TopologyFileError> {
         let mut hosts = Hosts::default();
         let mut seen: BTreeMap<Key, usize> = BTreeMap::new();
@@ -95,7 +88,6 @@ impl Placement {
         Ok(hosts)
     }
 
-    /// Checks that packets from the first host can reach every switch and host.
     pub(super) fn check_connected(&self, topology: &Topology) -> Result<(), TopologyFileError> {
         let mut is_reached = vec![false; topology.len()];
         let mut edge = vec![Vertex(0)];
@@ -116,7 +108,6 @@ impl Placement {
         Err(TopologyFileError::at(self.line_of(lost), Fault::NotConnected { from, to }))
     }
 
-    /// Checks that no switch or host has more than `most` links.
     pub(super) fn check_links(
         &self,
         topology: &Topology,
@@ -138,7 +129,6 @@ impl Placement {
     }
 }
 
-/// Returns the keys of a node as given in the file: its id, or its addresses.
 fn keys(node: &str) -> Result<Vec<Key>, String> {
     if node.len() == ID_DIGITS
         && let Ok(id) = u64::from_str_radix(node, 16)
@@ -152,7 +142,5 @@ fn keys(node: &str) -> Result<Vec<Key>, String> {
     Ok(found.into_iter().map(|it| Key::Address(it.ip(), port(it.port()))).collect())
 }
 
-/// Number of hexadecimal digits of a node's id.
 const ID_DIGITS: usize = 16;
-/// Port with which an address without a port is resolved.
 const ANY_PORT: u16 = 0;

@@ -12,14 +12,12 @@ fn known(text: &str) -> (Topology, Hosts) {
     }
 }
 
-/// Returns the name of the host at which the node with this address is placed.
 fn at(text: &str, address: &str) -> Option<String> {
     let (topology, mut hosts) = known(text);
     hosts.node_up(NodeId(1), Endpoint(address.parse().expect("an address")));
     hosts.of(NodeId(1)).map(|vertex| topology.name(vertex).to_owned())
 }
 
-/// Returns line, cause and fix of the error in a text.
 fn refused(text: &str) -> (usize, String, String) {
     let error = parse(text).expect_err("it is refused");
     let line = error.line.unwrap_or(0);

@@ -8,7 +8,6 @@ use carom_proto::membership::service::client::{Service, ServiceConfig};
 use carom_proto::membership::static_list::StaticMembership;
 use carom_proto::{Endpoint, NodeId, Origin};
 
-/// Settings from which the membership provider of a node is chosen.
 pub(crate) struct Provider {
     pub(crate) origin: Origin,
     pub(crate) endpoint: SocketAddr,
@@ -17,11 +16,8 @@ pub(crate) struct Provider {
     pub(crate) registries: Vec<SocketAddr>,
     pub(crate) cluster: String,
     pub(crate) rack: String,
-    /// Number of the network, for nodes that find each other by gossip.
     pub(crate) network: u32,
-    /// Addresses for the first contact.
     pub(crate) seeds: Vec<SocketAddr>,
-    /// `true` if there is a local network for multicast hellos.
     pub(crate) has_lan: bool,
     pub(crate) seed: u64,
 }
@@ -52,6 +48,5 @@ impl Provider {
     }
 }
 
-/// Fits, with the headers of UDP and IP, into any usable path, including tunnels. The sockets
-/// refuse datagrams that would have to be fragmented.
+/// Fits into any usable path, including tunnels. The sockets refuse fragmentation.
 const MAX_DATAGRAM_BYTES: usize = 1200;

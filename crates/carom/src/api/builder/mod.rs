@@ -46,7 +46,6 @@ pub struct Builder {
     driver: Option<Driver>,
 }
 
-/// Constructor of a node's custom engine from the node's origin and a seed.
 struct GuestFactory(Box<dyn FnOnce(Origin, u64) -> Box<dyn Engine> + Send>);
 
 impl fmt::Debug for GuestFactory {
@@ -101,7 +100,7 @@ impl Builder {
 
     /// Sets the UDP port for unicast. 0 selects any free port.
     ///
-    /// Default: 7400, or any free port if 7400 is taken. Set a fixed port if this node is a seed of
+    /// Default: 7400, or a free port if it is taken. Set a fixed port if this node is a seed of
     /// others.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
@@ -111,8 +110,7 @@ impl Builder {
     /// Sets the UDP port for multicast, 1 to 65535. All nodes of the host share it.
     ///
     /// Default: 7401. The port also identifies the network: nodes with different multicast ports
-    /// ignore each other, even if one is a seed of the other, or starts at an address that a member
-    /// of the other network had before.
+    /// ignore each other, even if one is a seed of the other.
     pub fn multicast_port(mut self, port: u16) -> Self {
         self.multicast_port = port;
         self
@@ -128,16 +126,14 @@ impl Builder {
 
     /// Adds nodes for the first contact, each as `HOST:PORT` or `HOST`.
     ///
-    /// Default: none. Other nodes of this host are then found at port 7400, and nodes of the local
-    /// network by multicast. Give seeds where multicast does not reach the other nodes. If seeds
-    /// are given and none answers, joining a group fails.
+    /// Default: none. Nodes of this host are then found at port 7400, and others by multicast. If
+    /// seeds are given and none answers, joining a group fails.
     pub fn seeds<S: AsRef<str>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
         self.seeds.extend(seeds.into_iter().map(|seed| seed.as_ref().to_owned()));
         self
     }
 
-    /// Sets a static membership: exactly these nodes are in every group, whether or not they are
-    /// online.
+    /// Sets a static membership: exactly these nodes are in every group, online or not.
     ///
     /// The list may contain the node itself. Default: nodes find each other.
     pub fn static_members(mut self, members: Vec<(NodeId, SocketAddr)>) -> Self {
@@ -147,9 +143,9 @@ impl Builder {
 
     /// Adds addresses of registries (`carom registry` processes), each as `HOST:PORT` or `HOST`.
     ///
-    /// One address is enough, because each service knows the others. The node then finds other
-    /// nodes only through the service. While the service is unreachable, the node continues with
-    /// the members it knows, and joining a group fails. Default: none.
+    /// Default: none. One address is enough. The node then finds others only through the
+    /// registries. While they are unreachable, it keeps the members it knows, and joining a group
+    /// fails.
     pub fn registry<S: AsRef<str>>(mut self, addresses: impl IntoIterator<Item = S>) -> Self {
         self.registries.extend(addresses.into_iter().map(|address| address.as_ref().to_owned()));
         self
@@ -161,8 +157,7 @@ impl Builder {
         self
     }
 
-    /// Sets the rack of this host, for the failure detectors of the registry, at most 255
-    /// bytes. Default: empty.
+    /// Sets the rack of this host, which the registry uses, at most 255 bytes. Default: empty.
     pub fn rack(mut self, name: impl Into<String>) -> Self {
         self.rack = name.into();
         self
@@ -170,8 +165,7 @@ impl Builder {
 
     /// Sets the node's id. Default: random.
     ///
-    /// A later process may reuse the id at the same address. Other nodes recognize it as a restart
-    /// by the incarnation in its datagrams.
+    /// A later process may reuse the id at the same address.
     pub fn node_id(mut self, id: NodeId) -> Self {
         self.node_id = Some(id);
         self
@@ -184,15 +178,13 @@ impl Builder {
         self
     }
 
-    /// Sets the injected loss: datagrams to drop on receipt, for tests and experiments. Default:
-    /// none.
+    /// Sets the injected loss of received datagrams, for tests and experiments. Default: none.
     pub fn loss(mut self, loss: Loss) -> Self {
         self.loss = loss;
         self
     }
 
-    /// Sets the seed of all random choices except the node's id and its incarnation. Default: from
-    /// the operating system.
+    /// Sets the seed of all random choices but the node's id and incarnation. Default: random.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
@@ -200,11 +192,9 @@ impl Builder {
 
     /// Sets the size in bytes of the largest IP packet that this node sends, for all engines.
     ///
-    /// Default: the `path_mtu` of each engine's settings, which is 1500. Lower it for a network
-    /// that carries less than its interfaces do, and raise it above 1500 for jumbo frames. The MTU
-    /// of the interface and the sizes that the paths to other nodes were found to carry always
-    /// limit it. Packets of more than 1500 bytes are sent only to nodes that have answered a probe
-    /// of that size.
+    /// Default: the `path_mtu` of each engine's settings, which is 1500. Raise it for jumbo frames.
+    /// The MTU of the interface and the path MTUs that were found always limit it. Packets of more
+    /// than 1500 bytes are sent only to nodes that have answered a probe of that size.
     pub fn mtu(mut self, bytes: u16) -> Self {
         self.mtu = Some(bytes);
         self
@@ -231,18 +221,15 @@ impl Builder {
         self
     }
 
-    /// Adds a custom engine, for running another protocol on this runtime and comparing it with
-    /// Carom's.
+    /// Adds a custom engine, to compare another protocol with Carom's on this runtime.
     ///
-    /// It carries the groups that are joined with [`Profile::guest`](crate::Profile::guest), next
-    /// to the groups of the other engines. `make` is called once, with the node's id and
-    /// incarnation and a seed for all random choices.
+    /// It carries the groups of [`Profile::guest`](crate::Profile::guest). `make` is called once,
+    /// with the node's id and incarnation and a seed for all random choices.
     ///
     /// The engine follows the [contract](carom_proto::engine). Its datagrams begin with the common
     /// [header](carom_proto::wire), carry [`Protocol::Guest`](carom_proto::wire::Protocol::Guest),
-    /// and must fit the path MTU. All nodes of such a group must have the same engine.
-    /// [`Group::confirm`](crate::Group::confirm) times out if the engine never answers
-    /// [`Engine::confirm`].
+    /// and must fit the path MTU. [`Group::confirm`](crate::Group::confirm) times out if the engine
+    /// never answers [`Engine::confirm`].
     pub fn guest(
         mut self,
         make: impl FnOnce(Origin, u64) -> Box<dyn Engine> + Send + 'static,
@@ -253,18 +240,16 @@ impl Builder {
 
     /// Sets the capacity of each group's event queue. Default: 65536; at least 1.
     ///
-    /// A queue also holds at most 64 MiB of messages. In a time-critical group, or one with a
-    /// custom engine, messages that do not fit are reported as [`Event::Lost`](crate::Event::Lost).
-    /// A bulk group keeps them and stops the sender until the application catches up. An ordered
-    /// group keeps them and slows the ring down; a member that falls behind by more than one
-    /// additional queue is removed from the ring ([`Removal::TooSlow`](crate::Removal::TooSlow)).
+    /// A queue also holds at most 64 MiB of messages. What does not fit is reported as
+    /// [`Event::Lost`](crate::Event::Lost) in a time-critical or custom group. A bulk group stops
+    /// the sender. An ordered group slows the ring down, and a member that falls behind by another
+    /// queue is removed ([`Removal::TooSlow`](crate::Removal::TooSlow)).
     pub fn queue(mut self, events: usize) -> Self {
         self.queue_events = events;
         self
     }
 
-    /// Runs the node on the thread of `driver`, which may drive several nodes. Default: a thread of
-    /// its own.
+    /// Runs the node on the thread of `driver`. Default: a thread of its own.
     pub fn driver(mut self, driver: &Driver) -> Self {
         self.driver = Some(driver.share());
         self
@@ -290,7 +275,6 @@ impl Builder {
         Ok(())
     }
 
-    /// Sets the largest packet size of all engines, and checks their settings.
     fn check_engines(&mut self, path_mtu: impl Fn(u16) -> u16) -> Result<(), StartError> {
         let each =
             [&mut self.lateral.path_mtu, &mut self.ordered.path_mtu, &mut self.bulk.path_mtu];
@@ -303,9 +287,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the explicit seeds, or without them the default port of this host: nodes of one host
-    /// find each other without multicast. Another multicast port means another network, whose nodes
-    /// are not at the default port.
+    /// Returns the explicit seeds, or without them the default port of this host, unless the
+    /// multicast port names another network.
     fn all_seeds(&self, explicit: Vec<SocketAddr>, own: SocketAddr) -> Vec<SocketAddr> {
         let implied = SocketAddr::new(own.ip(), DEFAULT_PORT);
         let is_default = self.seeds.is_empty() && self.multicast_port == DEFAULT_MULTICAST_PORT;

@@ -24,8 +24,7 @@ impl Builder {
     /// The node's id and its random choices follow from the world's seed, unless they are set.
     ///
     /// # Errors
-    /// The settings are invalid, a seed is a host name, a registry is given, or the host
-    /// already has a node (its port 7400 is taken).
+    /// The settings are invalid or not supported by a world, or the host already has a node.
     pub fn start_on(mut self, host: &sim::Host) -> Result<Node, StartError> {
         self.check()?;
         self.check_engines(|mtu| mtu)?;
@@ -79,8 +78,6 @@ impl Builder {
     }
 }
 
-/// Returns the membership provider. Static members of the builder take precedence over the world's
-/// oracle.
 fn membership(provider: Provider, reservation: &Reservation) -> Box<dyn Membership> {
     match &reservation.oracle {
         Some(oracle) if provider.static_members.is_none() => {
@@ -90,8 +87,7 @@ fn membership(provider: Provider, reservation: &Reservation) -> Box<dyn Membersh
     }
 }
 
-/// Refuses a seed that is a host name: a real name server's answer cannot be reproduced from the
-/// world's seed.
+/// Refuses a seed that is a host name: its resolution cannot be reproduced from the world's seed.
 fn refuse_name(seed: &str) -> Result<(), StartError> {
     let host = seed.rsplit_once(':').map_or(seed, |(host, _)| host);
     if seed.parse::<IpAddr>().is_ok() || host.parse::<IpAddr>().is_ok() {

@@ -55,7 +55,6 @@ impl Builder {
         }
     }
 
-    /// Returns the node for the driver, and the state for its handles.
     fn runtime(
         mut self,
         choice: &InterfaceChoice,

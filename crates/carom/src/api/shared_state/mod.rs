@@ -56,12 +56,10 @@ pub enum StateEvent {
     Take(Bytes),
     /// Request to discard the state, after this node was removed from the ring.
     Forget,
-    /// No member of the view has the state, because its holders are gone. All members receive this
-    /// at the same place in the order. This member waits for one that has the state.
+    /// All holders of the state are gone. This member waits for one that has it.
     NoHolder,
-    /// No member gave this member the state before it exceeded its limit of kept messages
-    /// ([`SharedState::keeping`]), and it has left the group. A member that joins again is admitted
-    /// by a new view, and receives the state as of that view.
+    /// No member gave the state before the limit of kept messages ([`SharedState::keeping`]) was
+    /// exceeded. This member has left the group, and receives the state if it joins again.
     NotGiven {
         /// Number of messages that were kept.
         messages: usize,
@@ -72,44 +70,31 @@ pub enum StateEvent {
     Event(Event),
 }
 
-/// Knowledge of the members that have the state. It is the same at all holders at the same place in
-/// the order.
+/// Knowledge about the holders of the state, the same at all of them at each place in the order.
 #[derive(Debug, Default)]
 struct Sharing {
     has_state: bool,
-    /// `true` if this member founds the state once it is in a ring.
     is_founder: bool,
     /// `true` if it was never in a view with another member, so that no other member has the state.
     is_alone: bool,
     holders: BTreeSet<Process>,
     /// Members of the view that have reported in it that they lack the state.
     lacking: BTreeSet<NodeId>,
-    /// `true` if this member lacks the state and has yet to report it.
     must_report: bool,
-    /// Ring of the view, and the view's place.
     view: Option<Place>,
     members: Vec<Process>,
-    /// Transfer in progress, at the members that have the state.
     transfer: Option<Transfer>,
     /// Place of the incoming state, number of its pieces received so far, and their bytes.
     pieces: Option<(Place, u32, BytesMut)>,
-    /// Messages ordered since the first cut, kept until the state has arrived.
     kept: VecDeque<Message>,
-    /// Places at which a transfer may have begun since this member waits.
     cuts: VecDeque<Cut>,
-    /// Size of the kept messages in bytes.
     kept_bytes: usize,
-    /// Maximum of `kept_bytes`.
     limit_bytes: usize,
-    /// `true` after more was ordered than could be kept: the group has ended here.
     is_over: bool,
-    /// `true` if the group was left because of that.
     is_left: bool,
-    /// Actions that the application has not yet received.
     actions: VecDeque<StateEvent>,
 }
 
-/// A state in transfer to the members that lack it.
 #[derive(Clone, Debug)]
 struct Transfer {
     giver: Process,
@@ -119,29 +104,22 @@ struct Transfer {
     members: Vec<Process>,
 }
 
-/// A place as of which the state may be given.
 #[derive(Clone, Debug)]
 struct Cut {
     place: Place,
-    /// Number of kept messages before this place.
     kept: usize,
     members: Vec<Process>,
 }
 
-/// Kind of a message: its first byte.
 const APPLICATION: u8 = 0;
 const PIECE: u8 = 1;
 const LAST_PIECE: u8 = 2;
-/// Report that the sender lacks the state in this view.
 const LACKS: u8 = 3;
-/// Maximum number of cuts while this member waits for the state.
 const MAX_CUTS: usize = 4096;
-/// Bytes before a piece of the state: its kind, its place and its number.
 const PIECE_HEAD: usize = 1 + 4 + 8 + 8 + 8 + 4;
 
 impl SharedState {
-    /// Founds the group's state here, empty, once this node is in the ring. Do this once in the
-    /// life of the state.
+    /// Founds the group's state here, empty, once this node is in the ring. Do this only once.
     pub fn founding(group: Group) -> Self {
         Self::new(group, true)
     }
@@ -163,19 +141,15 @@ impl SharedState {
         Self { group, own, sharing }
     }
 
-    /// Sets the maximum size of the messages that this member keeps while it waits for the state,
-    /// in bytes. Default: 256 MiB.
-    ///
-    /// The size includes the overhead of keeping each message. Beyond it [`StateEvent::NotGiven`]
-    /// is returned. Raise it if more than that can be ordered during a transfer.
+    /// Sets the maximum size in bytes of the messages that this member keeps, with the overhead of
+    /// keeping them, while it waits for the state. Default: 256 MiB. See [`StateEvent::NotGiven`].
     #[must_use]
     pub fn keeping(self, bytes: usize) -> Self {
         self.sharing().limit_bytes = bytes;
         self
     }
 
-    /// Returns the group, for its locks, members and requests. Publish and receive messages through
-    /// this type instead.
+    /// Returns the group, for its locks, members and requests, but not for messages.
     pub fn group(&self) -> &Group {
         &self.group
     }
@@ -185,15 +159,13 @@ impl SharedState {
         self.sharing().has_state
     }
 
-    /// Publishes a message that all members apply; see
-    /// [`Group::publish_with`](crate::Group::publish_with).
+    /// Publishes a message that all members apply.
     ///
-    /// A weaker quality of service than total order is raised to it, because other messages would
-    /// reach the members at different places in the order.
+    /// Other messages would reach the members at different places in the order, so a weaker quality
+    /// of service than total order is raised to it.
     ///
     /// # Errors
-    /// See [`Group::publish_with`](crate::Group::publish_with). The size limit is one
-    /// byte less.
+    /// See [`Group::publish_with`](crate::Group::publish_with). The size limit is one byte less.
     pub async fn publish(
         &self,
         payload: &[u8],
@@ -228,8 +200,7 @@ impl SharedState {
         Ok(())
     }
 
-    /// Returns the next action of the application; `None` once the group is
-    /// closed.
+    /// Returns the next action of the application; `None` once the group is closed.
     pub async fn recv(&self) -> Option<StateEvent> {
         loop {
             let report = self.sharing().report();
@@ -289,7 +260,6 @@ impl Sharing {
         }
     }
 
-    /// Keeps a message until the state has arrived to which it applies.
     fn keep(&mut self, message: Message) {
         if self.cuts.is_empty() {
             return;
@@ -301,7 +271,6 @@ impl Sharing {
         }
     }
 
-    /// Ends the group here: more was ordered than this member keeps.
     fn give_up(&mut self) {
         let (messages, bytes) = (self.kept.len(), self.kept_bytes);
         *self =
@@ -309,8 +278,6 @@ impl Sharing {
         self.actions.push_back(StateEvent::NotGiven { messages, bytes });
     }
 
-    /// Handles a piece of the state as of a place. The last piece ends the transfer, at its own
-    /// place `end`.
     fn on_piece(&mut self, mut payload: Bytes, end: Option<Place>, own: NodeId) {
         let Some((place, number)) = take_head(&mut payload) else { return };
         if self.has_state {
@@ -345,7 +312,6 @@ impl Sharing {
         self.on_given(&cut.map(|cut| cut.members).unwrap_or_default(), end, own);
     }
 
-    /// Adds a place as of which the state may be given.
     fn cut(&mut self, place: Place) {
         let members = self.members.clone();
         self.cuts.push_back(Cut { place, kept: self.kept.len(), members });
@@ -354,8 +320,6 @@ impl Sharing {
         }
     }
 
-    /// Drops the messages before the cut with this number. The incoming state already contains
-    /// them.
     fn forget_before(&mut self, number: usize) {
         self.cuts.drain(..number);
         let before = self.cuts.front().map_or(0, |cut| cut.kept);
@@ -373,8 +337,7 @@ impl Sharing {
         self.begin_transfer(end, own);
     }
 
-    /// Begins a transfer if a member lacks the state and none is in progress. All holders of the
-    /// state do so at the same place.
+    /// Begins a transfer if a member lacks the state. All holders do so at the same place.
     fn begin_transfer(&mut self, place: Place, own: NodeId) {
         let all_have_it = self.members.iter().all(|member| self.holders.contains(member));
         let Some(giver) = self.holders.first().copied() else { return };
@@ -387,13 +350,10 @@ impl Sharing {
         }
     }
 
-    /// Returns the place of the transfer in progress if this member is its giver.
     fn given_as_of(&self, own: NodeId) -> Option<Place> {
         self.transfer.as_ref().filter(|it| it.giver.node == own).map(|it| it.place)
     }
 
-    /// Returns the message by which this member reports, once in each view, that it lacks the
-    /// state.
     fn report(&mut self) -> Option<Bytes> {
         let view = self.view.filter(|_| std::mem::take(&mut self.must_report))?;
         Some(put_before(LACKS, view, 0, &[]))
@@ -441,8 +401,7 @@ impl Sharing {
         self.begin_transfer(event.place, own);
     }
 
-    /// Discards the state after this node was removed from the ring, as it is out of date. A
-    /// founder whose ring of one merges into a larger one keeps founding the state.
+    /// Discards the state. A founder whose ring of one merges into a larger one remains a founder.
     fn on_removed(&mut self) {
         let (had_state, is_founder) = (self.has_state, self.is_alone);
         let (actions, limit_bytes) = (std::mem::take(&mut self.actions), self.limit_bytes);
@@ -466,7 +425,6 @@ fn put_before(kind: u8, place: Place, number: u32, piece: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Returns the place of a transfer, and the number of the piece.
 fn take_head(from: &mut Bytes) -> Option<(Place, u32)> {
     let version = from.try_get_u32().ok()?;
     let node = NodeId(from.try_get_u64().ok()?);
@@ -476,5 +434,4 @@ fn take_head(from: &mut Bytes) -> Option<(Place, u32)> {
     Some((place, from.try_get_u32().ok()?))
 }
 
-/// Default of the maximum size of messages kept during a transfer.
 const MAX_KEPT_BYTES: usize = 256 << 20;

@@ -7,7 +7,6 @@ use super::*;
 
 const GROUP: GroupId = GroupId(7);
 
-/// Members with the contents of their states, and the current place in the order.
 struct Ring {
     sharings: Vec<(NodeId, Sharing, Vec<u8>)>,
     view: RingView,
@@ -53,7 +52,6 @@ impl Ring {
         }
     }
 
-    /// Delivers a message to all members.
     fn tell(&mut self, sender: NodeId, payload: Bytes) {
         self.at += 1;
         let place = Place { ring: self.view.epoch, at: Timestamp(self.at) };
@@ -77,8 +75,6 @@ impl Ring {
         self.tell(sender, Bytes::copy_from_slice(&[APPLICATION, byte]));
     }
 
-    /// Handles the actions of each application: it applies messages and adopts states. Returns the
-    /// members that must give their state, with the place and the state.
     fn read(&mut self) -> Vec<(NodeId, Place, Vec<u8>)> {
         let mut givers = Vec::new();
         for (own, sharing, state) in &mut self.sharings {
@@ -99,8 +95,6 @@ impl Ring {
         givers
     }
 
-    /// Delivers a giver's pieces of one byte each with these numbers. The last piece of the state
-    /// ends the transfer.
     fn give(&mut self, (node, place, state): &(NodeId, Place, Vec<u8>), numbers: [usize; 2]) {
         for number in numbers[0]..numbers[1] {
             let kind = if number + 1 == state.len() { LAST_PIECE } else { PIECE };
@@ -146,8 +140,7 @@ fn view_of(epoch: Epoch, members: &[u64]) -> RingView {
     }
 }
 
-/// Returns a ring in which members 1 and 2 have a state of three bytes, and member 3 has just
-/// joined.
+/// Members 1 and 2 have a state of three bytes, and member 3 has just joined.
 fn ring_with_a_newcomer() -> Ring {
     let mut ring = Ring::of(&[1, 2], Some(1));
     ring.read();
@@ -212,7 +205,6 @@ fn waiting_members_are_told_that_all_holders_died() {
     assert_eq!(ring.states(), vec![b"no holder".to_vec(); 2]);
     ring.report();
     assert_eq!(ring.states(), vec![b"no holder".to_vec(); 2], "once in each view");
-    // A member that brings the state must give it.
     ring.add(4, true);
     ring.apply(7);
     ring.tell_view(&[2, 3, 4], &[]);

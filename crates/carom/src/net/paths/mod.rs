@@ -1,11 +1,9 @@
 //! The paths to members: which of them multicast of this node reaches.
 //!
-//! A node sends hellos by multicast: several in quick succession when it meets a new member, then
-//! one every two seconds. A hello lists members that have not confirmed yet. Each listed member
-//! that receives it answers by unicast, and counts as reached by multicast from then on. A member
-//! that no longer receives the hellos of a node that it had answered reports that by unicast. A
-//! member that has not confirmed receives unicast copies, so that a wrong assumption costs copies,
-//! but never messages.
+//! A node sends hellos by multicast: several when it meets a new member, then one every two
+//! seconds. A hello lists members that have not confirmed yet, and these answer by unicast. A
+//! member that no longer receives the hellos reports that. One that has not confirmed receives
+//! unicast copies, so that a wrong assumption costs copies, but never messages.
 //!
 //! The largest packet that a path to a member carries is found with probes: see [`mtu`].
 
@@ -23,7 +21,6 @@ use mtu::PathMtu;
 pub(crate) use mtu::{COMMON_MTU, IP_UDP_BYTES};
 pub(crate) use packet::{LEAST_PROBE_BYTES, PART_OVERHEAD, Packet, Part};
 
-/// Paths of one node, driven like an engine.
 #[derive(Debug)]
 pub(crate) struct Paths {
     own: NodeId,
@@ -42,18 +39,14 @@ pub(crate) struct Paths {
     pub(crate) counters: PathCounters,
 }
 
-/// Counters of path packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathCounters {
-    /// Packets that could not be decoded, or are not valid.
     pub(crate) unknown: u64,
-    /// Answers that were not sent because too many were waiting.
     pub(crate) answers_dropped: u64,
     /// Packets that name a member, but came from another address.
     pub(crate) elsewhere: u64,
 }
 
-/// Content of a path packet for other components.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PathInput {
     /// Part of another datagram, and the sender of that datagram.
@@ -68,13 +61,11 @@ struct Peer {
     path: MemberPath,
     /// Time of the last hello of the peer, if one arrived and the peer relies on multicast.
     hello_at: Option<Time>,
-    /// Number of remaining reports to the peer that its hellos no longer arrive.
     complaints: u8,
 }
 
 impl Paths {
-    /// Creates the paths of a node. `says_hello` is `true` if the node sends multicast; `ceiling`
-    /// is the size in bytes of the largest packet that it sends.
+    /// `says_hello` if the node sends multicast; `ceiling` is the largest packet that it sends.
     pub(crate) fn new(
         origin: impl Into<Origin>,
         says_hello: bool,
@@ -126,7 +117,6 @@ impl Paths {
         self.peers.get(&node).map_or(MemberPath::Unknown, |peer| peer.path)
     }
 
-    /// Returns the members that multicast of this node does not reach, as far as known.
     pub(crate) fn unreached(&self) -> BTreeSet<NodeId> {
         let unreached =
             |(node, peer): (&NodeId, &Peer)| (peer.path != MemberPath::Multicast).then_some(*node);
@@ -141,8 +131,6 @@ impl Paths {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// Changes all paths to unicast, because the operating system reports that multicast is
-    /// unreachable.
     pub(crate) fn multicast_failed(&mut self) {
         for peer in self.peers.values_mut() {
             self.has_changed |= peer.path != MemberPath::Unicast;
@@ -150,8 +138,7 @@ impl Paths {
         }
     }
 
-    /// Reports to all members that this node does not receive all multicast, so that they send it
-    /// copies.
+    /// Makes all members send copies, because not all multicast is received.
     pub(crate) fn stop_receiving(&mut self) {
         self.is_deaf = true;
         for peer in self.peers.values_mut() {
@@ -196,7 +183,6 @@ impl Paths {
         None
     }
 
-    /// Probes an address that may not belong to the node that named it.
     pub(crate) fn probe(&mut self, endpoint: Endpoint, sequence: u32) {
         let probe = Packet::Probe { sequence, bytes: LEAST_PROBE_BYTES };
         self.answer(Destination::Endpoint(endpoint), probe);
@@ -286,7 +272,6 @@ impl Paths {
         }
     }
 
-    /// Changes members that had enough time to answer to unicast, until they do.
     fn give_up_waiting(&mut self, now: Time) {
         for peer in self.peers.values_mut() {
             if peer.path == MemberPath::Unknown && now.since(peer.met) >= PATIENCE {
@@ -314,8 +299,7 @@ impl Paths {
         }
     }
 
-    /// Returns the members that have not confirmed. If there are too many for one hello, each hello
-    /// lists others.
+    /// If there are too many for one hello, each hello lists others.
     fn unconfirmed(&self) -> Vec<NodeId> {
         let mut asked: Vec<NodeId> = self.unreached().into_iter().collect();
         if asked.len() > packet::MAX_ASKED {
@@ -345,8 +329,7 @@ pub fn fuzz_path_packet(datagram: &[u8]) -> Option<Vec<u8>> {
     Some(again)
 }
 
-/// Gaps between the hellos after a member is met, until all members have confirmed. With 20 % loss
-/// in both directions they rarely all fail, and they are over after a second.
+/// With 20 % loss in both directions they rarely all fail. They are over after a second.
 const HELLO_GAPS: [Duration; 6] = [
     Duration::from_millis(20),
     Duration::from_millis(40),
@@ -362,7 +345,6 @@ const PATIENCE: Duration = Duration::from_millis(900);
 const SILENCE: Duration = Duration::from_secs(10);
 /// Number of repetitions of a complaint, because it may be lost.
 const COMPLAINTS: u8 = 3;
-/// Maximum number of answers that wait to be sent.
 const MAX_ANSWERS: usize = 1024;
 
 #[cfg(test)]
@@ -372,7 +354,6 @@ mod tests {
     const A: NodeId = NodeId(1);
     const B: NodeId = NodeId(2);
 
-    /// Two nodes whose multicast does or does not reach the other, in virtual time.
     struct Pair {
         now: Time,
         nodes: [Paths; 2],

@@ -1,10 +1,8 @@
-//! The path MTU to each member: the largest packet that the path carries (RFC 8899, with separate
-//! probe packets).
+//! The path MTU to each member (RFC 8899, with separate probe packets).
 //!
-//! A member first answers a small probe, so that large ones are sent only to actual nodes. Then it
-//! is sent a probe of the largest size that this node uses. If that one does not arrive, probes of
-//! all common sizes follow, and the largest one that was answered is the path MTU. The search is
-//! repeated every few seconds, to follow paths that become narrower or wider.
+//! A member first answers a small probe, so that large ones are sent only to actual nodes, and then
+//! one of the largest size. If that does not arrive, probes of all common sizes follow, and the
+//! largest answered one is the path MTU. The search is repeated every few seconds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,13 +11,10 @@ use carom_proto::{NodeId, Rng, Time};
 
 use super::packet::{LEAST_PROBE_BYTES, Packet};
 
-/// Path MTUs of one node, in bytes of IP packets.
 #[derive(Debug)]
 pub(crate) struct PathMtu {
-    /// Size of the largest packet that this node sends.
     ceiling: u16,
     peers: BTreeMap<NodeId, Search>,
-    /// Minimum of all path MTUs, as last computed.
     least: u16,
     next: Option<Time>,
     rng: Rng,
@@ -37,7 +32,6 @@ struct Search {
     sent: Time,
     /// Time between probes, longer than the round trip.
     gap: Duration,
-    /// Largest packet that was answered in this search.
     carried: Option<u16>,
     confirmed: Option<u16>,
 }
@@ -102,7 +96,6 @@ impl PathMtu {
         self.ceiling
     }
 
-    /// Adopts a new limit of the interface, and measures all paths again.
     pub(crate) fn set_ceiling(&mut self, now: Time, bytes: u16) {
         if bytes == self.ceiling {
             return;
@@ -116,7 +109,6 @@ impl PathMtu {
         self.wake_at(now);
     }
 
-    /// Returns the size of the largest packet for the path to `node`, as far as known.
     pub(crate) fn to(&self, node: NodeId) -> u16 {
         let confirmed = self.peers.get(&node).and_then(|search| search.confirmed);
         self.or_common(confirmed)
@@ -144,7 +136,6 @@ impl PathMtu {
         confirmed.unwrap_or(COMMON_MTU).min(self.ceiling)
     }
 
-    /// Returns the next member whose path carries less than this node sends, and its path MTU.
     pub(crate) fn pop_news(&mut self) -> Option<(NodeId, u16)> {
         self.news.pop_front()
     }
@@ -187,8 +178,7 @@ impl PathMtu {
         self.compute_least();
     }
 
-    /// Handles an answer: `node` has received a probe of this size, without the headers of IP and
-    /// UDP.
+    /// `bytes` excludes the headers of IP and UDP.
     pub(crate) fn on_carried(&mut self, now: Time, node: NodeId, nonce: u32, bytes: u16) {
         let (ceiling, interval) = (self.ceiling, self.interval());
         let Some(search) = self.peers.get_mut(&node).filter(|it| it.nonce == nonce) else { return };
@@ -211,8 +201,7 @@ impl PathMtu {
         }
     }
 
-    /// Returns the time between two searches of a member. It grows with the number of members, to
-    /// limit the probes per second.
+    /// Grows with the number of members, to limit the probes per second.
     fn interval(&self) -> Duration {
         SEARCH_EVERY.max(SEARCH_SHARE * self.peers.len() as u32)
     }
@@ -228,7 +217,6 @@ impl Search {
         (self.phase, self.confirmed, self.due) = (Phase::Settled, Some(mtu), next);
     }
 
-    /// Ends the wait for an answer. Returns the sizes to probe now.
     fn next_sizes(&mut self, now: Time, ceiling: u16, interval: Duration) -> Vec<u16> {
         let small = LEAST_PROBE_BYTES + IP_UDP_BYTES;
         self.tries += 1;
@@ -280,7 +268,6 @@ const FIRST_GAP: Duration = Duration::from_millis(100);
 const LEAST_GAP: Duration = Duration::from_millis(25);
 const LAST_GAP: Duration = Duration::from_secs(2);
 const SEARCH_EVERY: Duration = Duration::from_secs(5);
-/// Share of each member in the time between two searches.
 const SEARCH_SHARE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -289,7 +276,6 @@ mod tests {
 
     const PEER: NodeId = NodeId(7);
 
-    /// A node and one member, with a path between them that drops larger packets.
     struct Path {
         now: Time,
         mtu: PathMtu,

@@ -80,7 +80,6 @@ impl<N: Network> NodeRuntime<N> {
         }
     }
 
-    /// Calls the locks of this handle's group, if it is still the handle in use.
     fn with_locks(
         &mut self,
         now: Time,
@@ -97,8 +96,6 @@ impl<N: Network> NodeRuntime<N> {
         self.closing.is_some()
     }
 
-    /// Shuts the node down if it has left its groups, or has run out of time. Returns the reply to
-    /// send once the node is gone.
     pub(crate) fn closed(&mut self, now: Time) -> Option<ReplySender<()>> {
         let is_leaving = self.node.is_leaving();
         let closing = self.closing.take_if(|it| !is_leaving || it.deadline <= now)?;
@@ -107,7 +104,6 @@ impl<N: Network> NodeRuntime<N> {
         Some(closing.reply)
     }
 
-    /// Joins a group. The reply is sent once the members are known, or when the wait is over.
     fn join(
         &mut self,
         now: Time,
@@ -154,15 +150,13 @@ impl<N: Network> NodeRuntime<N> {
         Ok((group, parts))
     }
 
-    /// Leaves the group of this handle. A handle whose group was refused later may outlive it, and
-    /// must not end another membership in the same group.
+    /// A handle whose group was refused later must not end another membership in the same group.
     pub(super) fn leave(&mut self, now: Time, handle: &Arc<GroupShared>) {
         if self.groups.of_handle(handle).is_some() {
             self.leave_group(now, handle.id);
         }
     }
 
-    /// Sends what the engine still accepts, leaves, and closes the group's queues.
     pub(super) fn leave_group(&mut self, now: Time, group: GroupId) {
         if let Some(group) = self.groups.get_mut(group) {
             group.publish_rest(&mut self.node, now);
@@ -173,7 +167,6 @@ impl<N: Network> NodeRuntime<N> {
         self.dispatch_events(now);
     }
 
-    /// Closes the group's queues, which wakes their waiting callers.
     pub(super) fn close_group(&mut self, group: GroupId) {
         self.network.forget_views();
         // Its queues close at the end of this function, after all callers have their replies.
@@ -242,6 +235,4 @@ impl<N: Network> NodeRuntime<N> {
     }
 }
 
-/// Maximum time for which a node that is being closed waits for the rings of its groups to release
-/// it.
 const CLOSE_WAIT: Duration = Duration::from_secs(3);

@@ -26,10 +26,9 @@ impl<N: Network> NodeRuntime<N> {
             NodeEvent::Met(node, endpoint) => {
                 self.joins.on_met();
                 if !self.network.meet(now, node, endpoint) {
-                    let text = format!(
+                    self.note(format!(
                         "{node} reports the endpoint {endpoint}, which is not a known host"
-                    );
-                    self.state.notices.add(Notice::plain(text));
+                    ));
                 }
             }
             NodeEvent::Parted(node) => self.network.part(node),
@@ -37,26 +36,26 @@ impl<N: Network> NodeRuntime<N> {
             NodeEvent::Admitted(group) => self.joins.admit(now, group),
             NodeEvent::Away => {
                 self.state.set_away(true);
-                let text = "the registry is unreachable: keeping the last known members";
-                self.state.notices.add(Notice::plain(text));
+                self.note("the registry is unreachable: keeping the last known members");
             }
             NodeEvent::Returned => {
                 self.state.set_away(false);
-                let text = "the registry is reachable again: the members are up to date";
-                self.state.notices.add(Notice::plain(text));
+                self.note("the registry is reachable again: the members are up to date");
             }
-            NodeEvent::ManagerLost(_) => {
-                let text = "the registry does not place the receivers: continuing with a \
-                            local multicast manager";
-                self.state.notices.add(Notice::plain(text));
-            }
+            NodeEvent::ManagerLost(_) => self.note(
+                "the registry does not place the receivers: \
+                 continuing with a local multicast manager",
+            ),
             NodeEvent::Refused(group, error) => self.on_refused(group, error),
             NodeEvent::Neighbours(_) => self.network.forget_views(),
             NodeEvent::Out(group) => self.on_out(group),
         }
     }
 
-    /// Answers all waiting callers whose condition holds, or whose time is over.
+    fn note(&self, text: impl Into<String>) {
+        self.state.notices.add(Notice::plain(text));
+    }
+
     pub(super) fn answer_callers(&mut self, now: Time) {
         self.answer_joins(now);
         if self.confirms.query(now, &mut self.groups, &mut self.node) {
@@ -124,9 +123,8 @@ impl<N: Network> NodeRuntime<N> {
         }
     }
 
-    /// Applies the backpressure of an application that lags in taking events: it stops the sender
-    /// of a bulk group, and slows a ring down. A member that lags by a whole queue leaves the ring:
-    /// the others must not wait forever, and memory must stay bounded.
+    /// Applies the backpressure of a slow application. A member that lags by a whole queue leaves
+    /// the ring: the others must not wait forever, and memory must stay bounded.
     pub(super) fn on_backlog(&mut self, now: Time, id: GroupId, backlog: f64) {
         let Some(group) = self.groups.get_mut(id) else { return };
         // Messages of a bulk group wait in the engine. When it is full, the sender waits.
@@ -135,17 +133,14 @@ impl<N: Network> NodeRuntime<N> {
         }
         group.on_too_slow();
         let name = &group.shared.name;
-        self.state.notices.add(Notice {
-            text: format!(
-                "group {name:?} is closed: the application did not receive its messages in time"
-            ),
-            fix: Some("receive events faster, or give the node a longer event queue".into()),
-            is_routine: false,
-        });
+        let text = format!(
+            "group {name:?} is closed: the application did not receive its messages in time"
+        );
+        let fix = "receive events faster, or give the node a longer event queue";
+        self.state.notices.add(Notice::with_fix(text, fix));
         self.leave_group(now, id);
     }
 
-    /// Handles the end of the membership in a group, which the application or the ring has ended.
     fn on_out(&mut self, group: GroupId) {
         self.close_group(group);
         if let Some(address) = self.groups.take_leaving(group) {
@@ -157,16 +152,12 @@ impl<N: Network> NodeRuntime<N> {
         let refused = JoinGroupError::Refused(error);
         match self.joins.remove(group) {
             Some(join) => join.refuse(refused),
-            // The application has already left the group.
             None if self.groups.is_leaving(group) => {}
             None => {
                 let joined = self.groups.get(group);
                 let name = joined.map_or_else(|| group.to_string(), |it| it.shared.name.clone());
-                self.state.notices.add(Notice {
-                    text: format!("group {name:?} is closed: {refused}"),
-                    fix: Some(refused.fix()),
-                    is_routine: false,
-                });
+                let text = format!("group {name:?} is closed: {refused}");
+                self.state.notices.add(Notice::with_fix(text, refused.fix()));
             }
         }
         self.close_group(group);
@@ -197,7 +188,6 @@ impl<N: Network> NodeRuntime<N> {
         }
     }
 
-    /// Passes the group to the caller, or leaves it if the caller is gone.
     fn complete_join(&mut self, now: Time, join: PendingJoin) {
         if let Err(unwanted) = join.succeed() {
             self.leave(now, &unwanted.shared);

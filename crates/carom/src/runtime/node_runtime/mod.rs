@@ -6,6 +6,7 @@ mod events;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use async_channel::Sender as Latch;
 use carom_proto::membership::Membership;
@@ -27,14 +28,10 @@ use crate::shared::node::NodeState;
 use crate::shared::notices::{Notice, NoticeLog};
 use crate::shared::status::Status;
 
-/// Runtime of one node, run by a driver. Over sockets, a turn first drains the sockets. Then the
-/// timers, the publishers and the engines run, and their packets are sent.
 pub(crate) struct NodeRuntime<N> {
     node: Node,
     network: N,
-    /// State that the handles see.
     state: Arc<NodeState>,
-    /// Dropped when the node has settled.
     settling: Option<Latch<()>>,
     queue_events: usize,
     groups: Groups,
@@ -42,9 +39,7 @@ pub(crate) struct NodeRuntime<N> {
     joins: PendingJoins,
     confirms: Confirms,
     calls: Calls,
-    /// Shutdown in progress, while the node leaves its groups.
     closing: Option<Closing>,
-    /// Size in bytes of the largest packet that the engines make.
     path_mtu: u16,
     /// `true` if a command or a writable socket requires a turn.
     is_called: bool,
@@ -58,25 +53,20 @@ pub(crate) struct NodeSpec {
     pub(crate) membership: Box<dyn Membership>,
     pub(crate) origin: Origin,
     pub(crate) seed: u64,
-    /// Seeds given by the caller, one of which must answer.
     pub(crate) seeds: Vec<String>,
-    /// Registries given by the caller, one of which must answer.
     pub(crate) registries: Vec<String>,
     pub(crate) notices: Arc<NoticeLog>,
     pub(crate) first_status: Status,
     pub(crate) queue_events: usize,
 }
 
-/// A node that is about to be gone.
 #[derive(Debug)]
 struct Closing {
-    /// Time at which it goes, even if it has not left all groups.
     deadline: Time,
     reply: ReplySender<()>,
 }
 
 impl<N: Network> NodeRuntime<N> {
-    /// Returns the runtime, and the state for the handles of its node.
     pub(crate) fn new(spec: NodeSpec, network: N) -> (Self, Arc<NodeState>) {
         let (state, latch) = NodeState::new(spec.first_status, spec.notices);
         let state = Arc::new(state);
@@ -126,7 +116,6 @@ impl<N: Network> NodeRuntime<N> {
         self.dispatch_events(now);
     }
 
-    /// Returns the time of the next turn; `now` if there is work already.
     pub(crate) fn due(&self, now: Time) -> Option<Time> {
         if self.schedule.is_busy() {
             return Some(now);
@@ -141,7 +130,6 @@ impl<N: Network> NodeRuntime<N> {
         waits.into_iter().flatten().min()
     }
 
-    /// Runs the timers, the publishers and the engines, and answers waiting callers.
     pub(crate) fn serve(&mut self, now: Time) {
         self.handle_timeouts(now);
         // After a removal from a ring, later messages begin with the same numbers as earlier ones.
@@ -171,25 +159,24 @@ impl<N: Network> NodeRuntime<N> {
         if !self.node.set_endpoint(now, Endpoint(endpoint)) {
             let text =
                 format!("the other nodes are not notified of this node's new endpoint {endpoint}");
-            let fix = Some("restart this node".to_owned());
-            self.state.notices.add(Notice { text, fix, is_routine: false });
+            self.state.notices.add(Notice::with_fix(text, "restart this node"));
         }
     }
 
-    /// Sends all pending packets. New ones are limited to the current path MTU.
     fn transmit(&mut self, now: Time) {
         let bytes = self.network.path_mtu();
         if std::mem::replace(&mut self.path_mtu, bytes) != bytes {
             self.node.handle_network(now, &NetworkChange::PathMtu(bytes));
             let unreliable = self.node.ordered().unreliable_limit();
-            self.groups.iter().for_each(|it| it.shared.set_unreliable_limit(unreliable));
+            for group in self.groups.iter() {
+                group.shared.unreliable_limit.store(unreliable, Relaxed);
+            }
         }
         self.network.transmit(now, &mut self.node);
     }
 }
 
 impl NodeRuntime<UdpNetwork> {
-    /// Registers the sockets. `token` is the first token of this node.
     pub(crate) fn attach(
         &mut self,
         now: Time,
@@ -201,13 +188,11 @@ impl NodeRuntime<UdpNetwork> {
         Ok(())
     }
 
-    /// Handles a socket that has become readable or writable.
     pub(crate) fn on_socket(&mut self, which: usize, is_writable: bool) {
         self.is_called = true;
         self.network.on_socket(which, is_writable);
     }
 
-    /// Returns the latest time of the driver's next turn; `now` if there is work already.
     pub(crate) fn wakeup(&self, now: Time) -> Option<Time> {
         if self.network.is_readable() { Some(now) } else { self.due(now) }
     }
@@ -217,8 +202,7 @@ impl NodeRuntime<UdpNetwork> {
         is_due || self.is_called || !self.state.ready.is_empty()
     }
 
-    /// Executes the membership's link commands. A link that cannot be opened is reported at once,
-    /// which may cause more work.
+    /// A link that cannot be opened is reported at once, which may cause more work.
     pub(crate) fn carry_links(&mut self, now: Time, registry: &Registry) {
         self.network.carry_links(now, registry, &mut self.node);
         self.dispatch_events(now);

@@ -26,7 +26,6 @@ use crate::shared::profile::Profile;
 use crate::shared::status::{Buffers, Status};
 use crate::sim::SimNetwork;
 
-/// Registry controlled by the test. It counts queries of groups.
 #[derive(Clone, Default)]
 struct Played {
     answered: Arc<Mutex<Answered>>,
@@ -44,7 +43,6 @@ impl Played {
         work(&mut self.answered.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Confirms the join of this group.
     fn answer(&self, name: &str) {
         let group = GroupId::of_name(name);
         self.with(|answered| {
@@ -95,7 +93,6 @@ impl Membership for Played {
     fn check(&self) {}
 }
 
-/// Returns a node whose registry is controlled by the test.
 fn runtime(service: &Played) -> NodeRuntime<SimNetwork> {
     runtime_and_state(service).0
 }
@@ -149,8 +146,6 @@ fn join_that_the_service_answered_succeeds_without_a_ring() {
     assert!(matches!(refused, Err(JoinGroupError::ServiceAway { .. })), "{refused:?}");
 }
 
-/// Joins groups at once, and has the service confirm them one by one. Returns the number of queries
-/// to the membership about a group.
 fn questions(groups: u64, profile: Profile) -> u64 {
     let service = Played::default();
     let mut runtime = runtime(&service);

@@ -15,8 +15,8 @@ pub enum ConfirmError {
         /// Members that have not confirmed, as far as known.
         waiting_for: Vec<NodeId>,
     },
-    /// Messages were given up before they were confirmed: another node sends in the bulk group, or
-    /// this node was removed from the ring of the ordered group. Members may or may not have them.
+    /// Messages were given up: another node sends in the bulk group, or this node was removed from
+    /// the ring. Members may or may not have them.
     #[error("messages were given up before they were confirmed")]
     GivenUp,
     /// No other member was in the group to receive the messages, or all have left since.
@@ -31,8 +31,7 @@ pub enum ConfirmError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeliveryError {
-    /// This node was removed from the ring before it delivered the message. The other members may
-    /// or may not have delivered it.
+    /// This node was removed from the ring before it delivered the message. Others may have it.
     #[error("this node was removed from the ring before the outcome was known")]
     Removed {
         /// Cause of the removal.
@@ -44,8 +43,7 @@ pub enum DeliveryError {
         /// Each of these members, with the number of this node's messages that it lost.
         lost_by: Vec<(NodeId, u32)>,
     },
-    /// The message was given up before it was confirmed, because another node sends in the bulk
-    /// group. Members may or may not have it.
+    /// Another node sends in the bulk group. Members may or may not have the message.
     #[error("the message was given up before it was confirmed: another node sends in the group")]
     GivenUp,
     /// No other member was in the group, or all have left. No node is known to have the message.

@@ -11,14 +11,12 @@ pub enum PublishError {
     /// The group's outgoing queue is full. Only calls that never wait return this.
     #[error("the send queue is full{}", held_back(*held_back_by))]
     Full {
-        /// Member that the group waits for, and the number of messages by which it lags; `None` if
-        /// messages are published faster than they can be sent.
+        /// Member that the group waits for, and the number of messages by which it lags, if any.
         held_back_by: Option<(NodeId, u32)>,
         /// The message, returned to the caller.
         payload: Bytes,
     },
-    /// The message is larger than [`Group::payload_limit`](crate::Group::payload_limit), or an
-    /// unreliable message in an ordered group is larger than one packet.
+    /// The message is larger than its group or, if it is unreliable, than one packet allows.
     #[error("message of {bytes} bytes is too large: expected at most {limit}")]
     TooLarge {
         /// Size of the message in bytes.

@@ -12,8 +12,7 @@ pub enum LockError {
     /// Another node holds the lock.
     #[error("{}", refused(*holder))]
     Refused {
-        /// Holder of the lock; `None` if the lock is free, but the group has the maximum number of
-        /// locks.
+        /// Holder of the lock; `None` if the group has the maximum number of locks.
         holder: Option<NodeId>,
     },
     /// Another task of this node holds the lock or waits for it.
@@ -43,8 +42,7 @@ pub enum LockError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// No answer arrived within the patience of the request, or this node has left the group
-    /// meanwhile. The request may have been executed.
+    /// The patience of the request has passed, or this node has left. It may have been executed.
     #[error("no answer in time")]
     Unanswered,
     /// The request was not sent.

@@ -1,7 +1,6 @@
 //! The error of a node that could not be started.
 
 use std::io;
-use std::net::IpAddr;
 
 use carom_proto::loss::Loss;
 use carom_proto::{lateral, rdcm, rmp};
@@ -9,8 +8,7 @@ use carom_proto::{lateral, rdcm, rmp};
 use super::system_text::plain;
 use crate::shared::addressing::{DEFAULT_MULTICAST_PORT, MulticastPool};
 
-/// Error of a node that could not be started. `Display` gives the cause in one line,
-/// [`StartError::fix`] the fix in another.
+/// Error of a node that could not be started. `Display` gives the cause, `fix` the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -93,8 +91,7 @@ pub enum StartError {
     System {
         /// Operation that was attempted.
         action: String,
-        /// Error of the operating system. It is part of the text, and therefore not a
-        /// [`source`](std::error::Error).
+        /// Error of the operating system, not a [`source`](std::error::Error): the text has it.
         error: io::Error,
     },
 }
@@ -144,20 +141,11 @@ impl StartError {
         }
     }
 
-    /// Returns the error of the operating system while `action` was attempted.
     pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
         let action = action.into();
         match source.kind() {
             io::ErrorKind::PermissionDenied => Self::Permission { action },
             _ => Self::System { action, error: source },
-        }
-    }
-
-    /// Returns the error of the operating system while `port` of `address` was bound.
-    pub(crate) fn bind(address: IpAddr, port: u16, multicast: bool, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::AddrInUse => Self::AddressInUse { port, multicast },
-            _ => Self::system(format!("bind UDP {address}:{port}"), source),
         }
     }
 }

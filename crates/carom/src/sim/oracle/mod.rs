@@ -10,19 +10,15 @@ use carom_sim::HostIx;
 
 pub(crate) use provider::{News, OracleLink, OracleProvider};
 
-/// Means by which the nodes of a world find each other, unless they have [static
-/// members](crate::Builder::static_members).
+/// Means by which the nodes of a world find each other, unless they have static members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Membership {
-    /// Gossip, like on a real network: the nodes find each other, and detect failed nodes, by
-    /// themselves. All of this crosses the simulated network, and is affected by its faults. Choose
-    /// it to test a program under realistic membership.
+    /// Gossip over the simulated network with its faults, for tests of realistic membership.
     #[default]
     Gossip,
-    /// The world reports joins, leaves and crashes to all affected nodes, `delay` after they
-    /// happen. Nothing of this crosses the network, so that partitions change no view. A node has
-    /// settled as soon as it starts. Choose it for many nodes in many groups, and for measurements
-    /// without the traffic of a membership.
+    /// The world reports joins, leaves and crashes to all affected nodes, after `delay`. Nothing of
+    /// this crosses the network, so that partitions change no view. Choose it for many nodes in
+    /// many groups, and for measurements without the traffic of a membership.
     Oracle {
         /// Time from a join, a leave or a crash until the other nodes know of it.
         delay: Duration,
@@ -38,7 +34,6 @@ pub(super) struct Oracle {
 struct Member {
     host: HostIx,
     settings: GroupSettings,
-    /// Number of the node's current stay in the group.
     stay: u32,
 }
 
@@ -47,7 +42,6 @@ impl Oracle {
         Self { delay, groups: BTreeMap::new() }
     }
 
-    /// Adds a node to a group. Appends the news to report, and the hosts that receive them.
     pub(super) fn join(
         &mut self,
         (host, node): (HostIx, NodeId),
@@ -88,7 +82,6 @@ impl Oracle {
         }
     }
 
-    /// Removes a crashed node. Each node that shared a group with it receives the news once.
     pub(super) fn crash(&mut self, node: NodeId, out: &mut Vec<(HostIx, News)>) {
         let mut notified = BTreeMap::new();
         self.groups.retain(|_, members| {

@@ -12,16 +12,14 @@ use carom_proto::{
 
 use crate::sim::report::Report;
 
-/// Queues between a node's membership and the world. The world empties them after every call of the
-/// node.
+/// The world empties these queues after every call of the node.
 #[derive(Debug, Default)]
 pub(crate) struct OracleLink {
     pub(crate) news: VecDeque<News>,
     pub(crate) reports: VecDeque<Report>,
 }
 
-/// News from the oracle. `stay` counts the receiver's joins of the group: news for an earlier stay
-/// is ignored.
+/// `stay` counts the receiver's joins of the group: news for an earlier stay is ignored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum News {
     /// `node`, at `endpoint`, is in the group.
@@ -168,7 +166,6 @@ impl Membership for OracleProvider {
         self.events.pop_front()
     }
 
-    /// Returns an immediate wake-up if there is unhandled news.
     fn poll_timeout(&self) -> Option<Wakeup> {
         let is_due = !self.events.is_empty() || !OracleLink::lock(&self.oracle).news.is_empty();
         is_due.then_some(Wakeup { at: Time::ZERO, reason: "news of the oracle" })
