@@ -72,10 +72,7 @@ pub trait GuestPacket<'a>: Variants<'a> + Copy {
     ///
     /// # Errors
     /// The first invalid field.
-    fn decode_body(
-        header: &Header,
-        mut body: &'a [u8],
-    ) -> Result<Datagram<'a, Self>, DecodeError> {
+    fn decode_body(header: &Header, mut body: &'a [u8]) -> Result<Datagram<'a, Self>, DecodeError> {
         if header.protocol != Protocol::Guest {
             return Err(DecodeError::Kind);
         }

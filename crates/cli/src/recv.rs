@@ -85,7 +85,7 @@ fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
             }
         }
     }
-    for Kept { directory, bytes } in kept(&args.directory) {
+    for Kept { directory, bytes, .. } in kept(&args.directory) {
         let (directory, bytes) = (directory.display(), human_bytes(bytes));
         output::say(format_args!("{directory} holds {bytes} of an incomplete transfer"));
     }

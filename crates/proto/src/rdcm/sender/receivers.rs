@@ -14,7 +14,7 @@ use super::super::topology::Vertex;
 use super::manager_client::{ManagedBy, ManagerClient, ManagerEvent};
 use super::receiver_record::{EvictionCause, ReceiverState, Record};
 use super::relays::Relays;
-use crate::{Event, GroupId, NodeId, Slow, Time};
+use crate::{Event, GroupId, Hops, NodeId, Slow, Time};
 
 #[derive(Debug)]
 pub(crate) struct Receivers {
