@@ -21,7 +21,8 @@ fn config(hierarchy: Hierarchy) -> Config {
 fn heartbeats_after_a_message_come_at_growing_intervals() {
     let mut world = world(2, config(Hierarchy::flat()));
     world.sends(0, 0..1);
-    // The first heartbeat follows after 250 ms, the next ones after 500 ms, 1, 2, 4, to 32 s.
+    // The first heartbeat follows after 250 ms, the next ones after 500 ms, 1, 2, 4, 8, 16 and 32 s
+    // each.
     let counts = [249, 2, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 32_000, 32_000];
     let mut sent = Vec::new();
     for milliseconds in counts {
@@ -29,15 +30,17 @@ fn heartbeats_after_a_message_come_at_growing_intervals() {
         sent.push(world.hosts[0].counter("heartbeats_sent"));
     }
     assert_eq!(sent, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-    world.sends_then(0, 1..2, MILLISECOND * 300);
+    world.sends(0, 1..2);
+    world.run_for(MILLISECOND * 300);
     assert_eq!(world.hosts[0].counter("heartbeats_sent"), 11, "soon after the next message again");
 }
 
 #[test]
 fn loss_of_a_last_message_shows_at_the_first_heartbeat() {
     let mut world = world(3, config(Hierarchy::flat()));
-    world.filter = Box::new(|_, to, class, _| (to, class) != (1, Class::Data));
-    world.sends_then(0, 0..1, SECOND);
+    world.filter = Box::new(|_, to, class, _| (to, class) != (NodeId(2), Class::Data));
+    world.sends(0, 0..1);
+    world.run_for(SECOND);
     let [message] = &world.hosts[1].messages[..] else { panic!("it is lost") };
     let age = message.age.expect("one clock");
     assert!((250 * MILLISECOND..=255 * MILLISECOND).contains(&age), "{age:?}");
@@ -55,7 +58,8 @@ fn primary_logger_serves_secondaries_and_asks_the_source() {
     let hierarchy = Hierarchy::from_domains(declared).expect("they do not contradict each other");
     let mut world = world(5, config(hierarchy));
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
-    world.sends_then(0, 0..1, MILLISECOND);
+    world.sends(0, 0..1);
+    world.run_for(MILLISECOND);
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND);
     let how = |number: usize| world.hosts[number].messages[0].how;
@@ -71,7 +75,8 @@ fn packets_lost_together_are_requested_together() {
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
     world.sends(0, 0..500);
     world.filter = Box::new(|_, _, _, _| true);
-    world.sends_then(0, 500..501, SECOND);
+    world.sends(0, 500..501);
+    world.run_for(SECOND);
     assert_eq!(world.hosts[1].counter("nacks_sent"), 2, "500 numbers, 359 to a datagram");
     assert_eq!(world.hosts[1].messages.len(), 501);
 }

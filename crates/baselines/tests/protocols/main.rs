@@ -1,5 +1,7 @@
 //! Tests of several engines of one protocol together.
 
+#![allow(dead_code, reason = "the test network serves the lateral engines too")]
+
 mod ack;
 mod bimodal;
 mod domains;
@@ -9,3 +11,5 @@ mod rig;
 mod rmtp;
 mod srm;
 mod tmtp;
+#[path = "../../../proto/tests/lateral/world.rs"]
+mod world;

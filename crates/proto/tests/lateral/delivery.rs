@@ -7,7 +7,6 @@ use carom_proto::loss::Loss;
 use carom_proto::*;
 
 use crate::rig::{SECOND, World, payload};
-use crate::{RATE, group};
 
 /// Runs `hosts` hosts in 8 groups, each of which lacks a random host.
 ///
@@ -18,15 +17,14 @@ fn exchange(config: &Config, loss: Loss, hosts: usize, per_host: u32, seed: u64)
     let mut rng = Rng::new(seed);
     for number in 0..8 {
         let outsider = rng.below(hosts);
-        (0..hosts).filter(|host| *host != outsider).for_each(|host| {
-            world.join(host, group(number), RATE);
-        });
+        let members = (0..hosts).filter(|host| *host != outsider);
+        members.for_each(|host| world.join(host, GroupId(100 + number)));
     }
     for number in 0..per_host {
         for host in 0..hosts {
             let groups: Vec<GroupId> = world.hosts[host].groups.iter().copied().collect();
             let group = groups[rng.below(groups.len())];
-            world.send(host, group, &payload(number)).expect("nobody holds back");
+            world.try_send(host, group, &payload(number)).expect("nobody holds back");
             world.run_for(Duration::from_micros(5000 / hosts as u64));
         }
     }
@@ -40,30 +38,33 @@ fn assert_complete(world: &World) {
         for group in &sender.groups {
             let members = || world.hosts.iter().filter(|host| host.groups.contains(group));
             let others: Vec<_> = members().filter(|host| host.id != sender.id).collect();
-            let sent = others.iter().map(|host| host.got(sender.id, *group).len()).max();
+            let sent = others.iter().map(|host| host.got_in(*group, sender.id).len()).max();
             let expected: Vec<u32> = (1..=sent.unwrap_or(0) as u32).collect();
             for host in others {
-                assert_eq!(host.got(sender.id, *group), expected, "at {:?}", host.id);
+                assert_eq!(host.got_in(*group, sender.id), expected, "at {:?}", host.id);
             }
         }
     }
     let delivered: usize = world.hosts.iter().map(|host| host.messages.len()).sum();
     assert_eq!(world.hosts.iter().map(|host| host.lost.len()).sum::<usize>(), 0);
     let hosts = world.hosts.len() as u64;
-    assert_eq!(delivered as u64, world.total().data_sent * (hosts - 2));
+    assert_eq!(delivered as u64, world.total("data_sent") * (hosts - 2));
 }
 
 #[test]
 fn at_one_percent_loss_repairs_recover_nearly_everything() {
     let world = exchange(&Config::default(), Loss::Uniform(0.01), 8, 400, 1);
     assert_complete(&world);
-    let total = world.total();
-    let repaired = total.recovered + total.retransmitted;
-    assert!(repaired > 100, "there was something to repair: {total:?}");
-    assert!(total.recovered * 100 >= repaired * 95, "{total:?}");
-    assert!((total.overhead() - 5.0 / 13.0).abs() < 0.02, "overhead {}", total.overhead());
-    assert!(total.xors_per_packet() <= 5.1, "{} XORs per packet", total.xors_per_packet());
-    assert_eq!((total.repairs_contradictory, total.malformed), (0, 0));
+    let recovered = world.total("recovered");
+    let repaired = recovered + world.total("retransmitted");
+    assert!(repaired > 100, "there was something to repair: {repaired}");
+    assert!(recovered * 100 >= repaired * 95, "{recovered} of {repaired}");
+    for host in &world.hosts {
+        let counters = host.engine.counters();
+        assert!((counters.overhead() - 5.0 / 13.0).abs() < 0.02, "{counters:?}");
+        assert!(counters.xors_per_packet() <= 5.1, "{counters:?}");
+        assert_eq!((counters.repairs_contradictory, counters.malformed), (0, 0));
+    }
 }
 
 #[test]
@@ -119,8 +120,8 @@ fn every_way_to_set_the_engine_delivers_everything() {
             let streams = world.hosts.iter().map(|host| host.groups.len()).sum::<usize>() * 4;
             let delivered: usize = world.hosts.iter().map(|host| host.messages.len()).sum();
             assert!(delivered + streams >= 6 * 120 * 4 && delivered <= 6 * 120 * 4);
-            let missing = world.total().missing - world.total().late;
-            let repaired = world.total().recovered + world.total().retransmitted;
+            let missing = world.total("missing") - world.total("late");
+            let repaired = world.total("recovered") + world.total("retransmitted");
             assert_eq!(missing, repaired, "what was noticed was repaired: {config:?}");
         } else {
             assert_complete(&world);
@@ -132,13 +133,14 @@ fn every_way_to_set_the_engine_delivers_everything() {
 fn papers_settings_recover_most_losses_and_report_the_rest() {
     let config = Config { nak: None, give_up_after: SECOND, ..Config::as_in_the_papers() };
     let world = exchange(&config, Loss::Uniform(0.02), 8, 400, 3);
-    let total = world.total();
-    assert_eq!((total.naks_sent, total.retransmitted), (0, 0));
-    assert!(total.recovered * 100 > (total.missing - total.late) * 90, "{total:?}");
-    let reported: u32 = world.hosts.iter().flat_map(|host| &host.lost).map(Lost::count).sum();
-    assert_eq!(u64::from(reported), total.lost);
-    assert_eq!(total.missing, total.recovered + total.late + total.lost);
-    assert!(total.xors_per_packet() <= 5.0);
+    let [recovered, missing, late, lost] =
+        ["recovered", "missing", "late", "lost"].map(|name| world.total(name));
+    assert_eq!((world.total("naks_sent"), world.total("retransmitted")), (0, 0));
+    assert!(recovered * 100 > (missing - late) * 90, "{recovered} of {missing}, {late} late");
+    let reported: u32 = world.hosts.iter().map(|host| host.lost_count()).sum();
+    assert_eq!(u64::from(reported), lost);
+    assert_eq!(missing, recovered + late + lost);
+    assert!(world.total("xors") <= 5 * world.total("packets_binned"));
 }
 
 #[test]
@@ -146,13 +148,13 @@ fn the_last_message_before_a_silence_is_repaired_too() {
     for flush_after in [Config::default().flush_after, None] {
         let config = Config { flush_after, ..Config::default() };
         let mut world = World::of_members(4, &config, Loss::None, 1);
-        world.send(0, group(0), b"the first").expect("nobody holds back");
+        world.send(0, b"the first");
         world.run_for(SECOND);
         // Node 2 does not receive the second data packet (type 1 of the lateral protocol).
-        world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] != 1);
-        world.send(0, group(0), b"the last").expect("nobody holds back");
+        world.filter = Box::new(|_, to, _, datagram| to != NodeId(2) || datagram[4] != 1);
+        world.send(0, b"the last");
         world.run_for(SECOND);
-        assert_eq!(world.hosts[1].got(NodeId(1), group(0)), [1, 2]);
+        assert_eq!(world.hosts[1].got(NodeId(1)), [1, 2]);
         let how = world.hosts[1].messages[1].how;
         assert_eq!(matches!(how, How::Recovered(_)), flush_after.is_some(), "{how:?}");
     }

@@ -10,8 +10,7 @@ use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND, World, data, datagram, heartbeat, settings};
-use crate::{RATE, group};
+use crate::rig::{GROUP, MILLISECOND, RATE, SECOND, World, data, datagram, heartbeat, settings};
 
 /// Creates three members, of which host 0 has sent `count` messages.
 fn world(count: u32) -> World {
@@ -21,7 +20,7 @@ fn world(count: u32) -> World {
 }
 
 fn forge(world: &mut World, packet: Packet<'_>) {
-    inject(world, &datagram(packet, NodeId(1), group(0)));
+    inject(world, &datagram(packet, NodeId(1), GROUP));
 }
 
 fn inject(world: &mut World, datagram: &[u8]) {
@@ -32,13 +31,12 @@ fn sent_bytes(world: &World) -> u64 {
     world.hosts.iter().map(|host| host.engine.counters().bytes_sent).sum()
 }
 
-/// Asserts that all of `count` messages arrived everywhere, and that nothing was reported lost.
-fn assert_all_arrived(world: &World, count: u32) {
-    let all: Vec<u32> = (1..=count).collect();
-    for host in 1..3 {
-        assert_eq!(world.hosts[host].lost, []);
-        assert_eq!(world.hosts[host].got(NodeId(1), group(0)), all);
-    }
+/// Sends `more` messages, and asserts that all of `count` arrive everywhere, and none is lost.
+fn assert_more_arrive(world: &mut World, more: u32, count: u32) {
+    world.send_all(0, 0..more);
+    world.run_for(20 * SECOND);
+    world.assert_got(1..3, count);
+    (1..3).for_each(|host| assert_eq!(world.hosts[host].lost, []));
 }
 
 #[test]
@@ -51,9 +49,7 @@ fn forged_heartbeat_within_the_gap_settles_and_asks_nothing() {
         world.run_for(60 * SECOND);
         let sent = sent_bytes(&world) - before;
         assert!(sent < 1_000, "{sent} bytes for a heartbeat {ahead} ahead");
-        world.send_all(0, 0..400);
-        world.run_for(20 * SECOND);
-        assert_all_arrived(&world, 500);
+        assert_more_arrive(&mut world, 400, 500);
     }
 }
 
@@ -62,33 +58,19 @@ fn forged_heartbeat_of_a_few_numbers_settles_nothing() {
     let mut world = world(100);
     forge(&mut world, heartbeat(SeqNo(150)));
     world.run_for(60 * SECOND);
-    world.send_all(0, 0..100);
-    world.run_for(20 * SECOND);
-    assert_all_arrived(&world, 200);
+    assert_more_arrive(&mut world, 100, 200);
 }
 
 #[test]
-fn forged_heartbeats_half_the_circle_ahead_skip_nothing() {
-    let mut world = world(100);
-    for count in 0..3 {
-        forge(&mut world, heartbeat(SeqNo(101 + count).plus((1 << 31) - 10)));
-        world.run_for(100 * MILLISECOND);
+fn forged_packets_half_the_circle_ahead_skip_nothing() {
+    for forge_one in [|world: &mut World, seqno| forge(world, heartbeat(seqno)), forge_data] {
+        let mut world = world(100);
+        for count in 0..3 {
+            forge_one(&mut world, SeqNo(101 + count).plus((1 << 31) - 10));
+            world.run_for(100 * MILLISECOND);
+        }
+        assert_more_arrive(&mut world, 100, 200);
     }
-    world.send_all(0, 0..100);
-    world.run_for(20 * SECOND);
-    assert_all_arrived(&world, 200);
-}
-
-#[test]
-fn forged_data_half_the_circle_ahead_skips_nothing() {
-    let mut world = world(100);
-    for count in 0..3 {
-        forge_data(&mut world, SeqNo(101 + count).plus((1 << 31) - 10));
-        world.run_for(100 * MILLISECOND);
-    }
-    world.send_all(0, 0..100);
-    world.run_for(20 * SECOND);
-    assert_all_arrived(&world, 200);
 }
 
 #[test]
@@ -98,9 +80,7 @@ fn answer_with_another_nonce_opens_and_settles_nothing() {
         let (next, first) = (SeqNo(1 << 30), Some(SeqNo(1 << 29)));
         forge(&mut world, Packet::Heartbeat { next, first, nonce, confirm: true });
     }
-    world.send_all(0, 0..100);
-    world.run_for(20 * SECOND);
-    assert_all_arrived(&world, 200);
+    assert_more_arrive(&mut world, 100, 200);
 }
 
 #[test]
@@ -113,9 +93,7 @@ fn forged_incarnation_ends_no_stream() {
         world.run_for(MILLISECOND);
     }
     assert_eq!(world.hosts[1].engine.counters().other_incarnations, 10);
-    world.send_all(0, 0..100);
-    world.run_for(20 * SECOND);
-    assert_all_arrived(&world, 200);
+    assert_more_arrive(&mut world, 100, 200);
 }
 
 #[test]
@@ -123,7 +101,7 @@ fn restarted_sender_is_heard_from_its_first_message_on() {
     let mut world = world(100);
     world.restart(0, 3);
     for number in 0..50_u32 {
-        world.send(0, group(0), &number.to_be_bytes()).expect("nobody holds back");
+        world.send(0, &number.to_be_bytes());
         world.run_for(MILLISECOND);
     }
     world.run_for(20 * SECOND);
@@ -140,17 +118,17 @@ fn restarted_sender_is_heard_from_its_first_message_on() {
 #[test]
 fn losses_of_a_restarted_sender_are_reported() {
     let mut world = world(100);
-    world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] != 1);
+    world.filter = Box::new(|_, to, _, datagram| to != NodeId(2) || datagram[4] != 1);
     world.send_all(0, 0..1);
-    world.filter = Box::new(|from, to, _| from != NodeId(1) && to != NodeId(2));
+    world.filter = Box::new(|from, to, _, _| from != NodeId(1) && to != NodeId(2));
     world.run_for(5 * MILLISECOND);
     forge(&mut world, heartbeat(SeqNo(102)));
     world.restart(0, 4);
-    world.filter = Box::new(|_, to, datagram| to != NodeId(2) || datagram[4] != 2);
-    world.send(0, group(0), b"again").expect("nobody holds back");
+    world.filter = Box::new(|_, to, _, datagram| to != NodeId(2) || datagram[4] != 2);
+    world.send(0, b"again");
     world.run_for(20 * SECOND);
-    let told: Vec<_> = world.hosts[1].lost.iter().map(|lost| (lost.first, lost.last)).collect();
-    assert_eq!(told, [(SeqNo(101), SeqNo(101))]);
+    let told = world.hosts[1].lost_ranges();
+    assert_eq!(told, [(101, 101)]);
     assert_eq!(world.hosts[1].messages.last().map(|it| &it.payload[..]), Some(&b"again"[..]));
 }
 
@@ -158,14 +136,14 @@ fn losses_of_a_restarted_sender_are_reported() {
 fn returning_after_many_groups_were_left_repeats_no_number() {
     let mut world = world(100);
     world.run_for(SECOND);
-    world.leave(0, group(0));
+    world.leave(0, GROUP);
     for number in 0..70_000 {
         let (now, engine) = (world.now, &mut world.hosts[0].engine);
         let passing = GroupId(1_000 + number);
         engine.join(now, passing, settings(RATE)).expect("the group is new");
         engine.leave(now, passing);
     }
-    world.join(0, group(0), RATE);
+    world.join(0, GROUP);
     world.send_all(0, 0..50);
     world.run_for(20 * SECOND);
     for host in 1..3 {
@@ -179,7 +157,7 @@ fn naks_in_the_name_of_another_bring_it_no_packets() {
     let mut world = world(100);
     world.run_for(SECOND);
     let ids: Vec<WireId> = (1..=85)
-        .map(|number| PacketId { sender: NodeId(1), group: group(0), seqno: SeqNo(number) }.into())
+        .map(|number| PacketId { sender: NodeId(1), group: GROUP, seqno: SeqNo(number) }.into())
         .collect();
     let sent = |world: &World| -> (u64, u64) {
         let counters = world.hosts[0].engine.counters();
@@ -208,7 +186,7 @@ fn flood_of_unknown_senders_keeps_bounded_state() {
     let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"a stranger's");
     for sender in (10_000..).map(NodeId).take(SENDERS as usize) {
         let packet = Packet::Data { seqno: SeqNo(9), confirm: true, symbol: symbol.bytes() };
-        inject(&mut world, &datagram(packet, sender, group(0)));
+        inject(&mut world, &datagram(packet, sender, GROUP));
     }
     for host in 1..3 {
         let engine = &world.hosts[host].engine;
@@ -216,20 +194,18 @@ fn flood_of_unknown_senders_keeps_bounded_state() {
         assert!(engine.held_bytes() < 2 << 20, "{} bytes", engine.held_bytes());
     }
     world.run_for(60 * SECOND);
-    world.send_all(0, 0..100);
-    world.run_for(20 * SECOND);
-    assert_all_arrived(&world, 200);
+    assert_more_arrive(&mut world, 100, 200);
 }
 
 /// Reports host 0, which has sent 100 messages, as failed, and later as joined again.
 ///
 /// Meanwhile a forged heartbeat claims that it has sent `ahead` more messages.
 fn claimed_while_no_member(mut world: World, ahead: u32, span: Duration) -> World {
-    world.announce(0, group(0), ViewChangeKind::Failed);
+    world.announce(0, GROUP, ViewChangeKind::Failed);
     world.run_for(SECOND);
     forge(&mut world, heartbeat(SeqNo(101 + ahead)));
     world.run_for(span);
-    world.announce(0, group(0), ViewChangeKind::Joined);
+    world.announce(0, GROUP, ViewChangeKind::Joined);
     world
 }
 
@@ -241,7 +217,7 @@ fn numbers_forged_while_the_sender_was_gone_are_taken_back() {
         world.send_all(0, 0..100);
         world.run_for(20 * SECOND);
         for host in 1..3 {
-            let got = world.hosts[host].got(NodeId(1), group(0));
+            let got = world.hosts[host].got(NodeId(1));
             assert_eq!(got.len(), 200, "host {host}, {ahead} numbers ahead");
         }
     }
@@ -268,7 +244,7 @@ fn packets_forged_after_each_question_make_no_claim_true() {
         world.run_for(SECOND);
         world.send_all(0, 0..300);
         world.run_for(40 * SECOND);
-        let got = world.hosts[1].got(NodeId(1), group(0));
+        let got = world.hosts[1].got(NodeId(1));
         let honest = got.iter().filter(|number| (101..=300).contains(*number)).count();
         assert_eq!(honest, 200, "{count} packets forged");
     }
@@ -284,7 +260,7 @@ fn packet_forged_while_the_sender_is_asked_makes_no_claim_true() {
         world.send_all(0, 0..100);
         world.run_for(20 * SECOND);
         for host in 1..3 {
-            let mut got = world.hosts[host].got(NodeId(1), group(0));
+            let mut got = world.hosts[host].got(NodeId(1));
             got.retain(|number| *number <= 200);
             got.dedup();
             assert_eq!(got.len(), 200, "host {host}, {ahead} numbers ahead");
@@ -296,7 +272,7 @@ fn packet_forged_while_the_sender_is_asked_makes_no_claim_true() {
         world.send_all(0, 0..400);
         world.run_for(20 * SECOND);
         for host in 1..3 {
-            let mut got = world.hosts[host].got(NodeId(1), group(0));
+            let mut got = world.hosts[host].got(NodeId(1));
             got.retain(|number| *number <= 400);
             assert_eq!(got.len(), 400, "host {host}, first {first}");
             assert_eq!(world.hosts[host].lost, [], "host {host}, first {first}");
@@ -312,7 +288,5 @@ fn numbers_forged_before_a_stream_was_heard_vouch_for_nothing() {
     world.run_for(SECOND);
     forge(&mut world, heartbeat(SeqNo(320)));
     world.run_for(60 * SECOND);
-    world.send_all(0, 0..400);
-    world.run_for(20 * SECOND);
-    assert_all_arrived(&world, 19 + 400);
+    assert_more_arrive(&mut world, 400, 19 + 400);
 }

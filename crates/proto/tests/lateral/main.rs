@@ -1,20 +1,18 @@
 //! Several lateral engines together, under loss.
 
+#![allow(dead_code, reason = "the test network serves the baselines too")]
+
 mod confirmations;
 mod delivery;
+mod findings;
 mod forged;
+mod hostile;
 mod limits;
 mod losses;
 mod members;
 mod nonsense;
+mod pieces;
 mod restarts;
-#[path = "../rig/mod.rs"]
 mod rig;
+mod world;
 mod wrap;
-
-use carom_proto::GroupId;
-use rig::RATE;
-
-fn group(number: u32) -> GroupId {
-    GroupId(100 + number)
-}

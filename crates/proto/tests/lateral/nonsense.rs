@@ -5,25 +5,16 @@ use carom_proto::lateral::{Config, StreamStart};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::group;
-use crate::rig::{MILLISECOND, SECOND, World, datagram, payload};
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, datagram, payload};
 
 #[test]
 fn a_million_random_and_mutated_datagrams_change_nothing() {
     let mut world = World::of_members(4, &Config::default(), Loss::Uniform(0.02), 3);
-    let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::<Vec<u8>>::new()));
-    let kept = seen.clone();
-    world.filter = Box::new(move |_, _, datagram| {
-        let mut kept = kept.borrow_mut();
-        if kept.len() < 4_000 {
-            kept.push(datagram.to_vec());
-        }
-        true
-    });
+    let seen = world.record();
     let mut rng = Rng::new(5);
     let per_message = 2_500;
     for number in 0..400 {
-        world.send(0, group(0), &payload(number)).expect("nobody holds back");
+        world.send(0, &payload(number));
         world.run_for(MILLISECOND);
         for _ in 0..per_message {
             let mut datagram = {
@@ -35,9 +26,8 @@ fn a_million_random_and_mutated_datagrams_change_nothing() {
         }
     }
     world.run_for(5 * SECOND);
-    world.hosts.iter().for_each(|host| host.engine.check());
-    let all: Vec<u32> = (1..=400).collect();
-    (1..4).for_each(|host| assert_eq!(world.hosts[host].got(NodeId(1), group(0)), all));
+    world.check();
+    world.assert_got(1..4, 400);
     assert!(world.hosts.iter().all(|host| host.lost.is_empty()));
     for message in &world.hosts[1].messages {
         assert_eq!(message.payload[..], payload(message.seqno.0 - 1)[..]);
@@ -49,7 +39,7 @@ fn repair_that_names_a_packet_twice_is_dropped_harmlessly() {
     let config = Config { stream_start: StreamStart::FromFirst, ..Config::default() };
     let mut world = World::of_members(2, &config, Loss::None, 1);
     let repair = |seqnos: [u32; 2]| {
-        let id = |seqno| PacketId { sender: NodeId(2), group: group(0), seqno: SeqNo(seqno) };
+        let id = |seqno| PacketId { sender: NodeId(2), group: GROUP, seqno: SeqNo(seqno) };
         let ids = seqnos.map(|seqno| WireId::from(id(seqno)));
         datagram(Packet::Repair { ids: &ids, sum: &[7; 40] }, NodeId(2), GroupId::NONE)
     };
@@ -62,7 +52,7 @@ fn repair_that_names_a_packet_twice_is_dropped_harmlessly() {
 
 /// Flips a bit, truncates or extends the datagram, replaces most of it by noise, or leaves it
 /// unchanged as a replay.
-fn mutate(rng: &mut Rng, datagram: &mut Vec<u8>) {
+pub(crate) fn mutate(rng: &mut Rng, datagram: &mut Vec<u8>) {
     match rng.below(5) {
         0 => {
             let place = rng.below(datagram.len());

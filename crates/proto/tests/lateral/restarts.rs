@@ -8,8 +8,7 @@ use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND, World, datagram, heartbeat, payload};
-use crate::{RATE, group};
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, datagram, heartbeat, payload};
 
 const SENDER: NodeId = NodeId(1);
 const CUT_OFF: NodeId = NodeId(2);
@@ -21,9 +20,10 @@ fn cut_off_from_sender(incarnation: u64) -> World {
     world.restart(0, incarnation);
     world.send_all(0, 0..50);
     world.run_for(SECOND);
-    world.filter =
-        Box::new(|from, to, _| (from, to) != (SENDER, CUT_OFF) && (from, to) != (CUT_OFF, SENDER));
-    world.announce(0, group(0), ViewChangeKind::Failed);
+    world.filter = Box::new(|from, to, _, _| {
+        (from, to) != (SENDER, CUT_OFF) && (from, to) != (CUT_OFF, SENDER)
+    });
+    world.announce(0, GROUP, ViewChangeKind::Failed);
     world
 }
 
@@ -42,7 +42,7 @@ fn assert_given_or_told(world: &World, before: usize, sent: &[SeqNo]) {
         let count = given.iter().filter(|given| *given == seqno).count();
         assert_eq!(count + usize::from(lost(*seqno)), 1, "{seqno:?} of {sent:?}");
     }
-    let count: u32 = host.lost.iter().map(Lost::count).sum();
+    let count: u32 = host.lost_count();
     assert!(count <= sent.len() as u32, "{count} packets lost of {}", sent.len());
 }
 
@@ -53,19 +53,19 @@ fn restart_heard_through_repairs(former: u64, latter: u64, is_known: bool) {
     let before = world.hosts[1].messages.len();
     world.restart(0, latter);
     if !is_known {
-        world.change(0, group(0), CUT_OFF, ViewChangeKind::Failed);
+        world.change(0, GROUP, CUT_OFF, ViewChangeKind::Failed);
     }
     let mut sent = Vec::new();
     for number in 0..120 {
         match number {
-            60 => world.filter = Box::new(|_, _, _| true),
+            60 => world.filter = Box::new(|_, _, _, _| true),
             70 => {
-                world.announce(0, group(0), ViewChangeKind::Joined);
-                world.change(0, group(0), CUT_OFF, ViewChangeKind::Joined);
+                world.announce(0, GROUP, ViewChangeKind::Joined);
+                world.change(0, GROUP, CUT_OFF, ViewChangeKind::Joined);
             }
             _ => {}
         }
-        sent.push(world.send(0, group(0), &payload(number)).expect("nobody holds back"));
+        sent.push(world.send(0, &payload(number)));
         world.run_for(MILLISECOND);
     }
     world.run_for(20 * SECOND);
@@ -87,21 +87,18 @@ fn restart_first_heard_of_in_repairs_repeats_and_hides_nothing() {
 /// repair.
 fn former_start_in_first_repair(former: u64, latter: u64) {
     let mut world = cut_off_from_sender(former);
-    let last = world.send(0, group(0), b"the last").expect("nobody holds back");
-    world.filter = Box::new(|_, _, _| true);
+    let last = world.send(0, b"the last");
+    world.filter = Box::new(|_, _, _, _| true);
     world.restart(1, 5);
     let before = world.hosts[1].messages.len();
     world.restart(0, latter);
-    let ids = [2, 1].map(|back| PacketId {
-        sender: SENDER,
-        group: group(0),
-        seqno: SeqNo(last.0 - back),
-    });
+    let ids =
+        [2, 1].map(|back| PacketId { sender: SENDER, group: GROUP, seqno: SeqNo(last.0 - back) });
     let packet = Packet::Repair { ids: &ids.map(WireId::from), sum: &[0; 40] };
     world.inject(1, &datagram(packet, NodeId(3), GroupId::NONE));
     let mut sent = Vec::new();
     for number in 0..60 {
-        sent.push(world.send(0, group(0), &payload(number)).expect("nobody holds back"));
+        sent.push(world.send(0, &payload(number)));
         world.run_for(MILLISECOND);
     }
     world.run_for(20 * SECOND);
@@ -120,7 +117,7 @@ fn former_start_in_a_late_repair_hides_nothing_of_the_next() {
 /// Returns two incarnations whose first numbers in this group differ by a distance in `apart`.
 /// Those of the second are later.
 fn starts_apart(apart: std::ops::Range<u32>) -> (u64, u64) {
-    let first = |bits: u64| Rng::new(bits ^ u64::from(group(0).0)).next_u64() as u32 >> 1;
+    let first = |bits: u64| Rng::new(bits ^ u64::from(GROUP.0)).next_u64() as u32 >> 1;
     let of = |bits: u64| (bits, first(100).wrapping_sub(first(bits)));
     let (earlier, _) = (1..).map(of).find(|it| apart.contains(&it.1)).expect("there is one");
     (earlier, 100)
@@ -138,7 +135,7 @@ fn near_numbers_of_two_starts_are_separate_streams() {
             let before = world.hosts[1].messages.len();
             let last = world.hosts[1].messages[before - 1].seqno;
             world.restart(0, latter);
-            let sent = world.send(0, group(0), &payload(0)).expect("nobody holds back");
+            let sent = world.send(0, &payload(0));
             let distance = sent.distance_from(last).unsigned_abs();
             assert!((250..60_100).contains(&distance), "{distance} apart");
             world.send_all(0, 1..50);
@@ -160,19 +157,19 @@ fn late_repairs_from_before_leaving_the_group_repeat_nothing() {
         world.run_for(SECOND);
         let given: Vec<SeqNo> = world.hosts[1].messages.iter().map(|it| it.seqno).collect();
         assert_eq!(given.len(), 10);
-        world.leave(1, group(0));
-        world.join(1, group(0), RATE);
+        world.leave(1, GROUP);
+        world.join(1, GROUP);
         world.restart(0, latter);
         world.send_all(0, 0..1);
         world.run_for(SECOND);
-        world.filter = Box::new(|from, to, _| ![from, to].contains(&SENDER));
+        world.filter = Box::new(|from, to, _, _| ![from, to].contains(&SENDER));
         let last = world.hosts[1].messages.last().expect("it is given one").seqno;
         let origin = Origin { node: SENDER, incarnation: Incarnation(latter) };
-        world.inject(1, &datagram(heartbeat(last.plus(1000)), origin, group(0)));
+        world.inject(1, &datagram(heartbeat(last.plus(1000)), origin, GROUP));
         world.run_for(5 * SECOND);
         let before = world.hosts[1].messages.len();
         for seqno in &given[5..] {
-            let id = WireId::from(PacketId { sender: SENDER, group: group(0), seqno: *seqno });
+            let id = WireId::from(PacketId { sender: SENDER, group: GROUP, seqno: *seqno });
             let symbol = Symbol::of_message(&mut Arena::default(), world.now, None, b"again");
             let packet = Packet::Repair { ids: &[id], sum: symbol.bytes() };
             world.inject(1, &datagram(packet, NodeId(3), GroupId::NONE));

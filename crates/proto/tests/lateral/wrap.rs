@@ -6,8 +6,7 @@ use carom_proto::lateral::packet::symbol::{Arena, Fragment, Symbol};
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND, World, datagram, heartbeat, payload_of};
-use crate::{RATE, group};
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, datagram, heartbeat, payload_of};
 
 /// First sequence numbers, just below 2^31 and just below 2^32.
 const FIRST_NUMBERS: [SeqNo; 2] = [SeqNo((1 << 31) - 40), SeqNo(u32::MAX - 40)];
@@ -35,12 +34,12 @@ fn every_message_arrives_once_across_the_wrap() {
         for number in 0..200_u32 {
             let bytes = if number % 20 == 7 { 6_000 } else { 100 };
             let payload = [&number.to_be_bytes()[..], &payload_of(number, bytes)].concat();
-            let seqno = world.send(0, group(0), &payload).expect("nobody holds back");
+            let seqno = world.send(0, &payload);
             sent.push((payload, seqno));
             world.run_for(MILLISECOND);
         }
         assert_eq!(sent[0].1, first);
-        world.confirm(0, group(0));
+        world.confirm(0);
         world.run_for(10 * SECOND);
         for host in 1..4 {
             assert_eq!(world.hosts[host].lost, []);
@@ -59,7 +58,7 @@ fn joiner_and_rejoiner_receive_the_rest_across_the_wrap() {
         let mut send = |world: &mut World, sender: usize, count: u32| {
             for _ in 0..count {
                 let payload = (sent.len() as u32).to_be_bytes().to_vec();
-                let seqno = world.send(sender, group(0), &payload).expect("nobody holds back");
+                let seqno = world.send(sender, &payload);
                 sent.push((payload, seqno));
                 world.run_for(MILLISECOND);
             }
@@ -67,13 +66,13 @@ fn joiner_and_rejoiner_receive_the_rest_across_the_wrap() {
         };
         send(&mut world, 0, 30);
         world.run_for(2 * SECOND);
-        world.leave(2, group(0));
+        world.leave(2, GROUP);
         send(&mut world, 0, 20);
         world.run_for(2 * SECOND);
-        world.join(2, group(0), RATE);
-        world.leave(0, group(0));
+        world.join(2, GROUP);
+        world.leave(0, GROUP);
         world.run_for(MILLISECOND);
-        world.join(0, group(0), RATE);
+        world.join(0, GROUP);
         let all = send(&mut world, 0, 30);
         world.run_for(5 * SECOND);
         assert!(got(&world, 1) == all);
@@ -90,7 +89,7 @@ fn window_holds_back_and_frees_across_the_wrap() {
         world.crash(2);
         let mut sent = 0;
         for _ in 0..1_000 {
-            sent += u32::from(world.send(0, group(0), b"x").is_ok());
+            sent += u32::from(world.try_send(0, GROUP, b"x").is_ok());
             world.run_for(MILLISECOND);
         }
         assert_eq!(world.hosts[0].slow.len(), 1);
@@ -102,14 +101,14 @@ fn window_holds_back_and_frees_across_the_wrap() {
 #[test]
 fn large_message_arrives_after_half_of_all_numbers() {
     let mut world = World::of_members(2, &Config::default(), Loss::None, 1);
-    world.send(0, group(0), b"the first").expect("nobody holds back");
+    world.send(0, b"the first");
     world.run_for(SECOND);
-    world.filter = Box::new(|_, _, _| false);
+    world.filter = Box::new(|_, _, _, _| false);
     let mut next = SeqNo(2);
     for _ in 0..4 {
         next = next.plus((1 << 29) + 100);
-        world.inject(1, &datagram(heartbeat(next), NodeId(1), group(0)));
-        world.answer(1, NodeId(1), group(0), next, SeqNo(1));
+        world.inject(1, &datagram(heartbeat(next), NodeId(1), GROUP));
+        world.answer(1, NodeId(1), next, SeqNo(1));
         world.run_for(20 * SECOND);
     }
     let first = next;
@@ -120,7 +119,7 @@ fn large_message_arrives_after_half_of_all_numbers() {
             Symbol::of_fragment(&mut Arena::default(), world.now, None, fragment, &message);
         let seqno = first.plus(index);
         let packet = Packet::Data { seqno, confirm: false, symbol: symbol.bytes() };
-        world.inject(1, &datagram(packet, NodeId(1), group(0)));
+        world.inject(1, &datagram(packet, NodeId(1), GROUP));
     }
     let last = world.hosts[1].messages.last().expect("a message came before");
     assert_eq!((last.seqno, &last.payload[..]), (first, &message[..]));

@@ -5,22 +5,15 @@ mod losses;
 mod members;
 mod nonsense;
 mod pace;
-#[path = "../rig/mod.rs"]
-mod rig;
 mod room;
 
 use carom_proto::lateral::Config;
-use carom_proto::{LossCause, Lost, NodeId, SeqNo};
+use carom_proto::{LossCause, Lost, NodeId};
 
-use rig::{GROUP, RATE, World, payload_of};
+use crate::rig::{RATE, World, payload_of};
 
-/// Offsets in a datagram: packet type, and sequence number of a data packet.
-const KIND: usize = 4;
+/// Offset of the sequence number in a data packet.
 const SEQNO: usize = carom_proto::wire::HEADER_BYTES;
-/// Packet types of the lateral protocol.
-const DATA: u8 = 1;
-const REPAIR: u8 = 2;
-const OPEN: u8 = 8;
 
 /// Returns the size in bytes of every fragment but the last, with the default settings.
 fn piece_bytes() -> usize {
@@ -36,10 +29,6 @@ fn seqno_of(datagram: &[u8]) -> u32 {
     u32::from_be_bytes(datagram[SEQNO..SEQNO + 4].try_into().expect("four bytes"))
 }
 
-fn send(world: &mut World, host: usize, payload: &[u8]) -> SeqNo {
-    world.send(host, GROUP, payload).expect("nobody holds back")
-}
-
 fn told_lost(world: &World, host: usize) -> Vec<(u32, u32, LossCause)> {
     world.hosts[host].lost.iter().map(|lost| (lost.first.0, lost.last.0, lost.cause)).collect()
 }
@@ -47,7 +36,7 @@ fn told_lost(world: &World, host: usize) -> Vec<(u32, u32, LossCause)> {
 /// Returns how often each message was delivered or reported lost at the host.
 fn accounts(world: &World, host: usize, sent: &[u32]) -> Vec<usize> {
     let host = &world.hosts[host];
-    let got = host.got(NodeId(1), GROUP);
+    let got = host.got(NodeId(1));
     let account = |number: &u32| {
         let is_in = |lost: &&Lost| (lost.first.0..=lost.last.0).contains(number);
         let delivered = got.iter().filter(|it| *it == number).count();

@@ -1,14 +1,14 @@
 //! Regressions: faults that were found once, each with the shortest history that showed it.
 
-mod rig;
-
+use crate::rig::{
+    GROUP, MILLISECOND, RATE, SECOND, World, data, datagram, heartbeat, payload, settings,
+};
 use carom_proto::lateral::packet::symbol::{Arena, SYMBOL_HEADER_BYTES, Symbol};
 use carom_proto::lateral::packet::{DATA_BYTES, Packet, WireId};
 use carom_proto::lateral::{Config, Lateral};
 use carom_proto::loss::Loss;
 use carom_proto::wire::Datagram;
 use carom_proto::*;
-use rig::{GROUP, MILLISECOND, RATE, SECOND, World, data, datagram, heartbeat, payload, settings};
 
 fn ids(sender: u64, numbers: &[u32]) -> Vec<WireId> {
     let id = |n: &u32| PacketId { sender: NodeId(sender), group: GROUP, seqno: SeqNo(*n) };
@@ -53,12 +53,9 @@ fn repair_that_names_a_packet_twice_causes_no_panic() {
 #[test]
 fn loss_by_deadline_is_reported_to_the_sender() {
     let mut world = World::of_members(2, &Config::default(), Loss::None, 1);
-    world.filter = Box::new(|_, _, datagram| datagram[4] != 1);
-    let deadline = Some(10 * MILLISECOND);
-    world
-        .send_with(0, GROUP, b"late", SendOptions { deadline, qos: None })
-        .expect("nobody holds back");
-    world.confirm(0, GROUP);
+    world.filter = Box::new(|_, _, _, datagram| datagram[4] != 1);
+    world.send_within(0, b"late", 10 * MILLISECOND);
+    world.confirm(0);
     world.run_for(5 * SECOND);
     let lost = world.hosts[1].lost.len();
     assert_eq!(lost, 1, "{:?}", world.hosts[1].messages);
@@ -71,7 +68,7 @@ fn member_with_everything_is_not_slow_at_a_window_of_one() {
     let mut world = World::of_members(3, &config, Loss::None, 1);
     world.crash(2);
     for number in 0..2 {
-        let _ = world.send(0, GROUP, &payload(number));
+        let _ = world.try_send(0, GROUP, &payload(number));
     }
     world.run_for(SECOND);
     assert_eq!(world.hosts[0].slow, [Slow { group: GROUP, node: NodeId(3), behind: 1 }]);
@@ -118,10 +115,9 @@ fn member_that_rejoins_unnoticed_receives_nothing_twice() {
     engine.leave(now, GROUP);
     engine.join(now, GROUP, settings(RATE)).expect("it left");
     [1, 2].into_iter().for_each(|node| admit(engine, now, node));
-    world.send(0, GROUP, b"after").expect("nobody holds back");
+    world.send(0, b"after");
     world.run_for(5 * SECOND);
-    let all: Vec<u32> = (1..=51).collect();
-    assert_eq!(world.hosts[2].got(NodeId(1), GROUP), all);
+    world.assert_got([2], 51);
 }
 
 #[test]
@@ -181,7 +177,7 @@ fn sender_held_back_requests_acks_although_all_is_confirmed() {
     let mut world = World::of_members(3, &config, Loss::None, 1);
     world.crash(1);
     world.crash(2);
-    let fill = |world: &mut World| while world.send(0, GROUP, b"x").is_ok() {};
+    let fill = |world: &mut World| while world.try_send(0, GROUP, b"x").is_ok() {};
     let ack = |world: &mut World, node, settled_to| {
         let (to, settled_to) = (Origin::from(NodeId(1)), SeqNo(settled_to));
         let packet = Packet::Ack { to, settled_to, lost: 0 };
@@ -191,7 +187,7 @@ fn sender_held_back_requests_acks_although_all_is_confirmed() {
     ack(&mut world, 2, 9);
     world.run_for(SECOND);
     assert_eq!(world.hosts[0].slow, [Slow { group: GROUP, node: NodeId(3), behind: 8 }]);
-    world.confirm(0, GROUP);
+    world.confirm(0);
     // Now the sender waits only for node 2, which holds it back. Then the acknowledgment of node 3
     // confirms what was requested.
     fill(&mut world);
@@ -199,7 +195,7 @@ fn sender_held_back_requests_acks_although_all_is_confirmed() {
     assert_eq!(world.hosts[0].safe.len(), 1);
     let asked = std::rc::Rc::new(std::cell::Cell::new(0));
     let counted = asked.clone();
-    world.filter = Box::new(move |_, _, datagram| {
+    world.filter = Box::new(move |_, _, _, datagram| {
         counted.set(counted.get() + u32::from(datagram[4] == 6 && datagram[5] == 1));
         true
     });
@@ -210,12 +206,12 @@ fn sender_held_back_requests_acks_although_all_is_confirmed() {
 #[test]
 fn long_cut_off_member_learns_its_losses_without_new_packets() {
     let mut world = World::of_members(3, &Config::default(), Loss::None, 1);
-    world.send(0, GROUP, b"first").expect("nobody holds back");
+    world.send(0, b"first");
     world.run_for(20 * SECOND);
-    world.filter = Box::new(|_, to, _| to != NodeId(2));
-    world.send(0, GROUP, b"second").expect("nobody holds back");
+    world.filter = Box::new(|_, to, _, _| to != NodeId(2));
+    world.send(0, b"second");
     world.run_for(14 * SECOND);
-    world.filter = Box::new(|_, _, _| true);
+    world.filter = Box::new(|_, _, _, _| true);
     world.run_for(30 * SECOND);
     let host = &world.hosts[1];
     assert_eq!((host.messages.len(), host.lost.len()), (1, 1));
@@ -226,16 +222,16 @@ fn packets_from_before_a_long_partition_are_owed_after_it() {
     // Found by the simulator: a receiver whose opens were not answered for 3 s took the first
     // packet that it had received for the start of the stream.
     let mut world = World::of_members(2, &Config::default(), Loss::None, 1);
-    world.filter = Box::new(|_, _, _| false);
-    (0..3).for_each(|number| _ = world.send(0, GROUP, &payload(number)).expect("no window yet"));
-    world.filter = Box::new(|_, to, datagram| to == NodeId(2) && datagram[4] == 1);
-    world.send(0, GROUP, &payload(3)).expect("no window yet");
+    world.filter = Box::new(|_, _, _, _| false);
+    (0..3).for_each(|number| _ = world.send(0, &payload(number)));
+    world.filter = Box::new(|_, to, _, datagram| to == NodeId(2) && datagram[4] == 1);
+    world.send(0, &payload(3));
     world.run_for(9 * SECOND);
-    assert_eq!(world.hosts[1].got(NodeId(1), GROUP), [4]);
-    world.filter = Box::new(|_, _, _| true);
-    world.send(0, GROUP, &payload(4)).expect("no window yet");
+    assert_eq!(world.hosts[1].got(NodeId(1)), [4]);
+    world.filter = Box::new(|_, _, _, _| true);
+    world.send(0, &payload(4));
     world.run_for(9 * SECOND);
-    assert_eq!(world.hosts[1].got(NodeId(1), GROUP), [1, 2, 3, 4, 5]);
+    assert_eq!(world.hosts[1].got(NodeId(1)), [1, 2, 3, 4, 5]);
 }
 
 #[test]
@@ -243,14 +239,14 @@ fn packet_that_reveals_a_doubted_jump_is_delivered() {
     // Found by the simulator: packets after the jump were given up together with those before it.
     let config = Config { max_gap: 5, ..Config::default() };
     let mut world = World::of_members(2, &config, Loss::None, 1);
-    world.send(0, GROUP, &payload(0)).expect("no window yet");
+    world.send(0, &payload(0));
     world.run_for(SECOND);
-    world.filter = Box::new(|_, _, _| false);
-    (1..9).for_each(|number| _ = world.send(0, GROUP, &payload(number)).expect("no window yet"));
-    world.filter = Box::new(|_, _, _| true);
-    world.send(0, GROUP, &payload(9)).expect("no window yet");
+    world.filter = Box::new(|_, _, _, _| false);
+    (1..9).for_each(|number| _ = world.send(0, &payload(number)));
+    world.filter = Box::new(|_, _, _, _| true);
+    world.send(0, &payload(9));
     world.run_for(9 * SECOND);
-    assert_eq!(world.hosts[1].got(NodeId(1), GROUP), [1, 10]);
+    assert_eq!(world.hosts[1].got(NodeId(1)), [1, 10]);
     let lost = world.hosts[1].lost.clone();
     assert_eq!((lost.len(), lost[0].first, lost[0].last), (1, SeqNo(2), SeqNo(9)));
 }
@@ -262,7 +258,7 @@ fn believed_jump_adds_only_as_many_missing_as_there_is_room() {
     let mut beat = |sender, next| {
         let next = SeqNo(next);
         world.inject(0, &datagram(heartbeat(next), NodeId(sender), GROUP));
-        world.answer(0, NodeId(sender), GROUP, next, SeqNo(1));
+        world.answer(0, NodeId(sender), next, SeqNo(1));
     };
     // Four streams take all the room for missing packets. Two heartbeats of a fifth stream claim
     // packets far ahead.
@@ -381,9 +377,9 @@ fn a_wakeup_names_the_timer_that_is_due() {
 #[test]
 fn acknowledgement_for_another_start_confirms_nothing() {
     let mut world = World::of_members(2, &Config::default(), Loss::None, 1);
-    world.filter = Box::new(|_, to, _| to != NodeId(1));
-    world.send(0, GROUP, b"x").expect("nobody holds back");
-    world.confirm(0, GROUP);
+    world.filter = Box::new(|_, to, _, _| to != NodeId(1));
+    world.send(0, b"x");
+    world.confirm(0);
     let ack = |world: &mut World, to: Origin| {
         let packet = Packet::Ack { to, settled_to: SeqNo(2), lost: 0 };
         world.inject(0, &datagram(packet, NodeId(2), GROUP));

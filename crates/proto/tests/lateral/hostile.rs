@@ -1,16 +1,11 @@
 //! Well-formed datagrams with wrong contents. Their checksum is right, so that they reach the
 //! engine.
 
-mod rig;
-
-use std::cell::RefCell;
-use std::rc::Rc;
-
+use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
 use carom_proto::lateral::{Config, Solver};
 use carom_proto::loss::Loss;
 use carom_proto::wire::{self, HEADER_BYTES};
 use carom_proto::*;
-use rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
 #[test]
 fn well_made_nonsense_panics_nobody_and_breaks_no_invariant() {
@@ -18,16 +13,13 @@ fn well_made_nonsense_panics_nobody_and_breaks_no_invariant() {
         let solver = if seed % 3 == 2 { Solver::Peeling } else { Solver::Elimination };
         let config = Config { solver, max_gap: 200, window: 64, ..Config::default() };
         let mut world = World::new(4, &config, Loss::Uniform(0.2), seed);
-        (0..4).for_each(|host| world.join(host, GROUP, RateOfFire::new(4, 2)));
-        let seen = Rc::new(RefCell::new(Vec::<Vec<u8>>::new()));
-        let kept = seen.clone();
-        world.filter = Box::new(move |_, _, datagram| {
-            kept.borrow_mut().push(datagram.to_vec());
-            true
+        (0..4).for_each(|host| {
+            world.join_as(host, GROUP, Profile::TimeCritical(RateOfFire::new(4, 2)))
         });
+        let seen = world.record();
         let mut rng = Rng::new(seed);
         for number in 0..100 {
-            let _ = world.send(rng.below(4), GROUP, &payload(number));
+            let _ = world.try_send(rng.below(4), GROUP, &payload(number));
             world.run_for(MILLISECOND);
             for _ in 0..30 {
                 let mut datagram = {
@@ -42,7 +34,7 @@ fn well_made_nonsense_panics_nobody_and_breaks_no_invariant() {
             }
         }
         world.run_for(20 * SECOND);
-        world.hosts.iter().for_each(|host| host.engine.check());
+        world.check();
     }
 }
 

@@ -7,8 +7,8 @@ use carom_proto::lateral::{AskFirst, Config, Counters, NakConfig, RepairScope, S
 use carom_proto::loss::Loss;
 use carom_proto::*;
 
-use crate::rig::{MILLISECOND, SECOND, World, payload_of};
-use crate::{DATA, GROUP, KIND, RATE, piece_bytes, send, seqno_of};
+use super::{piece_bytes, seqno_of};
+use crate::rig::{DATA, GROUP, KIND, MILLISECOND, RATE, SECOND, World, payload_of};
 
 #[test]
 fn each_lost_piece_is_repaired_alone_under_every_setting() {
@@ -24,21 +24,24 @@ fn each_lost_piece_is_repaired_alone_under_every_setting() {
     ];
     for (config, rate) in settings {
         let mut world = World::new(4, &config, Loss::None, 1);
-        (0..4).for_each(|host| world.join(host, GROUP, rate));
+        let profile = Profile::TimeCritical(rate);
+        (0..4).for_each(|host| world.join_as(host, GROUP, profile));
         let message = payload_of(7, PIECES * (config.packet_limit(rate) - 8));
         for lost in 0..PIECES as u32 {
-            let first = send(&mut world, 0, b"one packet").next();
+            let first = world.send(0, b"one packet").next();
             world.run_for(50 * MILLISECOND);
             let number = first.plus(lost).0;
-            world.filter = Box::new(move |_, to, datagram| {
+            world.filter = Box::new(move |_, to, _, datagram| {
                 to != NodeId(2) || datagram[KIND] != DATA || seqno_of(datagram) != number
             });
-            let before = (world.total(), world.hosts[1].engine.counters());
-            assert_eq!(send(&mut world, 0, &message), first);
+            let sent =
+                |world: &World| [world.total("data_sent"), world.total("retransmissions_sent")];
+            let before = (sent(&world), world.hosts[1].engine.counters());
+            assert_eq!(world.send(0, &message), first);
             world.run_for(SECOND);
-            let after = (world.total(), world.hosts[1].engine.counters());
-            assert_eq!(after.0.data_sent - before.0.data_sent, PIECES as u64);
-            assert!(after.0.retransmissions_sent - before.0.retransmissions_sent <= 1);
+            let after = (sent(&world), world.hosts[1].engine.counters());
+            assert_eq!(after.0[0] - before.0[0], PIECES as u64);
+            assert!(after.0[1] - before.0[1] <= 1);
             let repaired = |it: &Counters| it.recovered + it.retransmitted;
             // A repair may overtake a fragment that it contains, which is then recovered as well.
             let here = repaired(&after.1) - repaired(&before.1);
@@ -71,7 +74,7 @@ fn exchange(config: &Config, loss: Loss, seed: u64, count: u32) -> World {
         for host in 0..HOSTS {
             let payload = payload_of(number, any_size(&mut rng));
             let seqno = loop {
-                match world.send(host, GROUP, &payload) {
+                match world.try_send(host, GROUP, &payload) {
                     Ok(seqno) => break seqno,
                     Err(SendError::HeldBack { .. }) => world.run_for(MILLISECOND),
                     Err(error) => panic!("{error}"),
@@ -108,8 +111,8 @@ fn messages_of_all_sizes_come_once_and_whole_under_every_loss() {
     ];
     for (seed, loss) in losses.into_iter().enumerate() {
         let world = exchange(&Config::default(), loss, seed as u64, 12);
-        assert!(world.total().messages_put_together > 20);
-        assert_eq!(world.total().messages_broken, 0);
+        assert!(world.total("messages_put_together") > 20);
+        assert_eq!(world.total("messages_broken"), 0);
     }
 }
 
@@ -130,7 +133,7 @@ fn messages_of_all_sizes_pass_a_small_window_and_a_slow_pace() {
 fn largest_message_reaches_three_members_at_five_percent_loss() {
     let mut world = World::of_members(4, &Config::default(), Loss::Uniform(0.05), 5);
     let message = payload_of(3, 16 << 20);
-    assert_eq!(send(&mut world, 0, &message), SeqNo(1));
+    assert_eq!(world.send(0, &message), SeqNo(1));
     let mut waited = Duration::ZERO;
     while world.hosts[1..].iter().any(|host| host.messages.is_empty()) {
         world.run_for(100 * MILLISECOND);
@@ -142,8 +145,8 @@ fn largest_message_reaches_three_members_at_five_percent_loss() {
         assert_eq!((host.messages.len(), host.lost.len()), (1, 0));
     }
     let pieces = message.len().div_ceil(piece_bytes()) as u64;
-    assert_eq!(world.total().pieces_sent, pieces);
-    assert_eq!(send(&mut world, 0, b"the next").0 as u64, pieces + 1);
+    assert_eq!(world.total("pieces_sent"), pieces);
+    assert_eq!(world.send(0, b"the next").0 as u64, pieces + 1);
 }
 
 #[test]
