@@ -10,7 +10,7 @@ use crate::net::{MEMBERS, Net, origin};
 /// Creates a group whose members have heard each other. From then on 30 % of the datagrams are
 /// lost.
 fn group() -> Net {
-    let mut net = Net::new(Profile::TimeCritical(RateOfFire::default()));
+    let mut net = Net::new(MEMBERS, Profile::TimeCritical(RateOfFire::default()));
     (0..MEMBERS).for_each(|number| send(&mut net, number, 0));
     net.run(1000);
     net.loss = 0.3;
@@ -35,7 +35,6 @@ fn attack_in_vain(net: &mut Net, datagram: &[u8]) {
     assert_eq!(others(net), before + MEMBERS as u64 - 1, "{:?}", Packet::decode(datagram));
 }
 
-/// Returns the number of datagrams that the nodes dropped for their origin.
 fn others(net: &Net) -> u64 {
     net.nodes.iter().map(|node| node.counters().datagrams_of_other_starts).sum()
 }
@@ -210,7 +209,6 @@ fn mutate(rng: &mut Rng, datagram: &mut [u8]) {
     seal(datagram, 0);
 }
 
-/// Number of messages of each member.
 const TURNS: u32 = 100;
 
 /// A node that is not a member sends members' packets, in its own name and from its own address.

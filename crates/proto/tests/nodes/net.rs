@@ -9,7 +9,7 @@ use carom_proto::ring::RingNews;
 use carom_proto::wire::Datagram;
 use carom_proto::*;
 
-/// Nodes 1 to 4, and the network between them.
+/// Nodes, numbered from 1, and the network between them.
 pub(crate) struct Net {
     pub(crate) now: Time,
     pub(crate) group: GroupId,
@@ -19,6 +19,8 @@ pub(crate) struct Net {
     pub(crate) lost: Vec<Lost>,
     /// Number of ring events other than `RingNews::Stable`.
     pub(crate) troubles: usize,
+    /// Nodes that have reported that they are out of the group they left.
+    pub(crate) outs: Vec<usize>,
     pub(crate) loss: f64,
     rng: Rng,
     /// Datagrams in flight, with the numbers of sender and receiver.
@@ -36,10 +38,10 @@ fn endpoint(number: usize) -> Endpoint {
 }
 
 impl Net {
-    /// Creates the nodes, all of them in one group.
-    pub(crate) fn new(profile: Profile) -> Self {
-        let list: Vec<_> = (0..MEMBERS).map(|it| (origin(it).node, endpoint(it))).collect();
-        let nodes = (0..MEMBERS).map(|number| {
+    /// Creates this number of nodes, all of them in one group.
+    pub(crate) fn new(members: usize, profile: Profile) -> Self {
+        let list: Vec<_> = (0..members).map(|it| (origin(it).node, endpoint(it))).collect();
+        let nodes = (0..members).map(|number| {
             let membership = Box::new(StaticMembership::new(origin(number), list.clone()));
             Node::new(origin(number), lateral::Config::default(), membership, number as u64)
         });
@@ -47,16 +49,17 @@ impl Net {
             now: Time(1_000_000_000),
             group: GroupId::of_name("group"),
             nodes: nodes.collect(),
-            given: vec![Vec::new(); MEMBERS],
+            given: vec![Vec::new(); members],
             lost: Vec::new(),
             troubles: 0,
+            outs: Vec::new(),
             loss: 0.0,
             rng: Rng::new(3),
             in_flight: VecDeque::new(),
             seen: Vec::new(),
             bytes_sent: 0,
         };
-        for number in 0..MEMBERS {
+        for number in 0..members {
             let joined = net.nodes[number].join(net.now, "group", profile);
             assert_eq!(joined, Ok(net.group));
             net.drain(number);
@@ -93,7 +96,7 @@ impl Net {
                     self.drain(to);
                 }
             }
-            for number in 0..MEMBERS {
+            for number in 0..self.nodes.len() {
                 if self.nodes[number].poll_timeout().is_some_and(|it| it.at <= self.now) {
                     self.nodes[number].handle_timeout(self.now);
                     self.drain(number);
@@ -102,11 +105,11 @@ impl Net {
         }
     }
 
-    fn drain(&mut self, number: usize) {
+    pub(crate) fn drain(&mut self, number: usize) {
         let mut datagram = Vec::new();
         while let Some(transmit) = self.nodes[number].poll_transmit(&mut datagram) {
             self.bytes_sent += datagram.len();
-            for to in (0..MEMBERS).filter(|to| *to != number) {
+            for to in (0..self.nodes.len()).filter(|to| *to != number) {
                 if match transmit.destination {
                     Destination::Node(node) => node == origin(to).node,
                     _ => true,
@@ -126,9 +129,15 @@ impl Net {
                     let is_trouble = !matches!(event.news, RingNews::Stable { .. });
                     self.troubles += usize::from(is_trouble);
                 }
+                NodeEvent::Out(_) => self.outs.push(number),
                 _ => {}
             }
         }
+    }
+
+    pub(crate) fn leave(&mut self, number: usize) {
+        self.nodes[number].leave(self.now, self.group);
+        self.drain(number);
     }
 }
 

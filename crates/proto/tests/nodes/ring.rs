@@ -14,7 +14,7 @@ use crate::net::{MEMBERS, Net, origin};
 
 /// Creates a ring of all members, which has ordered some messages.
 fn ring() -> Net {
-    let mut net = Net::new(Profile::Ordered(Quorum::Majority));
+    let mut net = Net::new(MEMBERS, Profile::Ordered(Quorum::Majority));
     net.run(3000);
     (0..MEMBERS).for_each(|number| send(&mut net, number));
     net.run(1000);
@@ -46,7 +46,6 @@ fn attack_in_vain(net: &mut Net, datagram: &[u8]) {
     assert_eq!(net.attack(datagram), [0; MEMBERS], "{:?}", packet(datagram));
 }
 
-/// Asserts that the ring is unchanged and still orders messages.
 fn assert_unharmed(net: &mut Net) {
     let (view_before, given) = (view(net, 0), net.given[0].len());
     net.run(3000);
