@@ -58,7 +58,6 @@ fn every_datagram_of_a_node_carries_its_incarnation() {
     assert!(expected.iter().all(|protocol| seen.contains(protocol)), "{seen:?}");
 }
 
-/// Creates a node on a static list of nodes 1 and 2.
 fn listed(origin: Origin) -> Node {
     let list = [(NodeId(1), endpoint(1)), (NodeId(2), endpoint(2))];
     let membership = Box::new(StaticMembership::new(origin, list));

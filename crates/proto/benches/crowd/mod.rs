@@ -57,7 +57,6 @@ impl Crowd {
         Self { engine, groups, symbol, out: Vec::with_capacity(2048), now }
     }
 
-    /// Adds nodes 1 to `members` to all groups.
     pub(crate) fn admit(&mut self, members: u64) {
         for group in (0..self.groups).map(GroupId) {
             (1..=members).for_each(|node| self.admit_to(group, NodeId(node)));

@@ -14,7 +14,6 @@ const PAYLOAD_BYTES: usize = 1024;
 const GROUP: GroupId = GroupId(7);
 const TICK: Duration = Duration::from_micros(10);
 
-/// Members, and the datagrams in flight between them.
 pub(crate) struct Ring {
     engines: Vec<Rmp>,
     on_the_way: VecDeque<(usize, Destination, Vec<u8>)>,

@@ -15,7 +15,6 @@ const UNKNOWN: u32 = 1000;
 /// Maximum number of pending repairs.
 const PENDING: u32 = 256;
 
-/// An engine, and the repairs that it will receive.
 pub(crate) struct Shortage {
     engine: Lateral,
     repairs: Vec<Vec<u8>>,

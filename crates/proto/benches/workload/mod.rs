@@ -17,10 +17,8 @@ use smallvec::SmallVec;
 const NODES: usize = 64;
 /// Average number of members of a group.
 const GROUP_SIZE: usize = 10;
-/// Size of a message in bytes.
 const PAYLOAD_BYTES: usize = 1024;
 
-/// An engine, and the datagrams that it will receive.
 pub(crate) struct Workload {
     engine: Lateral,
     /// Other members of the node's groups, with the numbers of their next messages.
@@ -69,7 +67,6 @@ impl Workload {
         workload
     }
 
-    /// Encodes the datagrams of the next batch.
     pub(crate) fn refill(&mut self) {
         (0..self.batch.len()).for_each(|place| self.refill_one(place));
     }

@@ -62,7 +62,6 @@ pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
     lives
 }
 
-/// Asserts the invariants that hold at any time.
 pub(crate) fn check_safety(world: &World) {
     for host in &world.hosts {
         for life in lives(host) {

@@ -30,16 +30,13 @@ fn ring_over(delay: Duration, seed: u64) -> World {
     (world.delay, world.rate) = ((delay, delay + delay / 50), Some(RATE));
     (0..4).for_each(|number| world.join(number));
     world.tell_views();
-    let begin = world.now;
     let is_whole = |world: &World| {
         (0..4).all(|number| world.hosts[number].engine.view(GROUP).is_some_and(|it| it.len() == 4))
     };
     // Members at a distance beyond a founder's waiting time begin their own rings, which have to
     // merge.
     let limit = if delay > 250 * MS { 60_000 * MS } else { 20 * delay + 1000 * MS };
-    while !is_whole(&world) && world.now.since(begin) < limit {
-        world.run_for(10 * MS);
-    }
+    world.run_until(10 * MS, limit, is_whole);
     assert!(is_whole(&world), "not whole within {limit:?} over {delay:?}, seed {seed}");
     world.run_for(40 * delay);
     world
@@ -50,15 +47,12 @@ fn megabyte_takes_three_times_the_shortest_time_at_most() {
     for delay in DELAYS[..5].iter().map(|ms| *ms * MS) {
         for seed in 0..12 {
             let mut world = ring_over(delay, seed);
-            let (begin, before) = (world.now, reformations(&world));
+            let before = reformations(&world);
             (0..MESSAGES).for_each(|_| world.send(0, Qos::TotallyOrdered, MESSAGE_BYTES));
             let delivered = |world: &World, it: usize| world.hosts[it].engine.counters().delivered;
             let is_done = |world: &World| (0..4).all(|it| delivered(world, it) == MESSAGES as u64);
             let least = shortest_time(delay);
-            while !is_done(&world) && world.now.since(begin) < 9 * least {
-                world.run_for(MS);
-            }
-            let took = world.now.since(begin);
+            let took = world.run_until(MS, 9 * least, is_done);
             assert!(took <= 3 * least, "{delay:?}, seed {seed}: {took:?}, at least {least:?}");
             assert_eq!(reformations(&world), before, "{delay:?}, seed {seed}");
         }
@@ -90,7 +84,6 @@ fn dead_member_is_removed_at_any_distance() {
             let victim = seed as usize % 4;
             let others: Vec<usize> = (0..4).filter(|number| *number != victim).collect();
             world.crash(victim);
-            let begin = world.now;
             others.iter().for_each(|number| world.send(*number, Qos::TotallyOrdered, 100));
             let is_done = |world: &World| {
                 let is_done = |number: &usize| {
@@ -100,9 +93,7 @@ fn dead_member_is_removed_at_any_distance() {
                 others.iter().all(is_done)
             };
             let limit = 120 * delay + 2000 * MS;
-            while !is_done(&world) && world.now.since(begin) < limit {
-                world.run_for(MS);
-            }
+            world.run_until(MS, limit, is_done);
             assert!(is_done(&world), "{delay:?}, seed {seed}: not without it within {limit:?}");
             let first = payloads(&world, others[0]);
             others.iter().for_each(|number| assert_eq!(payloads(&world, *number), first));

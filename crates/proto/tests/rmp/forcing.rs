@@ -63,7 +63,6 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
 #[derive(Clone)]
 struct Log(Sender<String>);
 
-/// Fields of a log entry.
 struct Line(String);
 
 impl Visit for Line {

@@ -5,6 +5,16 @@ use carom_proto::{Rng, SeqNo};
 
 use crate::rig::{GROUP, MS, Told, World};
 
+const LEADER: LockName = LockName(77);
+
+/// Makes members request the lock one after the other.
+fn lock_in_turn(world: &mut World, members: impl IntoIterator<Item = usize>) {
+    for number in members {
+        world.lock(number, LEADER, true);
+        world.run_for(50 * MS);
+    }
+}
+
 fn last_news(world: &World, number: usize) -> Option<LockChange> {
     world.hosts[number].story.iter().rev().find_map(|told| match told {
         Told::Lock { news: LockNews { change, .. } } => Some(*change),
@@ -14,34 +24,29 @@ fn last_news(world: &World, number: usize) -> Option<LockChange> {
 
 #[test]
 fn waiting_members_get_a_lock_in_the_order_of_requests() {
-    let name = LockName::of_name("leader");
     let mut world = World::joined(4, 0, 1);
+    lock_in_turn(&mut world, [2, 0, 3]);
     for number in [2, 0, 3] {
-        world.lock(number, name, true);
-        world.run_for(50 * MS);
-    }
-    for number in [2, 0, 3] {
-        assert_eq!(world.holders(name), [number]);
-        world.unlock(number, name);
+        assert_eq!(world.holders(LEADER), [number]);
+        world.unlock(number, LEADER);
         world.run_for(50 * MS);
         assert_eq!(last_news(&world, number), Some(LockChange::Released));
     }
-    assert_eq!(world.holders(name), []);
+    assert_eq!(world.holders(LEADER), []);
 }
 
 #[test]
 fn locks_are_granted_when_the_numbers_of_requests_wrap() {
-    let name = LockName::of_name("leader");
     let config = Config { first_number: SeqNo(u32::MAX - 4), ..Config::default() };
     let mut world = World::with_config(3, Quorum::Majority, 1, config);
     (0..3).for_each(|number| world.join(number));
     world.run_for(2000 * MS);
     for _ in 0..8 {
         for number in 0..3 {
-            world.lock(number, name, true);
+            world.lock(number, LEADER, true);
             world.run_for(50 * MS);
-            assert_eq!(world.holders(name), [number]);
-            world.unlock(number, name);
+            assert_eq!(world.holders(LEADER), [number]);
+            world.unlock(number, LEADER);
             world.run_for(50 * MS);
             assert_eq!(last_news(&world, number), Some(LockChange::Released));
         }
@@ -50,112 +55,97 @@ fn locks_are_granted_when_the_numbers_of_requests_wrap() {
 
 #[test]
 fn refused_request_names_the_holder_of_the_lock() {
-    let name = LockName::of_name("leader");
     let mut world = World::joined(3, 0, 1);
-    world.lock(1, name, true);
+    world.lock(1, LEADER, true);
     world.run_for(50 * MS);
-    world.lock(2, name, false);
+    world.lock(2, LEADER, false);
     world.run_for(50 * MS);
     let holder = world.process(1);
     assert_eq!(last_news(&world, 2), Some(LockChange::Refused { holder }));
     assert_eq!(world.hosts[2].engine.counters().locks_refused, 1);
-    world.unlock(1, name);
-    world.lock(2, name, false);
+    world.unlock(1, LEADER);
+    world.lock(2, LEADER, false);
     world.run_for(50 * MS);
     assert!(matches!(last_news(&world, 2), Some(LockChange::Granted { .. })));
 }
 
 #[test]
 fn withdrawn_lock_request_is_skipped() {
-    let name = LockName::of_name("leader");
     let mut world = World::joined(3, 0, 1);
-    for number in 0..3 {
-        world.lock(number, name, true);
-        world.run_for(50 * MS);
-    }
-    world.unlock(1, name);
-    world.unlock(0, name);
+    lock_in_turn(&mut world, 0..3);
+    world.unlock(1, LEADER);
+    world.unlock(0, LEADER);
     world.run_for(100 * MS);
-    assert_eq!(world.holders(name), [2]);
+    assert_eq!(world.holders(LEADER), [2]);
 }
 
 #[test]
 fn lock_of_a_dead_holder_goes_to_the_next_waiter() {
     for seed in 0..20 {
-        let name = LockName::of_name("leader");
         let mut world = World::joined(4, 0, seed);
-        for number in 0..3 {
-            world.lock(number, name, true);
-            world.run_for(50 * MS);
-        }
+        lock_in_turn(&mut world, 0..3);
         world.crash(0);
         world.run_for(1500 * MS);
-        assert_eq!(world.holders(name), [1], "seed {seed}");
+        assert_eq!(world.holders(LEADER), [1], "seed {seed}");
     }
 }
 
 #[test]
 fn removed_holder_learns_that_its_lock_is_lost() {
-    let name = LockName::of_name("leader");
     let mut world = World::joined(5, 0, 2);
-    world.lock(4, name, true);
+    world.lock(4, LEADER, true);
     world.run_for(50 * MS);
     world.part[4] = 1;
     world.run_for(1000 * MS);
-    world.lock(0, name, true);
+    world.lock(0, LEADER, true);
     world.run_for(1000 * MS);
-    assert_eq!(world.holders(name), [0, 4], "it cannot know yet, but that it is in a minority");
+    assert_eq!(world.holders(LEADER), [0, 4], "it cannot know yet, but that it is in a minority");
     assert!(world.hosts[4].story.contains(&Told::Minority));
     world.part[4] = 0;
     world.run_for(3000 * MS);
-    assert_eq!(world.holders(name), [0]);
+    assert_eq!(world.holders(LEADER), [0]);
     assert_eq!(last_news(&world, 4), Some(LockChange::Lost));
     assert_eq!(world.ring(4).map(|ring| ring.len()), Some(5), "it has come back");
 }
 
 #[test]
 fn lock_is_requested_once_and_released_once() {
-    let name = LockName::of_name("leader");
     let mut world = World::joined(2, 0, 2);
     let now = world.now;
     let engine = &mut world.hosts[0].engine;
-    assert_eq!(engine.unlock(now, GROUP, name), Err(LockError::NotAsked));
-    assert_eq!(engine.lock(now, GROUP, name), Ok(()));
-    assert_eq!(engine.lock(now, GROUP, name), Err(LockError::AlreadyAsked));
-    assert_eq!(engine.unlock(now, GROUP, name), Ok(()));
-    assert_eq!(engine.unlock(now, GROUP, name), Err(LockError::NotAsked));
-    assert_eq!(engine.lock(now, GROUP, name), Ok(()), "again, before any answer");
-    assert_eq!(engine.lock(now, carom_proto::GroupId(8), name), Err(LockError::NotJoined));
+    assert_eq!(engine.unlock(now, GROUP, LEADER), Err(LockError::NotAsked));
+    assert_eq!(engine.lock(now, GROUP, LEADER), Ok(()));
+    assert_eq!(engine.lock(now, GROUP, LEADER), Err(LockError::AlreadyAsked));
+    assert_eq!(engine.unlock(now, GROUP, LEADER), Ok(()));
+    assert_eq!(engine.unlock(now, GROUP, LEADER), Err(LockError::NotAsked));
+    assert_eq!(engine.lock(now, GROUP, LEADER), Ok(()), "again, before any answer");
+    assert_eq!(engine.lock(now, carom_proto::GroupId(8), LEADER), Err(LockError::NotJoined));
 }
 
 /// A member that has released a lock and requested it again is not notified of the grant of its
 /// first request.
 #[test]
 fn late_grant_is_not_taken_for_that_of_a_later_request() {
-    let name = LockName::of_name("leader");
     let mut world = World::joined(3, 0, 3);
-    for number in [1, 2] {
-        world.lock(number, name, true);
-        world.run_for(50 * MS);
-    }
+    lock_in_turn(&mut world, [1, 2]);
     world.part[2] = 1;
     // The others have learned that host 2 gets the lock. Host 2 learns of it when it is reachable
     // again.
-    world.unlock(1, name);
+    world.unlock(1, LEADER);
     world.run_for(50 * MS);
-    world.lock(0, name, true);
-    world.unlock(2, name);
-    world.lock(2, name, true);
+    world.lock(0, LEADER, true);
+    world.unlock(2, LEADER);
+    world.lock(2, LEADER, true);
     world.run_for(50 * MS);
     world.part[2] = 0;
     for _ in 0..500 {
         world.run_for(MS);
-        assert!(!world.hosts[2].held.contains(&name), "another has it, or will have it before");
+        assert!(!world.hosts[2].held.contains(&LEADER), "another has it, or will have it before");
     }
-    assert_eq!(world.holders(name), [0]);
-    world.unlock(0, name);
+    assert_eq!(world.holders(LEADER), [0]);
+    world.unlock(0, LEADER);
     world.run_for(100 * MS);
-    assert_eq!(world.holders(name), [2]);
+    assert_eq!(world.holders(LEADER), [2]);
     let told = world.hosts[2].story.iter().filter(|told| matches!(told, Told::Lock { .. }));
     assert_eq!(told.count(), 1, "the end of what was taken back is not told either");
     assert_eq!(world.hosts[2].engine.counters().locks_granted, 1);
@@ -210,18 +200,14 @@ fn ask_for_too_many(world: &mut World, number: usize) {
 
 #[test]
 fn a_lock_is_given_back_however_many_requests_wait() {
-    let name = LockName::of_name("leader");
     let mut world = World::joined(3, 0, 4);
-    for number in [1, 0] {
-        world.lock(number, name, true);
-        world.run_for(50 * MS);
-    }
-    assert_eq!(world.holders(name), [1]);
+    lock_in_turn(&mut world, [1, 0]);
+    assert_eq!(world.holders(LEADER), [1]);
     ask_for_too_many(&mut world, 1);
-    world.unlock(1, name);
-    assert_eq!(world.holders(name), []);
+    world.unlock(1, LEADER);
+    assert_eq!(world.holders(LEADER), []);
     world.run_for(3000 * MS);
-    assert_eq!(world.holders(name), [0]);
+    assert_eq!(world.holders(LEADER), [0]);
 }
 
 #[test]

@@ -14,7 +14,6 @@ const OPTIONS: LookOptions =
     LookOptions { name_check: 0, patience: MS.saturating_mul(2000), via: None };
 const NIGHTLY: LockName = LockName(77);
 
-/// Returns the rings that a host has seen when its query ends.
 fn seen(world: &mut World, number: usize, id: LookId) -> Vec<RingSight> {
     for _ in 0..3000 {
         if let Some(looked) = world.hosts[number].engine.poll_looked() {

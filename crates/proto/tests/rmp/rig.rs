@@ -226,6 +226,21 @@ impl World {
         self.now = end;
     }
 
+    /// Runs until `is_done`, for at most `limit`, and returns the time taken. Checks the condition
+    /// every `step`.
+    pub(crate) fn run_until(
+        &mut self,
+        step: Duration,
+        limit: Duration,
+        is_done: impl Fn(&Self) -> bool,
+    ) -> Duration {
+        let begin = self.now;
+        while !is_done(self) && self.now.since(begin) < limit {
+            self.run_for(step);
+        }
+        self.now.since(begin)
+    }
+
     fn next_event(&self) -> Option<Time> {
         let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
         let awake = self.hosts.iter().filter(|host| host.is_alive && !host.is_paused);
