@@ -1,51 +1,40 @@
-//! The baselines in the simulator, over a bad network. Invariants are checked after every step.
+//! The baselines in the simulator, with delays, losses, duplicates and reordering. Their invariants
+//! are checked after every step.
+
+mod engines;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use carom_baselines::domain::{DomainConfig, Hierarchy, Plan};
-use carom_baselines::{Owed, ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
 use carom_proto::loss::Loss;
 use carom_proto::rdcm::topology::Vertex;
 use carom_proto::rdcm::tree::MulticastTree;
 use carom_proto::{Engine, Event, GroupId, GroupSettings, NodeId, Profile, SendOptions, rdcm};
 use carom_sim::{Command, Disturbance, Fault, Happening, HostIx, Jitter, Link, Roster};
 use carom_sim::{Topology, World, WorldConfig};
+use engines::{Protocol, domains, make};
 
 const GROUP: GroupId = GroupId(9);
 const HOSTS: u32 = 6;
 const ROUNDS: u32 = 60;
 
-fn make(protocol: usize, id: NodeId, seed: u64) -> Box<dyn Engine> {
-    let owed = Owed::First;
-    match protocol {
-        0 => Box::new(srm::Srm::new(id, srm::Config { owed, ..srm::Config::ns2_fixed() }, seed)),
-        1 => Box::new(srm::Srm::new(id, srm::Config { owed, ..srm::Config::datacenter() }, seed)),
-        2 => {
-            let config = bimodal::Config { owed, ..bimodal::Config::default() };
-            Box::new(bimodal::Bimodal::new(id, config, seed))
-        }
-        3 => {
-            let config = fec::Config { owed, ..fec::Config::default() };
-            Box::new(fec::SenderFec::new(id, config, seed))
-        }
-        4 => {
-            let config = ack::Config { owed, ..ack::Config::default() };
-            Box::new(ack::AckTimeout::new(id, config, seed))
-        }
-        _ => make_in(protocol, domains(), id, seed),
-    }
-}
-
-fn domains() -> DomainConfig {
-    let hierarchy = Hierarchy::by_id(2).expect("it is some");
-    DomainConfig { owed: Owed::First, hierarchy, ..DomainConfig::default() }
-}
+const PROTOCOLS: [Protocol; 9] = [
+    Protocol::Srm,
+    Protocol::SrmFixed,
+    Protocol::SrmAdaptive,
+    Protocol::Bimodal,
+    Protocol::Fec,
+    Protocol::Ack,
+    Protocol::Rmtp,
+    Protocol::Lbrm,
+    Protocol::Tmtp,
+];
 
 /// Numbers of deliveries and reported losses of each message at each node.
 type Account = BTreeMap<(u32, NodeId, u32), (u32, u32)>;
 
-fn run(protocol: usize, seed: u64) -> (Account, u64) {
+fn run(protocol: Protocol, seed: u64) -> (Account, u64) {
     let jitter = Jitter::Exponential(Duration::from_micros(30));
     let link = Link::of_delay(Duration::from_micros(100)).with_jitter(jitter);
     let config = WorldConfig {
@@ -57,7 +46,7 @@ fn run(protocol: usize, seed: u64) -> (Account, u64) {
     let settings = GroupSettings::new("prices", Profile::Guest);
     for host in world.topology().all_hosts() {
         let id = NodeId(u64::from(host.0) + 1);
-        world.spawn(host, id, make(protocol, id, seed ^ id.0));
+        world.spawn(host, id, make(protocol, domains(2), id, seed ^ id.0));
         roster.join(&mut world, host, GROUP, settings).expect("a group of a guest");
     }
     world.apply(&Fault::Disturb(Disturbance {
@@ -92,33 +81,15 @@ fn run(protocol: usize, seed: u64) -> (Account, u64) {
 
 #[test]
 fn every_message_is_delivered_or_reported_lost_once() {
-    for protocol in 0..8 {
+    for protocol in PROTOCOLS {
         let (account, history) = run(protocol, 11);
         let expected = HOSTS * (HOSTS - 1) * ROUNDS;
-        assert_eq!(account.len(), expected as usize, "protocol {protocol}");
-        assert!(account.values().all(|(got, lost)| got + lost == 1), "protocol {protocol}");
+        assert_eq!(account.len(), expected as usize, "{protocol:?}");
+        assert!(account.values().all(|(got, lost)| got + lost == 1), "{protocol:?}");
         let lost: u32 = account.values().map(|(_, lost)| lost).sum();
-        assert!(lost < expected / 100, "protocol {protocol}: {lost} lost");
+        assert!(lost < expected / 100, "{protocol:?}: {lost} lost");
         assert_eq!(run(protocol, 11).1, history, "the same seed gives the same history");
         assert_ne!(run(protocol, 12).1, history, "and another one another");
-    }
-}
-
-/// Creates an engine of the protocols of [`make`] that have domains, those of a multicast tree.
-fn make_in(protocol: usize, domains: DomainConfig, id: NodeId, seed: u64) -> Box<dyn Engine> {
-    match protocol {
-        5 => {
-            let config = lbrm::Config { domains, ..lbrm::Config::default() };
-            Box::new(lbrm::Lbrm::new(id, config, seed))
-        }
-        6 => {
-            let config = tmtp::Config { domains, ..tmtp::Config::default() };
-            Box::new(tmtp::Tmtp::new(id, config, seed))
-        }
-        _ => {
-            let config = rmtp::Config { domains, ..rmtp::Config::default() };
-            Box::new(rmtp::Rmtp::new(id, config, seed))
-        }
     }
 }
 
@@ -133,7 +104,7 @@ fn racks() -> Hierarchy {
 
 #[test]
 fn the_heads_of_racks_keep_requests_from_the_sender() {
-    for protocol in 5..8 {
+    for protocol in [Protocol::Rmtp, Protocol::Lbrm, Protocol::Tmtp] {
         let hierarchy = racks();
         let link = Link::of_delay(Duration::from_micros(100));
         let config = WorldConfig {
@@ -144,8 +115,8 @@ fn the_heads_of_racks_keep_requests_from_the_sender() {
         let mut roster = Roster::new(Duration::ZERO, 3);
         for host in world.topology().all_hosts() {
             let id = NodeId(u64::from(host.0) + 1);
-            let domains = DomainConfig { hierarchy: hierarchy.clone(), ..domains() };
-            world.spawn(host, id, make_in(protocol, domains, id, id.0));
+            let domains = DomainConfig { hierarchy: hierarchy.clone(), ..domains(2) };
+            world.spawn(host, id, make(protocol, domains, id, id.0));
             let settings = GroupSettings::new("files", Profile::Guest);
             roster.join(&mut world, host, GROUP, settings).expect("a group of a guest");
             hierarchy.scopes(id).into_iter().for_each(|scope| world.subscribe(host, scope));
@@ -153,7 +124,7 @@ fn the_heads_of_racks_keep_requests_from_the_sender() {
         let mut delivered = 0;
         let mut on_event = |happening: Happening<Event>| match happening.event {
             Event::Message(_) => delivered += 1,
-            other => panic!("protocol {protocol}: {other:?}"),
+            other => panic!("{protocol:?}: {other:?}"),
         };
         for _ in 0..200 {
             let payload = vec![7; 1000].into();
@@ -161,14 +132,14 @@ fn the_heads_of_racks_keep_requests_from_the_sender() {
             world.run_for(Duration::from_millis(1), &mut on_event);
         }
         world.run_for(Duration::from_secs(5), &mut on_event);
-        assert_eq!(delivered, 47 * 200, "protocol {protocol}");
+        assert_eq!(delivered, 47 * 200, "{protocol:?}");
         let of = |host: HostIx, name: &str| {
             let stats = world.machine(host).expect("it is alive").stats();
             stats.into_iter().find(|(counter, _)| *counter == name).expect("it is counted").1
         };
         let all = |name| world.topology().all_hosts().map(|host| of(host, name)).sum::<u64>();
         let (requests, of_sender) = (all("requests_received"), of(HostIx(0), "requests_received"));
-        assert!(of_sender * 4 < requests, "protocol {protocol}: {of_sender} of {requests}");
+        assert!(of_sender * 4 < requests, "{protocol:?}: {of_sender} of {requests}");
         assert!(all("retransmitted") > 100);
     }
 }

@@ -6,28 +6,27 @@
     reason = "real sockets take real time"
 )]
 
+mod engines;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use carom::blocking::{Group, Node};
-use carom::{Event, Loss, NodeId, Origin, PathChoice, Profile, StartError};
-use carom_baselines::Owed;
-use carom_baselines::domain::{DomainConfig, Hierarchy};
-use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
-use carom_proto::Engine;
+use carom::{Event, Loss, NodeId, PathChoice, Profile, StartError};
+use engines::{Protocol, domains, make};
 
 const NODES: usize = 3;
 const MESSAGES: u32 = 120;
+/// Time limit of each step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Numbers of deliveries and reported losses at one node, for each message of the others.
 type Account = BTreeMap<(NodeId, u32), (u32, u32)>;
 
 /// Starts nodes that lose 5 % of what they receive, publishes from each of them in one group, and
-/// waits until every message is settled at every other node. Asserts that at most `most_lost` are
-/// lost, and that the nodes count something under each of these names.
-fn run(most_lost: u32, counters: &[&str], make: fn(Origin, u64) -> Box<dyn Engine>) {
-    let nodes = start(make);
+/// waits until every message is settled at every other node. Returns the number of losses, and the
+/// nodes for their counters.
+fn run(protocol: Protocol) -> (u32, Vec<Node>) {
+    let nodes = start(protocol);
     let join = |node: &Node| node.join("prices", Profile::guest()).expect("a guest's group");
     let groups: Vec<Group> = nodes.iter().map(join).collect();
     for group in &groups {
@@ -39,20 +38,16 @@ fn run(most_lost: u32, counters: &[&str], make: fn(Origin, u64) -> Box<dyn Engin
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let settled = nodes.iter().zip(&groups).map(|(node, group)| settle(node, &nodes, group));
-    let lost: u32 = settled.sum();
-    assert!(lost <= most_lost, "{lost} lost");
-    for name in counters {
-        assert!(counter(&nodes, name) > 0, "{name}");
-    }
+    let lost = nodes.iter().zip(&groups).map(|(node, group)| settle(node, &nodes, group)).sum();
+    (lost, nodes)
 }
 
-fn start(make: fn(Origin, u64) -> Box<dyn Engine>) -> Vec<Node> {
+fn start(protocol: Protocol) -> Vec<Node> {
     // Another process may take one of the ports before the node does. Twice is unlikely.
-    try_start(make).or_else(|_| try_start(make)).expect("the nodes")
+    try_start(protocol).or_else(|_| try_start(protocol)).expect("the nodes")
 }
 
-fn try_start(make: fn(Origin, u64) -> Box<dyn Engine>) -> Result<Vec<Node>, StartError> {
+fn try_start(protocol: Protocol) -> Result<Vec<Node>, StartError> {
     let sockets: Vec<_> = (0..NODES)
         .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port"))
         .collect();
@@ -66,7 +61,7 @@ fn try_start(make: fn(Origin, u64) -> Box<dyn Engine>) -> Result<Vec<Node>, Star
         let builder = Node::builder().interface("127.0.0.1").port(address.port());
         let builder = builder.static_members(members.clone()).node_id(*id).seed(id.0);
         let builder = builder.path(PathChoice::Unicast).loss(Loss::Uniform(0.05));
-        Node::start(builder.guest(make))
+        Node::start(builder.guest(move |origin, seed| make(protocol, domains(1), origin, seed)))
     };
     members.iter().map(node).collect()
 }
@@ -75,7 +70,8 @@ fn payload(sender: NodeId, number: u32) -> String {
     format!("message {number} of {sender}")
 }
 
-/// Receives events until all messages of the others are settled. Returns the number of losses.
+/// Receives the node's events until all messages of the others are settled. Returns the number of
+/// losses.
 fn settle(node: &Node, nodes: &[Node], group: &Group) -> u32 {
     let expected = (nodes.len() - 1) * MESSAGES as usize;
     let mut account = Account::new();
@@ -130,63 +126,22 @@ fn counter(nodes: &[Node], name: &str) -> u64 {
 }
 
 #[test]
-fn srm_delivers_everything_on_real_sockets() {
-    run(0, &["retransmitted", "requests_sent"], |id, seed| {
-        let config = srm::Config { owed: Owed::First, ..srm::Config::datacenter() };
-        Box::new(srm::Srm::new(id, config, seed))
-    });
-}
-
-#[test]
-fn bimodal_multicast_settles_everything_on_real_sockets() {
-    run(9, &["retransmitted"], |id, seed| {
-        let config = bimodal::Config { owed: Owed::First, ..bimodal::Config::default() };
-        Box::new(bimodal::Bimodal::new(id, config, seed))
-    });
-}
-
-#[test]
-fn sender_based_fec_settles_everything_on_real_sockets() {
-    run(9, &["recovered"], |id, seed| {
-        let give_up_after = Duration::from_secs(2);
-        let config = fec::Config { owed: Owed::First, give_up_after, ..fec::Config::default() };
-        Box::new(fec::SenderFec::new(id, config, seed))
-    });
-}
-
-#[test]
-fn ack_timeouts_deliver_everything_on_real_sockets() {
-    run(0, &["retransmitted"], |id, seed| {
-        let config = ack::Config { owed: Owed::First, ..ack::Config::default() };
-        Box::new(ack::AckTimeout::new(id, config, seed))
-    });
-}
-
-fn domains() -> DomainConfig {
-    let hierarchy = Hierarchy::by_id(1).expect("it is some");
-    DomainConfig { owed: Owed::First, hierarchy, ..DomainConfig::default() }
-}
-
-#[test]
-fn rmtp_delivers_everything_on_real_sockets() {
-    run(0, &["retransmitted", "acks_sent"], |id, seed| {
-        let config = rmtp::Config { domains: domains(), ..rmtp::Config::default() };
-        Box::new(rmtp::Rmtp::new(id, config, seed))
-    });
-}
-
-#[test]
-fn lbrm_delivers_everything_on_real_sockets() {
-    run(0, &["retransmitted", "nacks_sent"], |id, seed| {
-        let config = lbrm::Config { domains: domains(), ..lbrm::Config::default() };
-        Box::new(lbrm::Lbrm::new(id, config, seed))
-    });
-}
-
-#[test]
-fn tmtp_delivers_everything_on_real_sockets() {
-    run(0, &["retransmitted", "acks_sent"], |id, seed| {
-        let config = tmtp::Config { domains: domains(), ..tmtp::Config::default() };
-        Box::new(tmtp::Tmtp::new(id, config, seed))
-    });
+fn every_protocol_settles_everything_on_real_sockets() {
+    // Each with the maximum number of losses, and counters that must not be zero.
+    let cases = [
+        (Protocol::Srm, 0, ["retransmitted", "requests_sent"]),
+        (Protocol::Bimodal, 9, ["retransmitted"; 2]),
+        (Protocol::Fec, 9, ["recovered"; 2]),
+        (Protocol::Ack, 0, ["retransmitted"; 2]),
+        (Protocol::Rmtp, 0, ["retransmitted", "acks_sent"]),
+        (Protocol::Lbrm, 0, ["retransmitted", "nacks_sent"]),
+        (Protocol::Tmtp, 0, ["retransmitted", "acks_sent"]),
+    ];
+    for (protocol, most_lost, counters) in cases {
+        let (lost, nodes) = run(protocol);
+        assert!(lost <= most_lost, "{protocol:?}: {lost} lost");
+        for name in counters {
+            assert!(counter(&nodes, name) > 0, "{protocol:?}: {name}");
+        }
+    }
 }
