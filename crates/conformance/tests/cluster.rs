@@ -1,44 +1,20 @@
 //! Data centers in the world: set trees, dead links, and the traffic of links.
 
-use std::collections::{BTreeSet, VecDeque};
+#[path = "../../sim/tests/talker/mod.rs"]
+mod talker;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use carom_conformance::rdcm::cluster;
 use carom_proto::rdcm::topology::{LinkId, Topology as Cluster, Vertex};
 use carom_proto::rdcm::tree::MulticastTree;
-use carom_proto::{Class, Destination, Endpoint, GroupId, NodeId, Time, Transmit};
-use carom_sim::{Background, Fault, HostIx, Link, Machine, Place, World, WorldConfig};
+use carom_proto::{Class, Destination, GroupId, NodeId};
+use carom_sim::{Background, Fault, HostIx, Link, Place, World, WorldConfig};
+use talker::Talker;
 
 const GROUP: GroupId = GroupId(9);
 const MBIT: u64 = 1_000_000;
-
-/// A machine that sends datagrams of zeros of given sizes, and reports the source of each datagram
-/// that arrives.
-#[derive(Default)]
-struct Talker(VecDeque<(Destination, usize)>, VecDeque<Endpoint>);
-
-impl Machine for Talker {
-    type Command = (Destination, usize);
-    type Event = Endpoint;
-
-    fn handle_command(&mut self, _now: Time, command: Self::Command) {
-        self.0.push_back(command);
-    }
-
-    fn handle_datagram(&mut self, _now: Time, source: Endpoint, _datagram: &[u8]) {
-        self.1.push_back(source);
-    }
-
-    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let (destination, bytes) = self.0.pop_front()?;
-        out.resize(bytes, 0);
-        Some(Transmit { destination, class: Class::Data })
-    }
-
-    fn poll_event(&mut self) -> Option<Endpoint> {
-        self.1.pop_front()
-    }
-}
 
 /// Creates a world with a talker on every host of the cluster, of which those in `receivers` are
 /// subscribed.

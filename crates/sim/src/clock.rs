@@ -2,8 +2,7 @@
 
 use carom_proto::Time;
 
-/// A clock that can differ from the world's and can be stepped. It never shows a time earlier than
-/// one it has shown, as the engine contract requires of every driver.
+/// A clock that can be stepped. It never shows an earlier time, as the engine contract requires.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
     offset_ns: i64,
@@ -16,8 +15,7 @@ impl Clock {
         self.shown
     }
 
-    /// Returns the world's time at which the clock will show `local`, or [`Time::ZERO`] if it has
-    /// shown it already.
+    /// Returns the world's time at which the clock shows `local`. [`Time::ZERO`] is past.
     pub(crate) fn when(&self, local: Time) -> Time {
         if local <= self.shown {
             return Time::ZERO;

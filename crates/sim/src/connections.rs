@@ -11,7 +11,6 @@ use crate::ids::HostIx;
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     all: BTreeMap<ConnectionIx, Connection>,
-    /// The ends in use by machines, by their hosts and numbers.
     ends: BTreeMap<(HostIx, LinkId), (ConnectionIx, Side)>,
     next: u64,
 }
@@ -28,7 +27,6 @@ pub(crate) enum Side {
 #[derive(Debug)]
 pub(crate) struct Connection {
     ends: [End; 2],
-    /// Pieces that each side has sent.
     pipes: [Pipe; 2],
 }
 
@@ -45,7 +43,6 @@ pub(crate) struct End {
 pub(crate) enum EndState {
     /// No machine has accepted it.
     Unknown,
-    /// In use by the machine, under this number.
     Known(LinkId),
     /// The machine has closed it, has received its end, or is gone.
     Gone,
@@ -67,13 +64,9 @@ pub(crate) struct Pipe {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Segment {
-    /// Request to open the connection.
     Open,
-    /// Acceptance of the connection.
     Opened,
-    /// Bytes from the other machine.
     Bytes(Vec<u8>),
-    /// End of the connection, for this reason.
     End(LinkEnd),
 }
 
@@ -106,19 +99,16 @@ impl Connections {
         self.ends.get(&(host, id)).copied()
     }
 
-    /// Returns the ends in use by the machine on `host`.
     pub(crate) fn at(&self, host: HostIx) -> Vec<(ConnectionIx, Side)> {
         let of_host = (host, LinkId(0))..=(host, LinkId(u64::MAX));
         self.ends.range(of_host).map(|(_, end)| *end).collect()
     }
 
-    /// Returns the number of connections that the machine on `host` has opened and not closed.
     pub(crate) fn opened_by(&self, host: HostIx) -> usize {
         self.at(host).iter().filter(|(_, side)| *side == Side::Opener).count()
     }
 
-    /// Closes this end of the connection. The connection is removed unless its other end is still
-    /// in use.
+    /// Closes this end of the connection, which is removed unless its other end is in use.
     pub(crate) fn end(&mut self, ix: ConnectionIx, side: Side) {
         let Some(connection) = self.all.get_mut(&ix) else { return };
         let end = connection.end_mut(side);
@@ -187,17 +177,14 @@ impl Pipe {
         self.queue.push_back((self.last, segment));
     }
 
-    /// Returns `true` if `bytes` more would exceed `limit`.
     pub(crate) fn is_full_with(&self, bytes: usize, limit: usize) -> bool {
         self.bytes + bytes > limit
     }
 
-    /// Returns the earliest time of arrival of the next segment.
     pub(crate) fn next_at(&self) -> Option<Time> {
         self.queue.front().map(|(at, _)| *at)
     }
 
-    /// Takes the next segment that could have arrived by `now`.
     pub(crate) fn next_by(&mut self, now: Time) -> Option<Segment> {
         self.next_at().filter(|at| *at <= now)?;
         let (_, segment) = self.queue.pop_front()?;
@@ -225,7 +212,6 @@ impl Pipe {
 }
 
 impl Segment {
-    /// Returns the bytes of the machines in this segment.
     pub(crate) fn payload(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -244,8 +230,7 @@ pub(crate) const MAX_OPENED: usize = 14;
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
 /// First pause before a retransmission: the shortest of TCP on Linux.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Longest such pause. That of TCP grows to minutes, but nodes give up a silent connection long
-/// before.
+/// Longest such pause. TCP's grows to minutes, but nodes give up a silent connection before.
 const LAST_PAUSE: Duration = Duration::from_millis(1600);
 /// Time without a successful attempt after which a connection breaks.
 const BREAK_AFTER: Duration = Duration::from_secs(12);

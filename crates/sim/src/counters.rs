@@ -15,8 +15,7 @@ pub struct Counters {
     pub lost_on_link: u64,
     /// Number of datagrams dropped because a link's queue was full.
     pub queue_full: u64,
-    /// Number of datagrams dropped at a dead link. A drop counts once for all receivers behind the
-    /// link.
+    /// Number of datagrams dropped at a dead link, once for all receivers behind it.
     pub dead_link: u64,
     /// Number of datagrams dropped by a partition.
     pub cut_off: u64,
@@ -38,8 +37,7 @@ pub struct Counters {
     pub links_asked: u64,
     /// Number of these that a machine accepted.
     pub links_opened: u64,
-    /// Number of these that were refused, because no machine listened or the opener's host had no
-    /// room.
+    /// Number of these that were refused, because no machine listened or there was no room.
     pub links_refused: u64,
     /// Number of ends of connections that broke because of the network, a crash or a full buffer.
     pub links_broken: u64,

@@ -22,8 +22,7 @@ impl Eavesdropper {
         self.multicasts.iter()
     }
 
-    /// Takes the datagrams that were sent to addresses of no host since the last call, oldest
-    /// first.
+    /// Takes the datagrams to addresses of no host since the last call, oldest first.
     pub fn take_strays(&mut self) -> Vec<Vec<u8>> {
         self.strays.drain(..).collect()
     }

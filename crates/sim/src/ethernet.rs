@@ -29,8 +29,7 @@ pub struct Ethernet {
     pub queue_bytes: u64,
 }
 
-/// Returns the bytes on the wire of a datagram, including the headers of Ethernet, IPv4 and UDP and
-/// the gap.
+/// Includes the headers of Ethernet, IPv4 and UDP, and the gap.
 pub(crate) fn bytes_on_the_wire(datagram_bytes: usize) -> u64 {
     let carried = (IP_AND_UDP_BYTES + datagram_bytes as u64).max(LEAST_CARRIED_BYTES);
     PREAMBLE_BYTES + HEADER_AND_CHECK_BYTES + carried + GAP_BYTES
@@ -49,8 +48,7 @@ const LEAST_CARRIED_BYTES: u64 = 46;
 const GAP_BYTES: u64 = 12;
 
 impl Default for Ethernet {
-    /// Returns a cable of 10 Mbit/s with 5 us of delay (one kilometer) and 64 KiB in each
-    /// interface.
+    /// Returns a cable of 10 Mbit/s with 5 us of delay (one kilometer) and queues of 64 KiB.
     fn default() -> Self {
         let propagation = Duration::from_micros(5);
         Self { bits_per_second: 10_000_000, propagation, queue_bytes: 64 * 1024 }
@@ -98,8 +96,7 @@ impl Cable {
         has_room
     }
 
-    /// Puts the next frame on the cable, if it is free. Returns the time when its last bit has
-    /// passed.
+    /// Puts the next frame on a free cable. Returns the time when its last bit has passed.
     pub(crate) fn begin(&mut self, now: Time) -> Option<Time> {
         if self.on_it.is_some() {
             return None;

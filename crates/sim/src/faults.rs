@@ -110,7 +110,6 @@ impl Cuts {
         self.0.clear();
     }
 
-    /// Returns `true` if datagrams from `from` do not reach `to`.
     pub(crate) fn between(&self, from: HostIx, to: HostIx) -> bool {
         let has = |hosts: &[HostIx], host: &HostIx| hosts.binary_search(host).is_ok();
         self.0.iter().any(|cut| match &cut.to {

@@ -7,7 +7,6 @@ use siphasher::sip::SipHasher13;
 
 use crate::ids::HostIx;
 
-/// The running hash. Equal hashes mean equal runs.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryHash(SipHasher13);
 

@@ -20,7 +20,6 @@ pub(crate) struct Host<M> {
     /// Datagrams that wait for the processor, at most `capacity`.
     pub(crate) waiting: VecDeque<PacketIx>,
     pub(crate) capacity: usize,
-    /// Processing time of a datagram.
     pub(crate) cost: Duration,
     /// Additional processing time while the host is slow.
     pub(crate) slowness: Duration,
@@ -71,8 +70,7 @@ impl<M> Host<M> {
         self.is_paused = self.tenant.is_some();
     }
 
-    /// Begins to process the next waiting datagram, if the processor is free. Returns the time when
-    /// it is done.
+    /// Begins to process the next datagram on a free processor. Returns when it is done.
     pub(crate) fn begin_service(&mut self, now: Time) -> Option<Time> {
         let begins = !self.is_serving && !self.is_paused && !self.waiting.is_empty();
         self.is_serving |= begins;

@@ -74,16 +74,13 @@ struct Flow {
     rng: Rng,
 }
 
-/// Outcome of a datagram on a link.
+/// Cause for which a link does not carry a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Crossing {
-    /// Arrival at the other end at this time.
-    Arrives(Time),
+pub(crate) enum Dropped {
     /// Loss by the link's loss model.
     Lost,
-    /// Drop at the full queue of the link.
     QueueFull,
-    /// Drop at a dead link.
+    /// The link is dead.
     Dead,
 }
 
@@ -131,28 +128,32 @@ impl LinkState {
 
     /// Sends a datagram into the link at `now`. For links with a bandwidth limit, calls must be in
     /// order of time. A lost datagram uses no bandwidth, like one that finds the queue full.
-    pub(crate) fn cross(&mut self, now: Time, load: Load, link: &Link, rng: &mut Rng) -> Crossing {
+    ///
+    /// Returns the time of arrival at the other end.
+    pub(crate) fn cross(
+        &mut self,
+        now: Time,
+        load: Load,
+        link: &Link,
+        rng: &mut Rng,
+    ) -> Result<Time, Dropped> {
+        let leaves = self.enter(now, load, link).inspect_err(|_| self.traffic.not_carried += 1)?;
+        self.traffic.count(load);
+        Ok(leaves + link.latency(rng))
+    }
+
+    fn enter(&mut self, now: Time, load: Load, link: &Link) -> Result<Time, Dropped> {
         if self.is_dead {
-            self.traffic.not_carried += 1;
-            return Crossing::Dead;
+            return Err(Dropped::Dead);
         }
         if load.may_be_lost && self.loss.drops_next() {
-            self.traffic.not_carried += 1;
-            return Crossing::Lost;
+            return Err(Dropped::Lost);
         }
-        let mut leaves = now;
-        if let Some(bandwidth) = link.bandwidth {
-            if !self.flows.is_empty() {
-                self.advance_flows(now, link);
-            }
-            let Some(then) = self.enqueue(now, load.bytes, bandwidth, link.queue_bytes) else {
-                self.traffic.not_carried += 1;
-                return Crossing::QueueFull;
-            };
-            leaves = then;
+        let Some(bandwidth) = link.bandwidth else { return Ok(now) };
+        if !self.flows.is_empty() {
+            self.advance_flows(now, link);
         }
-        self.traffic.count(load);
-        Crossing::Arrives(leaves + link.latency(rng))
+        self.enqueue(now, load.bytes, bandwidth, link.queue_bytes).ok_or(Dropped::QueueFull)
     }
 
     pub(crate) fn traffic(&mut self, now: Time, link: &Link) -> &Traffic {
@@ -167,7 +168,6 @@ impl LinkState {
         self.flows.push(Flow { next, bytes, mean_gap, end, rng });
     }
 
-    /// Sends the datagrams of background flows that are due by `now`.
     fn advance_flows(&mut self, now: Time, link: &Link) {
         let Some(bandwidth) = link.bandwidth else { return };
         loop {
@@ -191,8 +191,7 @@ impl LinkState {
         }
     }
 
-    /// Queues a datagram for the link. Returns the time when its last bit has left, or `None` if
-    /// the queue is full.
+    /// Returns the time when the last bit has left, or `None` if the queue is full.
     fn enqueue(
         &mut self,
         now: Time,
@@ -226,11 +225,11 @@ mod tests {
         let mut state = LinkState::new(&link, 1);
         let mut rng = Rng::new(1);
         let mut cross = |now| state.cross(Time(now), load(1000), &link, &mut rng);
-        assert_eq!(cross(0), Crossing::Arrives(Time(1_010_000)));
-        assert_eq!(cross(0), Crossing::Arrives(Time(2_010_000)));
-        assert_eq!(cross(0), Crossing::Arrives(Time(3_010_000)));
-        assert_eq!(cross(0), Crossing::QueueFull);
-        assert_eq!(cross(5_000_000), Crossing::Arrives(Time(6_010_000)));
+        assert_eq!(cross(0), Ok(Time(1_010_000)));
+        assert_eq!(cross(0), Ok(Time(2_010_000)));
+        assert_eq!(cross(0), Ok(Time(3_010_000)));
+        assert_eq!(cross(0), Err(Dropped::QueueFull));
+        assert_eq!(cross(5_000_000), Ok(Time(6_010_000)));
         let traffic = state.traffic(Time(6_000_000), &link);
         assert_eq!(traffic.multicast.datagrams(Class::Data), 4);
         assert_eq!((traffic.bytes(), traffic.not_carried), (4000, 1));
@@ -241,7 +240,7 @@ mod tests {
         let mut rng = Rng::new(1);
         let mut cross =
             |index: u64| state.cross(Time(index * interval_us * 1000), load(1000), link, &mut rng);
-        (0..count).filter(|index| matches!(cross(*index), Crossing::Arrives(_))).count() as u64
+        (0..count).filter(|index| cross(*index).is_ok()).count() as u64
     }
 
     fn flow(bits_per_second: u64, end: Time) -> Background {
@@ -264,8 +263,7 @@ mod tests {
         assert!((180..240).contains(&traffic.background), "{traffic:?}");
         let after = (0..900).filter(|index| {
             let at = second + Duration::from_micros(index * 1111);
-            let crossing = state.cross(at, load(1000), &link, &mut Rng::new(1));
-            matches!(crossing, Crossing::Arrives(_))
+            state.cross(at, load(1000), &link, &mut Rng::new(1)).is_ok()
         });
         assert_eq!(after.count(), 900, "it has ended");
         let later = second + Duration::from_secs(2);

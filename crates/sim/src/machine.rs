@@ -41,8 +41,7 @@ pub trait Machine {
         false
     }
 
-    /// Handles a connection opened by a machine at `from`. The world chooses its number, which was
-    /// not used before.
+    /// Handles a connection opened by a machine at `from`, under a new number.
     fn handle_accepted(&mut self, _now: Time, _link: LinkId, _from: Endpoint) {}
 
     /// Handles an event of a connection that this machine has opened or accepted.

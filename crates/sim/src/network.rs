@@ -10,7 +10,7 @@ use carom_proto::{GroupId, IdMap, Rng, Time};
 
 use crate::ethernet::{Cable, Frame, transmission_time};
 use crate::ids::{CableIx, HostIx, LinkIx};
-use crate::link_queue::{Background, Crossing, LinkState, Load, Traffic};
+use crate::link_queue::{Background, Dropped, LinkState, Load, Traffic};
 use crate::topology::{NO_LINK, Place, Topology};
 use crate::tree::{Goal, Tree, Version};
 
@@ -25,7 +25,6 @@ pub struct Network {
     trees: IdMap<(HostIx, Goal), Arc<Tree>>,
     /// Links of the trees set by [`Network::set_tree`], by group and sender.
     set_trees: BTreeMap<(GroupId, HostIx), Vec<LinkIx>>,
-    /// Hosts that receive no multicast.
     deaf: BTreeSet<HostIx>,
     /// Number of changes of routes, of set trees, and of `deaf`.
     ways: u32,
@@ -58,12 +57,7 @@ pub(crate) enum Onward {
     Queue(Time, u32),
     /// Arrival at the shared cable of this branch, see [`Network::contend`].
     Contend(u32),
-    /// Loss by the loss model of a link.
-    Lost,
-    /// Drop at the full queue of a link.
-    QueueFull,
-    /// Drop at a dead link.
-    Dead,
+    Dropped(Dropped),
 }
 
 impl Network {
@@ -105,7 +99,6 @@ impl Network {
         self.ways += u32::from(has_changed);
     }
 
-    /// Returns the subscribers of the group that receive no multicast.
     pub(crate) fn deaf_listeners(&self, group: GroupId) -> Vec<HostIx> {
         let listeners = self.groups.get(&group).map_or(&[][..], |it| &it.hosts);
         listeners.iter().copied().filter(|host| self.deaf.contains(host)).collect()
@@ -134,8 +127,7 @@ impl Network {
         self.ways += 1;
     }
 
-    /// Disables or enables the links between two places. Routes avoid dead links at once, and so do
-    /// multicasts without a set tree.
+    /// Routes avoid dead links at once, and so do multicasts without a set tree.
     pub(crate) fn set_dead(&mut self, a: Place, b: Place, is_dead: bool) {
         let links = self.topology.links_between(a, b);
         assert!(!links.is_empty(), "no link between {a:?} and {b:?}");
@@ -178,7 +170,6 @@ impl Network {
         })
     }
 
-    /// Returns the tree of links from `source` to the goal.
     pub(crate) fn tree(&mut self, source: HostIx, goal: Goal) -> Arc<Tree> {
         let listeners = match goal {
             Goal::Group(group) => self.groups.get(&group).map_or(0, |it| it.version),
@@ -264,8 +255,7 @@ impl Network {
         Some(latency)
     }
 
-    /// Crosses links without a bandwidth limit at once. Links with one must be crossed in order of
-    /// time.
+    /// Links with a bandwidth limit must be crossed in order of time, all others at once.
     fn forward(
         &mut self,
         now: Time,
@@ -289,10 +279,8 @@ impl Network {
             }
             let state = &mut self.links[branch.link as usize];
             match state.cross(at, load, link, &mut self.rng) {
-                Crossing::Lost => onward(Onward::Lost),
-                Crossing::QueueFull => onward(Onward::QueueFull),
-                Crossing::Dead => onward(Onward::Dead),
-                Crossing::Arrives(then) => {
+                Err(cause) => onward(Onward::Dropped(cause)),
+                Ok(then) => {
                     if let Some(host) = branch.receiver {
                         onward(Onward::Arrive(then, host));
                     }
@@ -302,8 +290,6 @@ impl Network {
         }
     }
 
-    /// Builds the tree from the links set for it, or else from the links between the source and
-    /// each receiver.
     fn build_tree(&mut self, source: HostIx, goal: Goal, version: Version) -> Tree {
         self.find_routes(source);
         let (edges, routes) = (&self.topology.links, self.routes_of(source));
@@ -410,11 +396,14 @@ mod tests {
             let load = Load { may_be_lost, ..load(100) };
             network.send(Time(0), &tree, Hop::Source, load, &mut |onward| next.push(onward));
         }
-        assert_eq!(next, [Onward::Lost, Onward::Arrive(Time(50_000), HostIx(1))]);
+        assert_eq!(next, [Onward::Dropped(Dropped::Lost), Onward::Arrive(Time(50_000), HostIx(1))]);
         next.clear();
         network.set_loss(Loss::None, 7);
         network.send(Time(0), &tree, Hop::Source, load(100), &mut |onward| next.push(onward));
-        assert!(!next.contains(&Onward::Lost), "the link goes on losing: {next:?}");
+        assert!(
+            !next.contains(&Onward::Dropped(Dropped::Lost)),
+            "the link goes on losing: {next:?}"
+        );
     }
 
     #[test]

@@ -19,15 +19,13 @@ pub struct Roster {
     settings: BTreeMap<GroupId, GroupSettings>,
     delay: Duration,
     reported: BTreeMap<HostIx, Time>,
-    /// Scheduled reports to each member about a group.
     pending: BTreeMap<(HostIx, GroupId), Vec<Scheduled>>,
     versions: BTreeMap<(HostIx, GroupId), u32>,
     rng: Rng,
 }
 
 impl Roster {
-    /// Creates an empty roster that reports each change after up to `delay`. With a zero delay it
-    /// reports at once.
+    /// Creates an empty roster that reports each change within `delay`, at once if it is zero.
     pub fn new(delay: Duration, seed: u64) -> Self {
         Self {
             members: BTreeMap::new(),
@@ -98,8 +96,7 @@ impl Roster {
         }
     }
 
-    /// Kills the machine on `host`, and reports its failure to the others. Returns the groups it
-    /// was in.
+    /// Kills the machine on `host`, and reports its failure. Returns the groups it was in.
     pub fn crash<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx) -> Vec<GroupId> {
         world.kill(host);
         self.report_failed(world, host)

@@ -45,7 +45,6 @@ pub enum Jitter {
 pub struct Topology {
     hosts: u32,
     nodes: u32,
-    /// `true` if hosts forward datagrams for others.
     hosts_forward: bool,
     /// `true` if hosts choose differently among paths of equal length.
     spreads_routes: bool,
@@ -55,7 +54,6 @@ pub struct Topology {
     leaving: Vec<Vec<LinkIx>>,
 }
 
-/// A directed link with its ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge {
     pub(crate) tail: NodeIx,
@@ -113,15 +111,13 @@ impl Link {
         Self { loss, ..self }
     }
 
-    /// Returns the latency of one datagram, from the departure of its last bit to its arrival.
     pub(crate) fn latency(&self, rng: &mut Rng) -> Duration {
         self.delay + self.jitter.draw(rng)
     }
 }
 
 impl Jitter {
-    /// Draws a delay. The logarithm is computed in software, so that the result is the same on
-    /// every platform.
+    /// Draws a delay. The software logarithm is the same on every platform.
     pub(crate) fn draw(self, rng: &mut Rng) -> Duration {
         let (unit, fraction) = match self {
             Self::None => return Duration::ZERO,
@@ -228,8 +224,7 @@ impl Topology {
         (0..self.hosts).map(HostIx)
     }
 
-    /// Returns the numbers of the links from one host to another, the last one first, or `None` if
-    /// there is no path.
+    /// Returns the links from one host to another, the last one first, if there is a path.
     pub fn route(&self, from: HostIx, to: HostIx) -> Option<Vec<u32>> {
         let routes = self.routes_from(from.0, |_| true);
         let (mut node, mut links) = (to.0, Vec::new());

@@ -30,7 +30,6 @@ pub(crate) struct Captured<'a> {
 }
 
 impl Trace {
-    /// Begins the file with its section header and an interface for each host.
     pub(crate) fn new(out: Box<dyn Write + Send>, hosts: u32) -> Self {
         let mut trace = Self { out, block: Vec::new(), error: None };
         trace.begin(SECTION_HEADER);

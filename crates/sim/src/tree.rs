@@ -28,7 +28,6 @@ pub(crate) struct Tree {
 #[derive(Clone, Debug)]
 pub(crate) struct Branch {
     pub(crate) link: LinkIx,
-    /// The receiver at the link's end, if there is one.
     pub(crate) receiver: Option<HostIx>,
     pub(crate) children: Range<u32>,
 }

@@ -259,7 +259,5 @@ fn checked<S: Suite + ?Sized>(suite: &S, scenario: &Scenario<S::Participants, S:
     })
 }
 
-/// Interval at which [`Runner::wait`] checks its condition.
 const BETWEEN_CHECKS: Duration = Duration::from_millis(200);
-/// Maximum number of runs for shrinking one failure.
 const SHRINKING_RUNS: u32 = 300;

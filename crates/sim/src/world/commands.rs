@@ -24,7 +24,6 @@ impl<C> Commands<C> {
         number
     }
 
-    /// Takes a command, unless it was canceled.
     pub(super) fn take(&mut self, number: u64) -> Option<C> {
         self.waiting.remove(&number)
     }

@@ -17,22 +17,18 @@ pub struct WorldConfig {
     pub seed: u64,
     /// Loss model of each host on receipt, with a seed for each host. Default: none.
     pub loss: Loss,
-    /// Datagrams that `loss`, [`Fault::Loss`](crate::Fault::Loss) and the loss of links apply to.
-    /// Default: all.
+    /// Datagrams that `loss`, `Fault::Loss` and the loss of links apply to. Default: all.
     pub lossy: Lossy,
-    /// Maximum number of datagrams that wait at a busy or paused host. When it is exceeded, a
-    /// random one is dropped. Default: 1024.
+    /// Maximum number of datagrams that wait at a host. More drop a random one. Default: 1024.
     pub receive_buffer: usize,
-    /// Processing time of a host for each datagram. Default: zero, which handles datagrams as they
-    /// arrive.
+    /// Processing time of a host for each datagram. Default: zero.
     pub cpu_per_datagram: Duration,
     /// Maximum number of unsent bytes in each direction of a connection. Default:
     /// [`MAX_WAITING_BYTES`].
     ///
     /// A connection that exceeds it, because the peer does not read, is closed.
     pub link_buffer: usize,
-    /// `true` if [`World::history`](crate::World::history) hashes everything that happens. Default:
-    /// on.
+    /// `true` if [`World::history`](crate::World::history) is computed. Default: on.
     pub hashes_history: bool,
     /// `true` if each machine's invariants are checked after every step. Default: on.
     pub checks: bool,

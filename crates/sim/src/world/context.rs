@@ -24,19 +24,15 @@ pub(super) enum Due {
     Arrival(HostIx, PacketIx),
     /// A datagram reaches a link where it must queue.
     Link(PacketIx, u32),
-    /// A frame has left its shared cable.
     Cable(CableIx),
-    /// A host's processor has finished a datagram.
     Service(HostIx, u32),
     Wake(HostIx),
     /// Data queued on one side of a connection may reach the other side.
     Stream(ConnectionIx, Side),
-    /// One side of a connection has data to read.
     Read(ConnectionIx, Side),
     Command(HostIx, u32, u64),
 }
 
-/// A kind of event in the history.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Spawned = 1,
@@ -51,7 +47,7 @@ impl Context {
     pub(super) fn new(lossy: Lossy, hashes_history: bool) -> Self {
         Self {
             now: BEGINNING,
-            queue: EventQueue::new(),
+            queue: EventQueue::default(),
             counters: Counters::default(),
             cuts: Cuts::default(),
             history: hashes_history.then(HistoryHash::new),
@@ -69,7 +65,6 @@ impl Context {
         self.queue.add(at, due);
     }
 
-    /// Returns `true` if loss models apply to datagrams of this class.
     pub(super) fn may_lose(&self, class: Class) -> bool {
         match self.lossy {
             Lossy::Everything => true,

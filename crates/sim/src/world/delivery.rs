@@ -10,7 +10,7 @@ use crate::eavesdropper::Eavesdropper;
 use crate::ethernet::{Frame, bytes_on_the_wire};
 use crate::faults::{Disturbance, corrupt};
 use crate::ids::{CableIx, HostIx, PacketIx};
-use crate::link_queue::Load;
+use crate::link_queue::{Dropped, Load};
 use crate::network::{Hop, Network, Onward};
 use crate::packets::Packets;
 use crate::topology::Topology;
@@ -121,9 +121,9 @@ impl Delivery {
                 cx.schedule(at, Due::Link(number, branch));
             }
             Onward::Contend(branch) => self.contend(cx, number, branch),
-            Onward::Lost => cx.counters.lost_on_link += 1,
-            Onward::QueueFull => cx.counters.queue_full += 1,
-            Onward::Dead => cx.counters.dead_link += 1,
+            Onward::Dropped(Dropped::Lost) => cx.counters.lost_on_link += 1,
+            Onward::Dropped(Dropped::QueueFull) => cx.counters.queue_full += 1,
+            Onward::Dropped(Dropped::Dead) => cx.counters.dead_link += 1,
         }
     }
 

@@ -29,7 +29,6 @@ impl<M: Machine> Hosts<M> {
         (host.0 as usize) < self.all.len()
     }
 
-    /// Returns the receivers of datagrams to `destination`, or `None` if it does not exist.
     pub(super) fn goal(&self, destination: &Destination) -> Option<Goal> {
         match destination {
             Destination::Group(group) | Destination::Tree(group, _) => Some(Goal::Group(*group)),
@@ -60,8 +59,7 @@ impl<M: Machine> Hosts<M> {
         Some(tenant)
     }
 
-    /// Returns the reason for which a host does not receive a datagram that has reached it, if
-    /// there is one, and counts it.
+    /// Returns the reason for which a host does not receive a datagram, and counts it.
     pub(super) fn refusal(
         &mut self,
         cx: &mut Context,
@@ -84,7 +82,6 @@ impl<M: Machine> Hosts<M> {
         }
     }
 
-    /// Starts processing of the next waiting datagram of a host, if its processor is free.
     pub(super) fn serve_next(&mut self, cx: &mut Context, ix: HostIx) {
         let host = &mut self[ix];
         if let Some(done) = host.begin_service(cx.now) {
@@ -92,7 +89,6 @@ impl<M: Machine> Hosts<M> {
         }
     }
 
-    /// Schedules the next timer of the machine on a host, unless it is scheduled.
     pub(super) fn schedule_wake(&mut self, cx: &mut Context, ix: HostIx) {
         if let Some(at) = self[ix].next_wake(cx.now) {
             cx.schedule(at, Due::Wake(ix));

@@ -96,8 +96,7 @@ impl<M: Machine> World<M> {
         self.delivery.packets.len()
     }
 
-    /// Returns a hash of everything that has happened, or 0 unless [`WorldConfig::hashes_history`]
-    /// is set.
+    /// Returns a hash of everything that has happened, or 0 without `hashes_history`.
     pub fn history(&self) -> u64 {
         self.cx.history.as_ref().map_or(0, HistoryHash::hash)
     }
@@ -125,8 +124,7 @@ impl<M: Machine> World<M> {
         &mut self.delivery.network
     }
 
-    /// Returns the traffic of each direction of each link so far, with the places that it leads
-    /// from and to.
+    /// Returns the traffic of each direction of each link so far, with the ends of the link.
     pub fn traffic(&mut self) -> impl Iterator<Item = (Place, Place, &Traffic)> + use<'_, M> {
         self.delivery.network.traffic(self.cx.now)
     }
@@ -472,8 +470,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// Sends what a machine has queued, collects its events, and schedules its next timer. Follows
-    /// every call of a machine.
+    /// Sends, reports and schedules what a machine has queued. Follows every call of a machine.
     fn drain(&mut self, ix: HostIx) {
         self.cx.counters.steps += 1;
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -503,6 +500,5 @@ impl<M: Machine> World<M> {
     }
 }
 
-/// Maximum number of timer calls of machines while time does not advance. Reaching it means a
-/// livelock.
+/// Maximum number of timer calls while time does not advance. More are a livelock.
 const MAX_IDLE_CALLS: u32 = 100_000;

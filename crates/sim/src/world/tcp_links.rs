@@ -109,7 +109,6 @@ impl TcpLinks {
         self.schedule(env.cx, ix, side);
     }
 
-    /// Schedules the delivery of the next segment of this side, unless it is scheduled.
     pub(super) fn schedule(&mut self, cx: &mut Context, ix: ConnectionIx, side: Side) {
         let Some(link) = self.connections.get_mut(ix) else { return };
         let pipe = link.pipe_mut(side);
@@ -118,8 +117,7 @@ impl TcpLinks {
         cx.schedule(at.max(cx.now), Due::Stream(ix, side));
     }
 
-    /// Tries to deliver the segments of this side that are due. Returns the side that has something
-    /// to read, if one has.
+    /// Delivers the segments of this side that are due. Returns a side that can read.
     pub(super) fn deliver<M: Machine>(
         &mut self,
         env: &mut Environment<'_, M>,
@@ -189,7 +187,6 @@ impl TcpLinks {
         Some(side)
     }
 
-    /// Handles a segment that reaches the host of this side.
     fn on_segment<M: Machine>(
         &mut self,
         env: &mut Environment<'_, M>,
@@ -249,7 +246,6 @@ impl TcpLinks {
         Some(Arrived { host, link, from, segment })
     }
 
-    /// Returns the ends in use by the machine on `host`.
     pub(super) fn at(&self, host: HostIx) -> Vec<(ConnectionIx, Side)> {
         self.connections.at(host)
     }
