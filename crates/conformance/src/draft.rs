@@ -42,8 +42,7 @@ impl<A> Draft<A> {
         (!kinds.is_empty()).then(|| kinds[rng.below(kinds.len())])
     }
 
-    /// Draws restarts of hosts that keep their ids, in some scenarios, close to other steps and too
-    /// fast for any membership to notice. Only the incarnations reveal them.
+    /// Draws fast restarts of hosts that keep their ids. Only the incarnations reveal them.
     pub(crate) fn draw_bounces(&mut self, seed: u64) {
         let mut rng = Rng::new(seed ^ 0xb00_7e4a);
         if !self.participants.keeps_ids || self.steps.is_empty() || !rng.chance(0.6) {
@@ -59,8 +58,7 @@ impl<A> Draft<A> {
         self.sort();
     }
 
-    /// Draws datagrams of an attacker, in some scenarios, close to other steps. Independent of all
-    /// other draws.
+    /// Draws datagrams of an attacker, in some scenarios, close to other steps.
     pub(crate) fn draw_attacks(&mut self, seed: u64) {
         let mut rng = Rng::new(seed ^ 0xf026_ed00);
         if self.steps.is_empty() || !rng.chance(0.15) {
@@ -131,7 +129,6 @@ impl<A> Draft<A> {
         self.steps.extend(steps);
     }
 
-    /// Draws a time up to 20 ms after another step.
     fn soon_after_any(&self, rng: &mut Rng) -> Duration {
         let near = self.steps[rng.below(self.steps.len())].0;
         near + Duration::from_micros(rng.below(20_000) as u64)

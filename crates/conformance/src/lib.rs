@@ -12,6 +12,7 @@
 
 mod draft;
 mod draw;
+mod findings;
 mod harness;
 pub mod lateral;
 mod memory;
@@ -24,7 +25,7 @@ mod seeds;
 mod step;
 
 pub use draw::one_of;
-pub use harness::Record;
+pub use harness::{Record, gossip_forgery};
 pub use memory::MemoryUse;
 pub use participants::{Participants, Views};
 pub use step::{Forgery, Kind, Step};

@@ -2,6 +2,8 @@
 
 use carom_sim::scenario::Violation;
 
+use crate::findings::Findings;
+
 /// Memory of the engines of a run: the maximum bytes that one was observed to hold, and the limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryUse {
@@ -15,11 +17,10 @@ impl MemoryUse {
         (self.most, self.limit) = (self.most.max(bytes), limit);
     }
 
-    pub(crate) fn check(&self, found: &mut Vec<Violation>) {
+    pub(crate) fn check(&self, found: &mut Findings) {
         let Self { most, limit } = self;
         if most > limit {
-            let what = format!("{most} bytes are held: at most {limit} are allowed");
-            found.push(Violation::new(RULE, what));
+            found.add(RULE, format!("{most} bytes are held: at most {limit} are allowed"));
         }
     }
 }

@@ -21,8 +21,7 @@ pub struct Participants {
     pub views: Views,
     /// Loss model of every host from the start, unless a fault replaces it.
     pub loss: Loss,
-    /// Kinds of faults that can occur: a random subset, which makes rare combinations more likely
-    /// (swarm testing).
+    /// Kinds of faults: a random subset, which makes rare combinations likely (swarm testing).
     pub kinds: Vec<Kind>,
     /// `true` if a restarted host keeps its id.
     pub keeps_ids: bool,

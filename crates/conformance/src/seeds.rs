@@ -4,21 +4,17 @@ use core::ops::Range;
 
 use carom_proto::Rng;
 
-/// Returns `true` if the scenario of this seed may have features that were added after the first
-/// failing seeds were kept: restarts under kept ids, forged packets, numbers near the wrap, long
-/// paths, and policies for slow receivers.
+/// Returns `true` if the scenario may have features that came after the first kept seeds.
 pub(crate) fn may_be_later(seed: u64) -> bool {
     !FIRST_KEPT.contains(&seed)
 }
 
-/// Returns `true` if hosts keep their ids in the scenario of this seed, as in two of five. The draw
-/// does not influence any other.
+/// Returns `true` in two of five scenarios. The draw does not influence any other.
 pub(crate) fn keeps_ids(seed: u64) -> bool {
     may_be_later(seed) && Rng::new(seed ^ 0xf1ed_1d50).chance(0.4)
 }
 
-/// Range of the seeds that were kept first. Small seeds, with which every run begins, are outside
-/// of it and cover the new features.
+/// Range of the seeds that were kept first. Smaller seeds cover the new features.
 const FIRST_KEPT: Range<u64> = 660_000_000..700_000_000;
 
 #[cfg(test)]
@@ -37,7 +33,6 @@ mod tests {
         all.iter().filter(|it| has(it)).count()
     }
 
-    /// Counts the scenarios of lateral groups.
     fn lateral(seeds: impl Iterator<Item = u64>) -> Counts<4> {
         let all: Vec<_> = seeds.map(lateral::scenario).collect();
         [
@@ -48,7 +43,6 @@ mod tests {
         ]
     }
 
-    /// Counts the scenarios of bulk groups.
     fn bulk(seeds: impl Iterator<Item = u64> + Clone) -> Counts<8> {
         let all: Vec<_> = seeds.clone().map(rdcm::Settings::of_seed).collect();
         let steps: Vec<_> = seeds.map(|seed| rdcm::scenario(seed).steps).collect();
@@ -66,7 +60,6 @@ mod tests {
         ]
     }
 
-    /// Counts the scenarios of token rings.
     fn rings(seeds: impl Iterator<Item = u64>) -> Counts<7> {
         let all: Vec<_> = seeds.map(rmp::scenario).collect();
         // A storm has requests of all hosts within 2 ms.

@@ -17,8 +17,7 @@ pub enum Step<A> {
     Crash(HostIx),
     /// The node on the host announces that it stops, and stops.
     Stop(HostIx),
-    /// A host that is down restarts in its former groups, as another node or as another start of
-    /// the same node.
+    /// A host that is down restarts in its former groups, as another node or start.
     Restart(HostIx),
     /// A host is killed and restarts before its failure is reported.
     Bounce(HostIx),
@@ -111,7 +110,6 @@ impl<A> Step<A> {
         }
     }
 
-    /// Returns the kind of forged datagrams, if the step sends some.
     pub(crate) fn forgery(&self) -> Option<Forgery> {
         match self {
             Self::Forge(.., forgery) => Some(*forgery),
@@ -134,8 +132,7 @@ impl Forgery {
     pub(crate) const COMMON: [Self; 4] =
         [Self::Replay, Self::Mutation, Self::Garbage, Self::Crafted];
 
-    /// Returns `true` if members may accept it as genuine. Without keys, changed data cannot be
-    /// distinguished from original data.
+    /// Returns `true` if members may accept it as genuine, which only keys could prevent.
     pub fn can_deceive(self) -> bool {
         self == Self::Mutation
     }

@@ -4,7 +4,7 @@
 //! Its datagrams must not end a node or fill its memory. Forgeries that can be recognized must have
 //! no effect.
 
-use carom_proto::wire::{self, HEADER_BYTES};
+use carom_proto::wire::{self, HEADER_BYTES, Header};
 use carom_proto::{Endpoint, NodeId, Rng};
 use carom_sim::{HostIx, Machine, World};
 
@@ -29,8 +29,7 @@ impl Attacker {
         HostIx(0xff_0000).endpoint()
     }
 
-    /// Sends `count` datagrams of this kind to a host, made from datagrams that the world was set
-    /// to overhear, see [`World::eavesdropper`].
+    /// Sends `count` datagrams to a host, made from what [`World::eavesdropper`] has heard.
     pub(crate) fn strike<M: Machine>(
         &mut self,
         world: &mut World<M>,
@@ -50,7 +49,7 @@ impl Attacker {
             world.with(host, |machine, now| machine.handle_datagram(now, source, &datagram));
             // The attacker's address is genuine: it can answer challenges that are sent there.
             for sent in world.eavesdropper().take_strays() {
-                let Some(answer) = gossip_forgery::path_response(&datagram, &sent) else {
+                let Some(answer) = path_response(&datagram, &sent) else {
                     continue;
                 };
                 world.with(host, |machine, now| {
@@ -84,7 +83,6 @@ impl Attacker {
         }
     }
 
-    /// Changes some bits, a byte or a field of the datagram, or its length.
     fn mutated(&mut self, mut datagram: Vec<u8>) -> Vec<u8> {
         let rng = &mut self.rng;
         for _ in 0..1 + rng.below(3) {
@@ -101,6 +99,12 @@ impl Attacker {
     }
 }
 
+/// Returns the response of the node of `forged`, at the address that the datagram comes from.
+fn path_response(forged: &[u8], sent: &[u8]) -> Option<Vec<u8>> {
+    let (name, _) = Header::decode(forged).ok()?;
+    gossip_forgery::path_response(&name, gossip_forgery::NOWHERE, sent)
+}
+
 fn sealed(mut datagram: Vec<u8>) -> Vec<u8> {
     wire::seal(&mut datagram, 0);
     datagram
@@ -114,7 +118,7 @@ pub(crate) const MEMORY: usize = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_proto::wire::{Header, Protocol};
+    use carom_proto::wire::Protocol;
     use carom_proto::{GroupId, Incarnation};
 
     #[test]

@@ -1,69 +1,73 @@
-//! Gossip that an attacker forges about a node that it has heard. It is encoded byte by byte,
-//! because the membership's encoders are not public.
+//! Gossip that an attacker forges. It is encoded byte by byte, because the membership's encoders are
+//! not public.
 
 use carom_proto::wire::{self, Header, Protocol};
-use carom_proto::{GroupId, GroupSettings, NodeId, Profile, RateOfFire, Rng};
+use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Origin, Profile, RateOfFire, Rng};
 
 /// Forges a claim for the node `to` about the sender of `heard`, or about nodes that do not exist:
 /// that it is dead, alive elsewhere, gone, has left the group, or has deviating settings.
 pub(super) fn forged(rng: &mut Rng, heard: &[u8], to: NodeId) -> Option<Vec<u8>> {
-    let (header, _) = Header::decode(heard).ok()?;
-    let about = header.sender;
+    let (Header { group, sender: about, incarnation, .. }, _) = Header::decode(heard).ok()?;
     let from = [NodeId(rng.next_u64()), about][rng.below(2)];
     let bump = [0, 1, u32::MAX][rng.below(3)];
+    let nowhere = |node, bump| identity(node, bump, NOWHERE);
+    let gossip = |updates: &[_]| swim(&nowhere(from, 0), &nowhere(to, 0), BROADCAST, updates);
+    let version = |rng: &mut Rng| [2, 3, 1000][rng.below(3)];
     let (kind, body) = match rng.below(6) {
-        0 => (SWIM, gossip(from, to, &[(identity(about, bump), DEAD)])),
-        1 => (SWIM, gossip(from, to, &[(identity(about, bump), ALIVE)])),
+        0 => (SWIM, gossip(&[(nowhere(about, bump), DEAD)])),
+        1 => (SWIM, gossip(&[(nowhere(about, bump), ALIVE)])),
         2 => (GOODBYE, about.0.to_be_bytes().to_vec()),
-        3 => (CHANGES, changes(rng, about, header.group, None)),
+        3 => (CHANGES, changes(about, version(rng), group, None)),
         4 => {
             let rate = RateOfFire::new(9, 1 + rng.below(8) as u8);
             let other = GroupSettings::new("another", Profile::TimeCritical(rate));
-            (CHANGES, changes(rng, about, header.group, Some(other)))
+            (CHANGES, changes(about, version(rng), group, Some(other)))
         }
         _ => {
-            let joiners: Vec<_> =
-                (0..30).map(|_| (identity(NodeId(rng.next_u64()), 0), ALIVE)).collect();
-            (SWIM, gossip(from, to, &joiners))
+            let joiner = |_| (nowhere(NodeId(rng.next_u64()), 0), ALIVE);
+            let joiners: Vec<_> = (0..30).map(joiner).collect();
+            (SWIM, gossip(&joiners))
         }
     };
-    let mut datagram = Vec::new();
-    let (protocol, group) = (Protocol::Membership, GroupId::NONE);
-    Header { protocol, kind, flags: 0, group, sender: from, view: 0, ..header }
-        .begin(&mut datagram);
-    datagram.extend(body);
-    wire::seal(&mut datagram, 0);
-    Some(datagram)
+    Some(packet(kind, 0, Origin { node: from, incarnation }, &body))
 }
 
-/// Returns the response to `sent` in the name of the sender of `forged`, if `sent` challenges the
-/// address that it was sent to.
-pub(super) fn path_response(forged: &[u8], sent: &[u8]) -> Option<Vec<u8>> {
-    let (name, _) = Header::decode(forged).ok()?;
+/// Returns the response to `sent` in the name of the sender of the header `name`, if `sent`
+/// challenges the address `at`.
+pub fn path_response(name: &Header, at: Endpoint, sent: &[u8]) -> Option<Vec<u8>> {
     let (header, body) = Header::decode(sent).ok()?;
     let cookie = body.get(..8).filter(|cookie| **cookie != [0; 8])?;
     if header.protocol != Protocol::Membership || ![HELLO, PATH_CHALLENGE].contains(&header.kind) {
         return None;
     }
-    let Header { sender, incarnation, .. } = name;
+    let body = [cookie, &[0; 8], &identity(name.sender, 0, at)].concat();
+    Some(packet(PATH_RESPONSE, 0, name.origin(), &body))
+}
+
+/// Encodes a membership packet.
+pub fn packet(kind: u8, flags: u8, origin: Origin, body: &[u8]) -> Vec<u8> {
+    let Origin { node: sender, incarnation } = origin;
+    let (protocol, group) = (Protocol::Membership, GroupId::NONE);
     let mut datagram = Vec::new();
-    Header { kind: PATH_RESPONSE, flags: 0, sender, incarnation, ..header }.begin(&mut datagram);
-    datagram.extend([cookie, &[0; 8], &identity(sender, 0)].concat());
+    Header { protocol, kind, flags, group, sender, incarnation, view: 0 }.begin(&mut datagram);
+    datagram.extend(body);
     wire::seal(&mut datagram, 0);
-    Some(datagram)
+    datagram
 }
 
-/// Encodes a node under one of its identities, at the address that the datagram comes from.
-fn identity(node: NodeId, bump: u32) -> Vec<u8> {
-    let (family, unspecified) = (4, [0; 4]);
-    let [high, low] = PORT.to_be_bytes();
-    [&node.0.to_be_bytes()[..], &bump.to_be_bytes(), &[high, low, family], &unspecified].concat()
+/// Encodes a node under one of its identities.
+pub fn identity(node: NodeId, bump: u32, at: Endpoint) -> Vec<u8> {
+    let std::net::IpAddr::V4(ip) = at.0.ip() else { panic!("{at:?} is not an address of IPv4") };
+    let (node, bump, port) = (node.0.to_be_bytes(), bump.to_be_bytes(), at.0.port().to_be_bytes());
+    [&node[..], &bump, &port, &[4], &ip.octets()].concat()
 }
 
-/// Encodes a SWIM message with these updates of identity and state.
-fn gossip(from: NodeId, to: NodeId, updates: &[(Vec<u8>, u8)]) -> Vec<u8> {
-    let mut body = [&identity(from, 0)[..], &[0, 0], &identity(to, 0), &[BROADCAST]].concat();
-    body.extend((updates.len() as u16).to_be_bytes());
+/// Encodes a SWIM message of this kind between identities, with updates of identity and state.
+pub fn swim(from: &[u8], to: &[u8], kind: u8, updates: &[(Vec<u8>, u8)]) -> Vec<u8> {
+    let mut body = [from, &[0, 0], to, &[kind]].concat();
+    if kind != TURN_UNDEAD {
+        body.extend((updates.len() as u16).to_be_bytes());
+    }
     for (id, state) in updates {
         body.extend([&id[..], &[0, 0, *state]].concat());
     }
@@ -71,8 +75,7 @@ fn gossip(from: NodeId, to: NodeId, updates: &[(Vec<u8>, u8)]) -> Vec<u8> {
 }
 
 /// Encodes one row of the subscriptions of `owner`: the group with these settings, or its end.
-fn changes(rng: &mut Rng, owner: NodeId, group: GroupId, row: Option<GroupSettings>) -> Vec<u8> {
-    let version: u32 = [2, 3, 1000][rng.below(3)];
+pub fn changes(owner: NodeId, version: u32, group: GroupId, row: Option<GroupSettings>) -> Vec<u8> {
     let mut body = [&owner.0.to_be_bytes()[..], &(version - 1).to_be_bytes()].concat();
     body.extend([version.to_be_bytes(), [0; 4], version.to_be_bytes()].concat());
     body.extend(group.0.to_be_bytes());
@@ -92,10 +95,13 @@ const GOODBYE: u8 = 6;
 const PATH_CHALLENGE: u8 = 8;
 const PATH_RESPONSE: u8 = 9;
 const BROADCAST: u8 = 9;
+/// Notice to a node that it was declared dead. It has no updates.
+const TURN_UNDEAD: u8 = 11;
 const ALIVE: u8 = 0;
 const DEAD: u8 = 2;
-/// A port on which no node listens.
-const PORT: u16 = 9;
+/// An address at which no node listens: that from which the datagram comes, with another port.
+pub(super) const NOWHERE: Endpoint =
+    Endpoint(std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 9));
 
 #[cfg(test)]
 mod tests {

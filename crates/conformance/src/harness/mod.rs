@@ -2,7 +2,7 @@
 //! A record of the run is kept for the checkers.
 
 pub(crate) mod attacker;
-mod gossip_forgery;
+pub mod gossip_forgery;
 mod node_ids;
 
 use core::time::Duration;
@@ -137,7 +137,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.origins[&host].node
     }
 
-    /// Returns the origin of the node on a host, or of the last one if none is alive.
     pub(crate) fn origin(&self, host: HostIx) -> Origin {
         self.origins[&host]
     }
@@ -171,7 +170,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.groups.get(&host).is_some_and(|groups| groups.contains(&group))
     }
 
-    /// Returns `true` if the application on a host can use a group now.
     pub(crate) fn can_use(&self, host: HostIx, group: GroupId) -> bool {
         self.is_in(host, group) && !self.world.is_paused(host)
     }
@@ -248,7 +246,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.groups.entry(host).or_default().insert(group)
     }
 
-    /// Leaves the group, if the host is in it. Returns `true` if it has.
     pub(crate) fn leave(&mut self, host: HostIx, group: GroupId) -> bool {
         if !self.can_use(host, group) {
             return false;
@@ -323,7 +320,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         }
     }
 
-    /// Starts to overhear multicasts for the attacker.
     pub(crate) fn expect_attacks(&mut self) {
         self.world.eavesdropper().set_memory(attacker::MEMORY);
     }
@@ -339,8 +335,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.take_events();
     }
 
-    /// Makes `host` suspect `other`. Only the roster makes mistakes on request; gossip makes its
-    /// own.
+    /// Only the roster makes mistakes on request; gossip makes its own.
     fn suspect(&mut self, host: HostIx, other: HostIx) {
         if self.views.is_roster() {
             self.suspicions.insert((host, other));
@@ -373,7 +368,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         }
     }
 
-    /// Replaces the loss model of every host.
     pub(crate) fn lose(&mut self, loss: Loss) {
         for host in self.world.topology().all_hosts() {
             self.world.apply(&Fault::Loss(host, loss));
@@ -391,7 +385,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.world.run_until(end, &mut |_| {});
     }
 
-    /// Processes the next event, if it is due by `end`.
     fn step(&mut self, end: Time) -> bool {
         if let Some(services) = &mut self.services {
             let mut none_is_left = |_| unreachable!("events are taken as they come");
@@ -424,8 +417,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
     }
 }
 
-/// Draws a LAN, racks, or a star of slow links with short queues. Sometimes links lose datagrams
-/// too. With a distance, there is one switch between any two hosts.
+/// Draws a LAN, racks, or a star of slow links with short queues. With a distance it is a LAN.
 fn draw_topology(hosts: u32, distance: Duration, rng: &mut Rng) -> Topology {
     let jitter = Jitter::Exponential(Duration::from_micros(30));
     let delay = Duration::from_micros(100) + distance;
@@ -444,7 +436,6 @@ fn draw_topology(hosts: u32, distance: Duration, rng: &mut Rng) -> Topology {
     }
 }
 
-/// Maximum number of steps of a run, unless it is so long that this is little for each second:
-/// twenty members of a ring that cannot continue search for the others all the time.
+/// Long runs may take more: twenty members of a ring that is stuck search all the time.
 const MAX_STEPS: u64 = 5_000_000;
 const STEPS_PER_SECOND_AND_GROUP: u64 = 10_000;

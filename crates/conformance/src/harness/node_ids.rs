@@ -8,7 +8,6 @@ use carom_sim::HostIx;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) host: HostIx,
-    /// Number of starts on the host before.
     pub(crate) life: u32,
     pub(crate) origin: Origin,
 }
@@ -67,6 +66,5 @@ impl NodeIds {
     }
 }
 
-/// Difference between the ids of two starts on a host. All starts on a host have the same id modulo
-/// this number.
+/// Difference between the ids of two starts on a host, which are equal modulo this number.
 pub(crate) const IDS_APART: u64 = 1000;

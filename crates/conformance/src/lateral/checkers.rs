@@ -9,10 +9,11 @@ use carom_proto::NodeId;
 use carom_sim::scenario::Violation;
 
 use super::history::{Got, History};
+use crate::findings::Findings;
 
 /// Returns all violations of a run.
 pub fn all(history: &History) -> Vec<Violation> {
-    let mut found = Vec::new();
+    let mut found = Findings::default();
     at_most_once(history, &mut found);
     invention(history, &mut found);
     accounted(history, &mut found);
@@ -22,83 +23,76 @@ pub fn all(history: &History) -> Vec<Violation> {
     liveness(history, &mut found);
     promises(history, &mut found);
     confirmed(history, &mut found);
-    found
+    found.0
 }
 
 /// Returns `true` if all views consist of the members, and no member waits for a registry.
 pub(super) fn do_views_agree(history: &History) -> bool {
-    let mut found = Vec::new();
+    let mut found = Findings::default();
     agreement(history, &mut found);
-    found.is_empty() && history.unsettled.is_empty()
+    found.0.is_empty() && history.unsettled.is_empty()
 }
 
 /// Checks that a message is delivered or reported as lost at most once, and never both.
 ///
 /// If a part of it is reported as lost, it is not delivered.
-fn at_most_once(history: &History, found: &mut Vec<Violation>) {
+fn at_most_once(history: &History, found: &mut Findings) {
     for ((node, id), got) in &history.got {
         let Got { delivered, lost, .. } = *got;
         if delivered + lost > 1 {
             let what =
                 format!("{node}: {id} was delivered {delivered} times and lost {lost} times");
-            found.push(Violation::new(AT_MOST_ONCE, what));
+            found.add(AT_MOST_ONCE, what);
         }
     }
     for ((node, id), fragments) in &history.lost_fragments {
         if let Some((number, count)) = fragments.iter().find(|(_, count)| **count > 1) {
-            let what = format!("{node}: #{number} of {id} was lost {count} times");
-            found.push(Violation::new(AT_MOST_ONCE, what));
+            found.add(AT_MOST_ONCE, format!("{node}: #{number} of {id} was lost {count} times"));
         }
         let got = history.got.get(&(*node, *id)).copied().unwrap_or_default();
         if got.delivered > 0 {
             let what = format!("{node}: {id} was delivered, but fragments of it were lost");
-            found.push(Violation::new(AT_MOST_ONCE, what));
+            found.add(AT_MOST_ONCE, what);
         }
     }
 }
 
-/// Checks that a delivered message was sent with the same bytes, and that a message reported as
-/// lost was sent.
-fn invention(history: &History, found: &mut Vec<Violation>) {
+/// Checks that delivered messages were sent with the same bytes, and that lost ones were sent.
+fn invention(history: &History, found: &mut Findings) {
     for ((node, id), got) in &history.got {
         let was_sent = history.sent.contains_key(id);
         if !was_sent {
-            let what = format!("{node}: {id} was never sent");
-            found.push(Violation::new("no invention", what));
+            found.add("no invention", format!("{node}: {id} was never sent"));
         } else if got.is_altered {
             let what = format!("{node}: {id} was delivered with a different payload");
-            found.push(Violation::new("no invention", what));
+            found.add("no invention", what);
         }
         if id.sender.node == node.node {
-            let what = format!("{node}: received its own {id}");
-            found.push(Violation::new("no invention", what));
+            found.add("no invention", format!("{node}: received its own {id}"));
         }
     }
 }
 
-/// Checks that every message owed to a receiver is delivered to it or reported as lost.
-fn accounted(history: &History, found: &mut Vec<Violation>) {
+fn accounted(history: &History, found: &mut Findings) {
     for (id, sent) in &history.sent {
         for node in history.owed(id, sent) {
             if !history.got.contains_key(&(node, *id)) {
                 let what = format!("{node}: {id} was neither delivered nor reported as lost");
-                found.push(Violation::new("delivered or reported lost", what));
+                found.add("delivered or reported lost", what);
             }
         }
     }
 }
 
-/// Checks that a registry acknowledges a join only after storing it.
-fn acknowledged(history: &History, found: &mut Vec<Violation>) {
+fn acknowledged(history: &History, found: &mut Findings) {
     for (group, node) in &history.unstored {
         let what = format!("{node}: join of {group} was acknowledged, but not stored");
-        found.push(Violation::new("joins are stored before acknowledgment", what));
+        found.add("joins are stored before acknowledgment", what);
     }
 }
 
-/// Checks that views agree after recovery: every member's view of a group consists of its other
-/// members, and the registry has stored all of them.
-fn agreement(history: &History, found: &mut Vec<Violation>) {
+/// Checks that after recovery all views, and the registry, consist of the members.
+fn agreement(history: &History, found: &mut Findings) {
     if history.healed.is_none() {
         return;
     }
@@ -113,15 +107,14 @@ fn agreement(history: &History, found: &mut Vec<Violation>) {
                 let strange: Vec<&NodeId> = view.difference(&others).collect();
                 let what =
                     format!("{node} in {group}: missing {missing:?}, unexpected {strange:?}");
-                found.push(Violation::new("views agree", what));
+                found.add("views agree", what);
             }
         }
     }
     stored(history, found);
 }
 
-/// Checks that the registry has stored all members.
-fn stored(history: &History, found: &mut Vec<Violation>) {
+fn stored(history: &History, found: &mut Findings) {
     let Some(stored) = &history.stored else { return };
     let living: BTreeSet<NodeId> =
         history.members.values().flatten().map(|member| member.node).collect();
@@ -136,25 +129,23 @@ fn stored(history: &History, found: &mut Vec<Violation>) {
             let missing: Vec<&NodeId> = members.difference(stored).collect();
             let strange: Vec<&NodeId> = stored.difference(&members).collect();
             let what = format!("the store's {group}: missing {missing:?}, unexpected {strange:?}");
-            found.push(Violation::new("views agree", what));
+            found.add("views agree", what);
         }
     }
 }
 
 /// Checks that everything works again within a bound once the faults have ended: no sender is
 /// held back, and messages are delivered to all receivers that are owed them, and confirmed.
-fn liveness(history: &History, found: &mut Vec<Violation>) {
+fn liveness(history: &History, found: &mut Findings) {
     let Some(healed) = history.healed else { return };
     for (node, group) in &history.held_back {
-        found.push(Violation::new(LIVE, format!("{node} still cannot send in {group}")));
+        found.add(LIVE, format!("{node} still cannot send in {group}"));
     }
     for node in &history.unsettled {
-        let what = format!("{node} is not connected to its registry");
-        found.push(Violation::new(LIVE, what));
+        found.add(LIVE, format!("{node} is not connected to its registry"));
     }
     for ((node, group), _) in history.awaited.iter().filter(|(_, awaited)| !awaited.is_there) {
-        let what = format!("{node} in {group} got no confirmation");
-        found.push(Violation::new(LIVE, what));
+        found.add(LIVE, format!("{node} in {group} got no confirmation"));
     }
     for (id, sent) in history.sent.iter().filter(|(_, sent)| sent.at >= healed) {
         if sent.has_deadline || !history.must_deliver {
@@ -163,24 +154,22 @@ fn liveness(history: &History, found: &mut Vec<Violation>) {
         for node in history.owed(id, sent) {
             let got = history.got.get(&(node, *id)).copied().unwrap_or_default();
             if got.delivered == 0 {
-                found.push(Violation::new(LIVE, format!("{node}: {id} was not delivered")));
+                found.add(LIVE, format!("{node}: {id} was not delivered"));
             }
         }
     }
 }
 
-/// Checks the guarantees specific to a protocol, as seen in its counters.
-fn promises(history: &History, found: &mut Vec<Violation>) {
+fn promises(history: &History, found: &mut Findings) {
     for (node, promise) in &history.broken {
-        found.push(Violation::new("protocol guarantees", format!("{node}: {promise}")));
+        found.add("protocol guarantees", format!("{node}: {promise}"));
     }
 }
 
-/// Checks that messages are confirmed to a sender only when they are settled at every member.
-fn confirmed(history: &History, found: &mut Vec<Violation>) {
+fn confirmed(history: &History, found: &mut Findings) {
     for (node, id) in &history.not_safe {
         let what = format!("{id} was confirmed, but not settled at {node}");
-        found.push(Violation::new("confirmed means settled", what));
+        found.add("confirmed means settled", what);
     }
 }
 

@@ -18,7 +18,6 @@ pub struct History {
     /// Packets reported as lost other than the first of a message, by their messages: each number,
     /// and how often it was reported.
     pub(super) lost_fragments: BTreeMap<(Start, MessageId), BTreeMap<u32, u32>>,
-    /// Current members of each group, by their own account.
     pub(super) members: BTreeMap<GroupId, BTreeSet<Start>>,
     /// Current view of each member. The start of a node in it is the one that was current when the
     /// member was notified of the node.
@@ -30,7 +29,6 @@ pub struct History {
     /// Last start of each sender of which each node has received a message or a loss.
     last_heard: BTreeMap<(Start, GroupId, NodeId), u32>,
     firsts: BTreeMap<(Start, GroupId), u32>,
-    /// Time when all faults had ended.
     pub(super) healed: Option<Time>,
     owed_from: OwedFrom,
     /// `true` if messages sent in the healed world must be delivered, and not only accounted for.
@@ -44,10 +42,8 @@ pub struct History {
     /// Guarantees of the protocol that the final counters violate.
     pub(super) broken: Vec<(NodeId, String)>,
     pub(super) unstored: Vec<(GroupId, NodeId)>,
-    /// Members of each group as stored by the registry, if there is one.
     pub(super) stored: Option<BTreeMap<GroupId, BTreeSet<NodeId>>>,
     pub(super) processes: usize,
-    /// Members that wait for their registry in the healed world.
     pub(super) unsettled: Vec<NodeId>,
     /// Memory of all engines.
     pub memory: MemoryUse,
@@ -70,7 +66,6 @@ pub(super) struct Start {
     pub(super) number: u32,
 }
 
-/// A message by its sender, its group and its place in the sender's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MessageId {
     pub(super) sender: Start,
@@ -87,9 +82,7 @@ pub(super) struct Offset(u32);
 pub(super) struct Sent {
     pub(super) at: Time,
     pub(super) payload: Vec<u8>,
-    /// `true` if it has a deadline, so that it may be lost.
     pub(super) has_deadline: bool,
-    /// Members in its sender's view at that time.
     pub(super) to: BTreeSet<Start>,
 }
 
@@ -100,14 +93,12 @@ pub(super) struct Awaited {
     pub(super) is_there: bool,
 }
 
-/// Receipt of one message at one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Got {
     pub(super) delivered: u32,
     pub(super) lost: u32,
     /// Time of the first of these.
     pub(super) at: Time,
-    /// `true` if a delivery had another payload than was sent.
     pub(super) is_altered: bool,
 }
 
@@ -187,8 +178,7 @@ impl History {
         Start { node, number: self.starts.get(&node).copied().unwrap_or(0) }
     }
 
-    /// Returns the packets that this number may mean: one of each start of its sender, the first
-    /// start first.
+    /// Returns one packet of each start of the sender, the first start first.
     fn ids(&self, sender: NodeId, group: GroupId, seqno: SeqNo) -> impl Iterator<Item = MessageId> {
         let starts = 0..=self.start_of(sender).number;
         starts.map(move |number| self.id(Start { node: sender, number }, group, seqno))
@@ -247,8 +237,7 @@ impl History {
         let both_stayed = move |start: &Start| {
             let (sender, start) = (id.sender, *start);
             let in_view = self.views.get(&(start, id.group)).is_some_and(|it| it.contains(&sender));
-            // A member that left and rejoined too fast for the sender to notice is another member
-            // now.
+            // A member that rejoined too fast for the sender to notice is another member now.
             let joined = self.joined.get(&(start, id.group)).copied().unwrap_or_default();
             let has_seen_go = has_seen_go(sender, start) || has_seen_go(start, sender);
             in_view && joined <= sent.at && !has_seen_go

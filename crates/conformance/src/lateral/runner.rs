@@ -24,7 +24,6 @@ use crate::step::Step;
 pub struct EngineRunner {
     setup: Rc<Setup>,
     views: Views,
-    /// `true` if members may accept forgeries as genuine.
     is_deceived: bool,
     harness: Harness<dyn Engine, History>,
     messages: u64,
@@ -108,8 +107,7 @@ impl EngineRunner {
         }
     }
 
-    /// Sends one more message. Others can hold the member back only until [`Setup::patience`] has
-    /// passed.
+    /// Sends one more message, which others may hold back for [`Setup::patience`].
     fn send_last(&mut self, host: HostIx, group: GroupId) {
         let end = self.harness.world.now() + self.setup.patience;
         while self.send(host, group, 20, SendOptions::default()).is_err() {
@@ -213,7 +211,6 @@ impl Runner for EngineRunner {
 /// Time in which all members hear from each other twice: heartbeats are at most 6.4 s apart, and a
 /// jump of the numbers is accepted the second time.
 const SETTLE_WITHIN: Duration = Duration::from_secs(15);
-/// Maximum time until confirmations.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(15);
 /// Time in which missing packets are given up: the default of ten seconds, with a margin.
 const GIVE_UP_WITHIN: Duration = Duration::from_secs(12);

@@ -16,17 +16,7 @@ use crate::step::{Forgery, Kind, Step};
 /// An action of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// The host sends messages.
-    Send {
-        /// The sending host.
-        host: HostIx,
-        group: GroupId,
-        /// Number of messages.
-        count: u32,
-        bytes: usize,
-        deadline: Option<Duration>,
-    },
-    /// The host requests confirmation from the members.
+    Send { host: HostIx, group: GroupId, count: u32, bytes: usize, deadline: Option<Duration> },
     Confirm(HostIx, GroupId),
 }
 
@@ -76,8 +66,7 @@ pub fn scenario(seed: u64) -> Scenario<Participants, Step<Action>> {
     draft.finish(seed)
 }
 
-/// Returns `true` if members receive forgeries that they may accept as genuine: changed data, or
-/// claims in the name of a node that cannot be queried.
+/// Returns `true` if members receive changed data, or claims for a node that cannot be queried.
 pub(super) fn is_deceived(steps: &[(Duration, Step<Action>)]) -> bool {
     let forgeries = || steps.iter().filter_map(|(_, step)| step.forgery());
     forgeries().any(Forgery::can_deceive)
@@ -143,8 +132,7 @@ impl Draft<Action> {
         self.sort();
     }
 
-    /// Makes some messages larger than a packet, and a few larger than dozens of packets.
-    /// Independent of all other draws.
+    /// Makes some messages larger than one packet or dozens. Independent of all other draws.
     fn enlarge_some_messages(&mut self, seed: u64) {
         let mut rng = Rng::new(seed ^ 0x1a49e);
         for (_, step) in &mut self.steps {
@@ -183,8 +171,7 @@ fn distance(seed: u64, views: Views) -> Duration {
     if is_far && may_be_later(seed) { distance } else { Duration::ZERO }
 }
 
-/// Returns the source of the changes of membership that only gossiping members have, and their time
-/// of detection. Other draws do not depend on it, nor on the source of views.
+/// Independent of all other draws, and of the source of views.
 fn coming_and_going(seed: u64) -> (Rng, Duration) {
     let mut rng = Rng::new(seed ^ 0x60551b);
     let detection_ms = [3000, 3000, 1000][rng.below(3)];

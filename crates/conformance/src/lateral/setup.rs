@@ -16,11 +16,9 @@ pub struct Setup {
     pub engine: Box<dyn Fn(Origin, u64) -> Box<dyn Engine>>,
     /// Maximum bytes that an engine may hold.
     pub limit_bytes: usize,
-    /// Maximum bytes of a message. Larger messages of a scenario are truncated to it. Default:
-    /// 1200, which every protocol accepts.
+    /// Maximum bytes of a message. Default: 1200, which every protocol accepts.
     pub most_bytes: usize,
-    /// `true` if the protocol distinguishes the starts of a node, which may then share its id.
-    /// Default: `false`.
+    /// `true` if starts of a node are distinguished, and may share its id. Default: `false`.
     pub distinguishes_starts: bool,
     /// Default: `None`, for engines that no attacker sends datagrams.
     pub forge: Option<Forge>,
@@ -41,8 +39,7 @@ pub struct Setup {
 /// Crafts an attacker's datagram from one that it has heard, if it can.
 pub type Forge = fn(&mut Rng, &[u8]) -> Option<Vec<u8>>;
 
-/// Returns the guarantee of the protocol that an engine's final counters violate, if any. An
-/// example is the share of redundancy.
+/// Returns the guarantee that an engine's final counters violate, such as that on redundancy.
 pub type Promise = dyn Fn(&[(&'static str, u64)]) -> Option<String>;
 
 impl Setup {

@@ -42,8 +42,7 @@ impl Suite for EngineSuite {
     }
 }
 
-/// Returns the source of a run's randomness, apart from the scenario's. The protocol's settings are
-/// drawn from it first.
+/// Returns the source of a run's randomness, from which the settings are drawn first.
 fn setup_rng(seed: u64) -> Rng {
     Rng::new(seed ^ 0x91a7)
 }

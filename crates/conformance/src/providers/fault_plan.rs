@@ -14,7 +14,6 @@ use crate::step::Step;
 enum ServiceFault {
     Killed,
     Restarted,
-    /// A registry process is paused for a while.
     Paused,
     /// Some hosts of members and of the registry are partitioned from the others for a while.
     CutOff,
@@ -40,9 +39,7 @@ impl ServiceFault {
 
 pub(crate) struct FaultPlan {
     pub(crate) service: Service,
-    /// Number of hosts of members.
     pub(crate) hosts: u32,
-    /// Loss of every host, unless a fault replaces it.
     pub(crate) loss: Loss,
 }
 

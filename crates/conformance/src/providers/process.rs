@@ -89,8 +89,7 @@ impl Process {
             StoreReport::Answer(id, Ok(())) => self.server.handle_committed(now, id),
             StoreReport::Answer(id, Err(why)) => self.server.handle_commit_failed(now, id, why),
             StoreReport::Own { partition, term, state } => {
-                // The process may still consider itself the owner, from before another process
-                // owned it.
+                // Another process may have owned it since, which this one has not noticed.
                 self.server.disown(now, partition);
                 self.server.load(partition, state);
                 self.server.own(now, partition);
@@ -179,7 +178,6 @@ impl Peer {
         }
     }
 
-    /// Returns the groups of which these bytes acknowledge membership to the node.
     fn sent(&mut self, bytes: &[u8]) -> Vec<GroupId> {
         self.to_it.push(bytes);
         let mut groups = Vec::new();

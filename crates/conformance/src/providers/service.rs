@@ -58,7 +58,6 @@ impl Service {
     }
 }
 
-/// Starts the registry of a scenario with `members` hosts of members.
 pub(crate) fn start<E: Engine + ?Sized>(
     service: Service,
     members: u32,
@@ -93,7 +92,6 @@ pub(crate) fn start<E: Engine + ?Sized>(
     services
 }
 
-/// Creates the provider of a node on `host`.
 pub(crate) fn provider(
     services: &Services,
     host: HostIx,

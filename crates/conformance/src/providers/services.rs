@@ -26,8 +26,7 @@ pub struct ServicesConfig {
     pub store_at: Option<HostIx>,
     /// One-way delay between processes and store.
     pub store_delay: Duration,
-    /// Time for which a process that the store does not hear keeps its partitions. Has no effect
-    /// with a single process.
+    /// Time for which one of several processes keeps its partitions unheard by the store.
     pub lease: Duration,
 }
 
@@ -36,11 +35,9 @@ pub struct Services {
     config: ServicesConfig,
     store: Store,
     places: Vec<Place>,
-    /// Leases of processes at the store.
     leases: BTreeMap<u64, Lease>,
     queue: EventQueue<Op>,
     lives: u64,
-    /// Joins that were acknowledged although they were not in the store.
     unstored: Vec<(GroupId, NodeId)>,
     rng: Rng,
 }
@@ -48,7 +45,6 @@ pub struct Services {
 #[derive(Debug, Default)]
 struct Place {
     life: Option<u64>,
-    /// Reports of the store to it, with their earliest times.
     reports: VecDeque<(Time, StoreReport)>,
 }
 
@@ -58,7 +54,6 @@ struct Lease {
     until: Time,
 }
 
-/// An operation between processes and store.
 #[derive(Clone, Debug)]
 enum Op {
     Commit { place: usize, life: u64, term: u64, commit: Commit },
@@ -78,7 +73,7 @@ impl Services {
             is_one || config.store_at.is_some() && !config.hosts.is_empty(),
             "store_at is required unless there is one host"
         );
-        let mut queue = EventQueue::new();
+        let mut queue = EventQueue::default();
         if config.store_at.is_some() {
             queue.add(Time::ZERO, Op::Renew);
         }
@@ -240,8 +235,7 @@ impl Services {
         }
     }
 
-    /// Executes the next operation, or the next event of the world, if it is due by `end`. Passes
-    /// the events of machines to `on_event`.
+    /// Executes the next operation or event that is due by `end`. Passes events to `on_event`.
     pub fn step<M: Machine>(
         &mut self,
         world: &mut World<Resident<M>>,
@@ -300,8 +294,7 @@ impl Services {
         );
     }
 
-    /// Delivers reports to a process in order. They wait while the process is partitioned from the
-    /// store.
+    /// Delivers reports to a process in order, unless it is partitioned from the store.
     fn on_reports<M: Machine>(&mut self, world: &mut World<Resident<M>>, place: usize) {
         while let Some((at, _)) = self.places[place].reports.front() {
             let again = world.now() + REPORT_RETRY;
@@ -314,8 +307,7 @@ impl Services {
         }
     }
 
-    /// Renews the leases of processes that the store hears, and reassigns the partitions of the
-    /// others.
+    /// Renews the leases of processes that the store hears. Reassigns partitions of the others.
     fn on_renew<M: Machine>(&mut self, world: &mut World<Resident<M>>) {
         let now = world.now();
         self.queue.add(now + self.config.lease / 10, Op::Renew);
@@ -394,7 +386,6 @@ impl Services {
         place.life == Some(owner) && is_quiet && !is_owned
     }
 
-    /// Reports the end of its ownership to the owner of the partition.
     fn take_back(&mut self, now: Time, partition: u16) {
         if let Some(owner) = self.owner(partition) {
             self.report(now, owner, StoreReport::Disown(partition));

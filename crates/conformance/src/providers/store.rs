@@ -72,8 +72,7 @@ impl Store {
         owners.filter_map(|(partition, owner)| Some((partition as u16, (*owner)?)))
     }
 
-    /// Gives the partition to this owner, and returns the new term. Commits of earlier terms are
-    /// refused.
+    /// Gives the partition to this owner, and returns the new term.
     pub fn give(&mut self, partition: u16, owner: u64) -> u64 {
         let place = usize::from(partition);
         self.owners[place] = Some(owner);

@@ -13,7 +13,6 @@ use crate::harness::Harness;
 #[derive(Debug)]
 pub(super) struct Applications {
     group: GroupId,
-    /// Maximum bytes of a message.
     message_bytes: usize,
     /// Maximum bytes of a message in one packet.
     packet_bytes: usize,

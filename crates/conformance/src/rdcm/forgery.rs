@@ -40,7 +40,6 @@ pub(super) fn forged(
     }
 }
 
-/// Draws a number of random size: most are small, some are huge.
 fn number(rng: &mut Rng) -> u64 {
     rng.next_u64() >> (4 + rng.below(56))
 }

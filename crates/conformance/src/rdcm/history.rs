@@ -28,8 +28,7 @@ pub struct History {
     before_first: u32,
     pub(super) refused: Vec<String>,
     pub memory: MemoryUse,
-    /// Maximum time for which a stream can continue at a member after its sender has left, because
-    /// of the delay of views and because receivers wait for each other.
+    /// Maximum time for which a stream continues at a member after its sender has left.
     pub(super) over_within: Duration,
     pub(super) outcome: Option<Result<FinalState, String>>,
 }
@@ -50,7 +49,6 @@ pub struct Mark {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// Nothing received.
     Nowhere,
     /// Everything of the stream before this received, or reported as lost.
     At(Mark),
@@ -68,14 +66,11 @@ pub(super) struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) begun: Time,
-    /// Receivers that are owed the whole stream.
     pub(super) receivers: BTreeSet<NodeId>,
     /// Members that the sender has met since.
     pub(super) joiners: BTreeSet<NodeId>,
-    /// Accounts of the nodes that were members at its start. A node that is restarted at the same
-    /// time is not among them.
+    /// Accounts of the members at its start, without nodes that are restarted at that time.
     pub(super) accounts: BTreeSet<usize>,
-    /// Number after the last packet.
     pub(super) end: u64,
     pub(super) asked: Vec<u64>,
     pub(super) confirmed: Vec<(Time, Confirmed)>,
@@ -84,14 +79,12 @@ pub(super) struct Stream {
     pub(super) given_up: Option<Lost>,
 }
 
-/// The events of a member from its join until it left or died.
 #[derive(Debug)]
 pub(super) struct Account {
     pub(super) number: usize,
     pub(super) node: NodeId,
     pub(super) begun: Time,
     pub(super) ended: Option<Time>,
-    /// `true` if its application has paused receipt at some time.
     pub(super) has_held: bool,
     pub(super) events: Vec<(Time, Observed)>,
 }
@@ -142,8 +135,7 @@ impl History {
         }
     }
 
-    /// Records a message that the engine has accepted under the number `seqno`. Returns `true` if a
-    /// stream begins with it.
+    /// Records a message that the engine has accepted. Returns `true` if a stream begins with it.
     pub fn sent(
         &mut self,
         now: Time,
@@ -316,25 +308,21 @@ impl Stream {
         self.asked.iter().copied().find(|end| !is_answered(end))
     }
 
-    /// Returns `true` if the member is owed the whole stream.
     pub(super) fn is_owed_to(&self, account: &Account) -> bool {
         self.accounts.contains(&account.number)
     }
 
-    /// Returns `true` if the sender has given the member a place.
     pub(super) fn has_placed(&self, node: NodeId) -> bool {
         self.receivers.contains(&node) || self.joiners.contains(&node)
     }
 
-    /// Returns `true` if the receiver was evicted by then.
     pub(super) fn has_left_behind(&self, node: NodeId, by: Time) -> bool {
         self.left_behind.iter().any(|(at, it)| *it == node && *at <= by)
     }
 }
 
 impl Account {
-    /// Returns `true` if it was a member throughout, and still after `to`. Events at the time at
-    /// which it leaves may follow the leave.
+    /// Returns `true` if it was a member throughout. Events when it leaves may follow the leave.
     pub(super) fn spans(&self, from: Time, to: Time) -> bool {
         self.begun <= from && self.ended.is_none_or(|end| end > to)
     }

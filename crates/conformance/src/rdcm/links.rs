@@ -13,7 +13,6 @@ use super::cluster::{place, set_tree};
 pub(super) struct Links {
     cluster: Cluster,
     dead: BTreeSet<LinkId>,
-    /// Trees of the senders that the network forwards along.
     trees: BTreeMap<HostIx, MulticastTree>,
 }
 
@@ -22,12 +21,10 @@ impl Links {
         Self { cluster, dead: BTreeSet::new(), trees: BTreeMap::new() }
     }
 
-    /// Returns `true` if the network forwards along this tree of a sender.
     pub(super) fn carry(&self, sender: HostIx, tree: &MulticastTree) -> bool {
         self.trees.get(&sender) == Some(tree)
     }
 
-    /// Makes the network forward along this tree of a sender.
     pub(super) fn follow<M: Machine>(
         &mut self,
         world: &mut World<M>,
@@ -64,7 +61,6 @@ impl Links {
         faults
     }
 
-    /// Returns `true` if every host reaches every other one without these links.
     fn is_connected_without(&self, dead: &BTreeSet<LinkId>) -> bool {
         let cluster = &self.cluster;
         let mut reached = BTreeSet::from([Vertex(0)]);

@@ -10,7 +10,6 @@ use super::history::History;
 use super::settings::Settings;
 use crate::harness::Harness;
 
-/// Hosts that receive no multicast, and those of which the nodes know it.
 #[derive(Debug, Default)]
 pub(super) struct MulticastReach {
     deaf: BTreeSet<HostIx>,

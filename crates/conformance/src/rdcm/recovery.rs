@@ -36,8 +36,7 @@ impl BulkRunner {
         self.wait(patience, |runner| runner.is_whole(sender));
         self.confirm(sender);
         self.wait(patience, |runner| runner.is_confirmed(sender));
-        // A sender that yielded while it was partitioned repeats its farewell every 3.2 s or more
-        // often.
+        // A sender that yielded while partitioned repeats its farewell at least every 3.2 s.
         self.wait(patience, |runner| runner.have_all_heard_ends());
         // Places can change at any time, as dead links are probed again.
         self.wait(patience, |runner| runner.is_settled(sender));
@@ -90,7 +89,6 @@ impl BulkRunner {
             && engine.is_settled(self.group)
     }
 
-    /// Returns `true` if all members have received everything.
     fn is_whole(&self, sender: HostIx) -> bool {
         let Some(end) = self.id(sender).and_then(|node| self.harness.record.end_of(node)) else {
             return true;
@@ -144,5 +142,4 @@ impl BulkRunner {
     }
 }
 
-/// Number of rounds of messages that the sender publishes in the healed world.
 const LAST_ROUNDS: u32 = 6;

@@ -31,7 +31,6 @@ pub struct BulkRunner {
     pub(super) applications: Applications,
     links: Links,
     reach: MulticastReach,
-    /// Hosts whose node was killed without a report to the others.
     unreported: BTreeSet<HostIx>,
 }
 

@@ -35,13 +35,9 @@ pub enum Kind {
     /// A member leaves, and may rejoin.
     Churn,
     Partition,
-    /// Datagrams of some hosts do not reach others.
     OneWay,
-    /// A link of the tree or another one dies.
     Link,
-    /// Datagrams are delayed, duplicated or damaged.
     Disturb,
-    /// A host loses many datagrams.
     Loss,
     Slow,
     Hold,
@@ -62,30 +58,23 @@ pub enum Step {
     Report(HostIx),
     /// A new node, or another start of the same node, starts on the host and joins the group.
     Restart(HostIx),
-    /// A member is killed, and another start of the same node begins before the failure is
-    /// reported.
+    /// A member is killed and starts again before the failure is reported.
     Bounce(HostIx),
-    /// A fault of the world.
     Fault(Fault),
-    /// A link dies, unless this would disconnect hosts. The link is the one with this number, of
-    /// the sender's tree or of all links.
+    /// A link of the sender's tree or any link dies, unless this would disconnect hosts.
     CutLink {
-        /// `true` to choose among the links of the tree.
         is_of_tree: bool,
         /// Number of the link, modulo the number of links.
         number: usize,
     },
-    /// All links work again.
     MendLinks,
     /// Messages are published, by a host or by the sender.
     Send {
         /// The host, or `None` for the sender.
         host: Option<HostIx>,
-        /// Number of messages.
         count: u32,
         bytes: usize,
     },
-    /// The sender requests a confirmation.
     Confirm,
     /// The application on a host pauses receipt (`true`), or resumes.
     Hold(HostIx, bool),
@@ -95,14 +84,11 @@ pub enum Step {
     LearnPaths,
     /// A host receives a packet in the name of another node.
     Forge {
-        /// The receiving host.
         to: HostIx,
         /// Seed of the packet.
         draw: u64,
     },
-    /// The sender leaves the group.
     SenderLeaves,
-    /// The sender is killed.
     SenderDies,
 }
 
@@ -160,8 +146,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Draws the steps. Most hosts join at the beginning, some later. Messages come in bursts,
-    /// often just before a fault, because faults affect the packets in flight.
+    /// Draws bursts of messages, often just before a fault, which affects packets in flight.
     fn draw_steps(&mut self, rng: &mut Rng) {
         for host in self.hosts.all.clone() {
             let late = if rng.chance(0.15) { rng.below(2000) } else { rng.below(20) };
@@ -243,7 +228,6 @@ impl Draft {
         self.hosts.all.iter().copied().filter(|_| rng.chance(share)).collect()
     }
 
-    /// Draws a fault, and its end if it has one.
     fn fault(&mut self, at: Duration, kind: Kind, rng: &mut Rng) {
         let host = self.any_host(rng);
         let spans_ms = [5, 100, 500, 1000, 3000];
@@ -359,5 +343,4 @@ impl Display for Step {
     }
 }
 
-/// Approximate number of bytes published in one burst.
 const RUSH_BYTES: usize = 60_000;

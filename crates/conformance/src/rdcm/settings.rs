@@ -12,52 +12,36 @@ use carom_sim::{HostIx, Jitter, Link};
 use crate::draw::one_of;
 use crate::seeds::{keeps_ids, may_be_later};
 
-/// Settings that all members of a scenario have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Shape of the network.
     pub(crate) shape: Shape,
-    /// `true` if the engines are configured with the network, which then forwards along their
-    /// trees.
+    /// `true` if the engines know the network, which then forwards along their trees.
     pub(crate) is_known: bool,
-    /// Properties of every link.
     pub(crate) link: Link,
     /// Maximum number of datagrams that wait at a paused host.
     pub(crate) receive_buffer: usize,
-    /// Hosts that can become members.
     pub(crate) hosts: Vec<HostIx>,
-    /// Hosts that receive no multicast at the start.
     pub(crate) deaf: Vec<HostIx>,
     /// The engines' settings, without the network.
     pub(crate) config: Config,
-    /// `true` if a restarted host keeps its id.
     pub(crate) keeps_ids: bool,
     /// Permutation of the nodes' ids: the host with the smallest one differs between scenarios.
     salt: u32,
 }
 
-/// The shape of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// BCube of two levels, with this number of ports at a switch.
     BCube(u32),
-    /// Fat tree of switches with four ports.
     FatTree,
-    /// VL2 with twelve hosts.
     Vl2,
-    /// Tree with two levels of switches.
     Tree,
-    /// Racks of different sizes.
     Racks,
-    /// One switch.
     Flat,
 }
 
 /// Number of links in the longest path of most shapes.
 const LINKS_OF_PATH: u32 = 6;
-/// Maximum number of lives of a host.
 pub(super) const LIVES: u32 = 8;
-/// Maximum number of members of a scenario.
 const MOST_MEMBERS: usize = 16;
 
 impl Shape {
@@ -75,7 +59,6 @@ impl Shape {
 }
 
 impl Settings {
-    /// Returns the settings of the scenario of this seed.
     pub(crate) fn of_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0xb01d_5e77);
         let shapes = [
@@ -125,10 +108,7 @@ impl Settings {
         (0..LIVES).map(move |life| self.id(host, life))
     }
 
-    /// Returns the settings of the engine on a host in the life with this number.
-    ///
-    /// Only the first life of the host that sends first may have a set first stream number, because
-    /// two nodes must not use the same one.
+    /// Only the first life of the first host has a set stream number, which nodes must not share.
     pub(super) fn config_of(&self, host: HostIx, life: u32) -> Config {
         let is_first = (host, life) == (self.hosts[0], 0);
         let first_stream = self.config.first_stream.filter(|_| is_first);
@@ -165,16 +145,14 @@ impl Settings {
     }
 }
 
-/// Draws a first number of streams, epochs or packets, in one of four scenarios, that is close to a
-/// wrap or to a change of sign. Independent of all other draws.
+/// Draws a first number close to a wrap or a change of sign. Independent of all other draws.
 fn draw_first_number(seed: u64) -> Option<u32> {
     let mut rng = Rng::new(seed);
     let edges = [u32::MAX, i32::MAX as u32];
     rng.chance(0.25).then(|| one_of(&mut rng, &edges) - rng.below(8) as u32)
 }
 
-/// Draws the delay of each link that gives paths of 5 to 250 ms, in one of sixteen scenarios.
-/// Independent of all other draws.
+/// Draws the delay of each link for long paths. Independent of all other draws.
 fn draw_distance(seed: u64) -> Option<Duration> {
     let mut rng = Rng::new(seed ^ 0xfa4_d157);
     let path_ms = [5, 25, 100, 250];
@@ -210,7 +188,6 @@ pub(super) fn is_without_multicast(seed: u64) -> bool {
     seed.is_multiple_of(6)
 }
 
-/// Draws two to sixteen hosts, anywhere.
 fn draw_hosts(count: u32, rng: &mut Rng) -> Vec<HostIx> {
     let mut all: Vec<HostIx> = (0..count).map(HostIx).collect();
     let most = (count as usize).min(MOST_MEMBERS);

@@ -17,17 +17,14 @@ use crate::memory::MemoryUse;
 #[derive(Debug, Default)]
 pub struct History {
     pub(super) sent: BTreeMap<u64, Sent>,
-    /// Lives that each node had in each group, in order.
     pub(super) lives: BTreeMap<(GroupId, NodeId), Vec<Life>>,
     pub(super) requests: BTreeMap<(GroupId, RequestId), Request>,
-    /// Requests that members are to reply to, and that the run has not processed.
     to_reply: VecDeque<(NodeId, GroupId, RequestId, Bytes)>,
     starts: BTreeMap<NodeId, u32>,
     dead: BTreeSet<(NodeId, u32)>,
     /// Rings of all members, at times when the group must have recovered.
     pub(super) final_states: Vec<Vec<FinalState>>,
-    /// `true` if no member was ever partitioned, stopped or killed, so that every leave must
-    /// complete.
+    /// `true` if no member was ever partitioned, stopped or killed: every leave must complete.
     pub(super) are_all_heard: bool,
     pub(super) healed: Option<Time>,
     /// Memory of all engines.
@@ -60,12 +57,10 @@ pub(super) struct Request {
     /// Payload of the request, or `None` if no node has made it.
     pub(super) payload: Option<Bytes>,
     pub(super) has_handler: bool,
-    /// Start of the caller that made it.
     pub(super) start: u32,
     pub(super) answers: Vec<Outcome>,
 }
 
-/// One life of a node in a group: from its request to join until it left, died or was removed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Life {
     pub(super) begun: Time,
@@ -79,8 +74,7 @@ pub(super) struct Life {
 pub(super) enum End {
     Left,
     Died,
-    /// The ring removed the member. The outcome of these of its own messages was reported as
-    /// unknown.
+    /// The ring removed the member, which does not know the outcome of these messages.
     Removed(Option<(SeqNo, SeqNo)>),
 }
 
@@ -97,7 +91,6 @@ pub(super) struct Heard {
     pub(super) number: u64,
     pub(super) sender: NodeId,
     pub(super) at: Time,
-    /// `true` if it was sent in this form.
     pub(super) is_true: bool,
 }
 
@@ -134,7 +127,6 @@ impl History {
         self.to_reply.pop_front()
     }
 
-    /// Returns `true` if the start of the node that made this request has died.
     pub(super) fn is_caller_dead(&self, id: RequestId, request: &Request) -> bool {
         self.dead.contains(&(id.caller, request.start))
     }
@@ -299,22 +291,18 @@ impl Record for History {
     }
 }
 
-/// The events of a member in one life, by views.
 #[derive(Debug)]
 pub(super) struct Account<'a> {
     pub(super) node: NodeId,
-    /// Index among the node's lives.
     pub(super) number: usize,
     pub(super) has_died: bool,
     pub(super) periods: Vec<Period<'a>>,
 }
 
-/// The events of a member from one view to the next, without unreliable messages and those that no
-/// node sent.
+/// The events of a member from one view to the next, without unreliable or unsent messages.
 #[derive(Debug)]
 pub(super) struct Period<'a> {
     pub(super) event: &'a ViewEvent,
-    /// Messages with their numbers in the run.
     pub(super) heard: Vec<(u64, &'a Sent)>,
     pub(super) granted: Vec<(LockName, Timestamp)>,
     pub(super) begun: Time,
@@ -328,8 +316,7 @@ impl Period<'_> {
         self.last.is_none_or(|(_, at)| at == self.begun)
     }
 
-    /// Returns the messages delivered before this time, which must be that of the last message or
-    /// later.
+    /// Returns the messages delivered before this time, that of the last message or later.
     pub(super) fn heard_before(&self, time: Time) -> &[(u64, &Sent)] {
         match self.last {
             Some((from, at)) if at == time => &self.heard[..from],
@@ -339,7 +326,6 @@ impl Period<'_> {
 }
 
 impl Account<'_> {
-    /// Returns the member's name in its rings.
     pub(super) fn process(&self) -> Option<Process> {
         self.periods.first()?.event.view.process_of(self.node)
     }

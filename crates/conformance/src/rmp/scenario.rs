@@ -26,9 +26,7 @@ pub enum Action {
     },
     /// The host requests a lock, and waits for it (`true`) or only tries.
     Lock(HostIx, GroupId, LockName, bool),
-    /// The host releases the lock, if it has requested it.
     Unlock(HostIx, GroupId, LockName),
-    /// The host makes a request to the group, of which it need not be a member.
     Request {
         host: HostIx,
         group: GroupId,
@@ -90,7 +88,6 @@ pub fn scenario(seed: u64) -> Scenario<Participants, Step<Action>> {
     draft.finish(seed)
 }
 
-/// Returns `true` if any datagram is forged.
 pub(super) fn is_attacked(steps: &[(Duration, Step<Action>)]) -> bool {
     steps.iter().any(|(_, step)| step.forgery().is_some())
 }
@@ -101,8 +98,7 @@ pub(super) fn is_deceived(steps: &[(Duration, Step<Action>)]) -> bool {
     steps.iter().filter_map(|(_, step)| step.forgery()).any(Forgery::can_deceive)
 }
 
-/// Returns `true` if a member may be partitioned, stopped or killed, or rejoins before its leave
-/// has completed.
+/// Returns `true` if a member may be silent, or rejoins before its leave has completed.
 pub(super) fn is_silenced(steps: &[(Duration, Step<Action>)]) -> bool {
     let is_back = |(left_at, leave): &(Duration, Step<Action>)| {
         let Step::Leave(host, group) = leave else { return false };
@@ -132,8 +128,7 @@ fn distance(seed: u64, hosts: u32, views: Views) -> Duration {
 }
 
 impl Draft<Action> {
-    /// Draws the steps. Most hosts join at the beginning, some later. Messages come in bursts,
-    /// often just before a fault, because faults affect the packets in flight.
+    /// Draws bursts of messages, often just before a fault, which affects packets in flight.
     fn draw_steps(&mut self, rng: &mut Rng) {
         for host in (0..self.participants.hosts).map(HostIx) {
             for group in (0..self.participants.groups).map(Participants::group) {
@@ -214,8 +209,7 @@ impl Draft<Action> {
         self.sort();
     }
 
-    /// Draws a partition long enough for both sides to consider the other dead, with messages
-    /// during it.
+    /// Draws a partition in which both sides consider the other dead, with messages during it.
     fn partition_for_long(&mut self, at: Duration, rng: &mut Rng) {
         let end = at + Duration::from_millis([200, 1000, 3000][rng.below(3)]);
         self.add(at, Step::Fault(Fault::Partition(self.participants.some_hosts(rng))));
@@ -267,7 +261,6 @@ impl Draft<Action> {
 }
 
 /// Returns the number of additional hosts: many in one of ten scenarios, otherwise none.
-/// Independent of all other draws.
 fn crowd(seed: u64) -> u32 {
     let mut rng = Rng::new(seed ^ 0xc20_3d00);
     if seed >= STORMS_FROM && rng.chance(0.1) { 7 + rng.below(8) as u32 } else { 0 }

@@ -99,8 +99,7 @@ fn draw_config(rng: &mut Rng) -> Config {
         least_timeout: one_of(rng, &[ms(20), ms(5)]),
         largest_timeout: ms(if is_slow { 2000 } else { 100 }),
         tries: one_of(rng, &[5, 5, 2, 10]),
-        // A member that waits less than a ring may take to answer repeatedly founds a ring of its
-        // own.
+        // A member that waits less than a ring takes to answer founds rings of its own.
         join_retry: ms(join_retry),
         join_tries: one_of(rng, &[200_u32, 200, 120]).div_ceil(join_retry as u32),
         recovery_retry: one_of(rng, &[ms(20), ms(5)]),
@@ -117,8 +116,7 @@ fn draw_config(rng: &mut Rng) -> Config {
     }
 }
 
-/// Draws the first number: just below the wrap or below 2^31 in two of five scenarios. Independent
-/// of all other draws.
+/// Draws a first number just below a wrap. Independent of all other draws.
 fn draw_first_number(seed: u64) -> SeqNo {
     let near_wrap = [SeqNo(u32::MAX - 20), SeqNo((1 << 31) - 20)];
     let mut rng = Rng::new(seed ^ 0x6669_7273);

@@ -4,15 +4,15 @@
 //! gets a report of everything that was not confirmed.
 
 use carom_proto::{LossCause, Lost, NodeId, Time};
-use carom_sim::scenario::Violation;
 
 use super::confirmations::is_owed;
 use super::order;
+use crate::findings::Findings;
 use crate::rdcm::history::{Account, History, Observed, Stream, StreamId};
 
 const RULE: &str = "losses have a cause";
 
-pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+pub(super) fn check(history: &History, found: &mut Findings) {
     for account in &history.accounts {
         for (at, observed) in &account.events {
             let Observed::Lost(lost) = observed else { continue };
@@ -30,7 +30,7 @@ pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
                 _ => false,
             };
             if !is_explained {
-                found.push(Violation::new(RULE, format!("{account}: unexplained {lost:?}")));
+                found.add(RULE, format!("{account}: unexplained {lost:?}"));
             }
         }
     }
@@ -41,14 +41,14 @@ pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
         };
         let is_to_the_end = u64::from(lost.last.0) + 1 == it.end;
         if lost.cause != LossCause::AnotherSender || !is_to_the_end {
-            found.push(Violation::new(RULE, format!("{stream} ends at {}: {lost:?}", it.end)));
+            found.add(RULE, format!("{stream} ends at {}: {lost:?}", it.end));
         }
     }
 }
 
 /// Checks a sender that follows another one and got no report of a loss. It has given up nothing:
 /// its whole stream must be at every receiver that is owed it.
-fn check_silent_end(history: &History, id: StreamId, stream: &Stream, found: &mut Vec<Violation>) {
+fn check_silent_end(history: &History, id: StreamId, stream: &Stream, found: &mut Findings) {
     let is_its = |it: &&Account| it.node == id.sender && it.spans(stream.begun, stream.begun);
     let Some(account) = history.accounts.iter().rfind(is_its) else { return };
     let is_of_another =
@@ -59,20 +59,18 @@ fn check_silent_end(history: &History, id: StreamId, stream: &Stream, found: &mu
         if had < stream.end {
             let what =
                 format!("{id} ends at {} without a loss report: {owed} has {had}", stream.end);
-            found.push(Violation::new(RULE, what));
+            found.add(RULE, what);
         }
     }
 }
 
-/// Returns `true` if the node was a member before. Its sender may have considered it the earlier
-/// member.
+/// Returns `true` if the node was a member before, and its sender may still count that one.
 fn is_back(history: &History, account: &Account) -> bool {
     let mut others = history.accounts.iter().filter(|other| other.node == account.node);
     others.any(|other| other.begun < account.begun)
 }
 
-/// Returns `true` if it is the rest of a message that the member lost in part when its sender was
-/// gone.
+/// Returns `true` if it is the rest of a message of which the member has lost a part.
 fn is_rest(account: &Account, lost: &Lost) -> bool {
     account.events.iter().any(|(_, observed)| match observed {
         Observed::Lost(before) => {
@@ -113,7 +111,6 @@ fn follows_another(history: &History, account: &Account, at: Time, lost: &Lost) 
     })
 }
 
-/// Returns `true` if a stream of the sender that had begun by then has ended.
 fn is_over(history: &History, at: Time, lost: &Lost) -> bool {
     let Some(last) = history.stream_of(lost.sender) else { return false };
     let live = match &history.outcome {

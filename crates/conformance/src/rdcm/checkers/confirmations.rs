@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use carom_proto::{Confirmed, NodeId, Time};
-use carom_sim::scenario::Violation;
 
 use super::order;
+use crate::findings::Findings;
 use crate::rdcm::history::{Account, History, Stream, StreamId};
 
 const RULE: &str = "confirmed messages are delivered";
 
-pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+pub(super) fn check(history: &History, found: &mut Findings) {
     for (id, stream) in &history.streams {
         let mut named = BTreeSet::new();
         for (at, confirmed) in &stream.confirmed {
@@ -39,21 +39,20 @@ fn check_account(
     account: &Account,
     at: Time,
     confirmed: &Confirmed,
-    found: &mut Vec<Violation>,
+    found: &mut Findings,
 ) {
     let up_to = u64::from(confirmed.up_to.0);
     let had = order::had(history, account, id, at).unwrap_or(0);
     if had <= up_to {
-        let what = format!("{account}: {id} is confirmed to {up_to}, but received to {had}");
-        found.push(Violation::new(RULE, what));
+        found.add(RULE, format!("{account}: {id} is confirmed to {up_to}, but received to {had}"));
     }
 }
 
-fn check_members(id: StreamId, stream: &Stream, confirmed: &Confirmed, found: &mut Vec<Violation>) {
+fn check_members(id: StreamId, stream: &Stream, confirmed: &Confirmed, found: &mut Findings) {
     let named: BTreeSet<NodeId> = confirmed.incomplete.iter().map(|(node, _)| *node).collect();
     if named.len() < confirmed.incomplete.len()
         || !stream.asked.contains(&(u64::from(confirmed.up_to.0) + 1))
     {
-        found.push(Violation::new(RULE, format!("{id}: invalid confirmation {confirmed:?}")));
+        found.add(RULE, format!("{id}: invalid confirmation {confirmed:?}"));
     }
 }

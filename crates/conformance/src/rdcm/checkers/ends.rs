@@ -4,14 +4,14 @@
 //! lacks, at least up to the last message that any member received.
 
 use carom_proto::NodeId;
-use carom_sim::scenario::Violation;
 
 use super::order;
+use crate::findings::Findings;
 use crate::rdcm::history::{Account, History, Observed, StreamId};
 
 const RULE: &str = "the end of an abandoned stream is reported";
 
-pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+pub(super) fn check(history: &History, found: &mut Findings) {
     let Some(Ok(healed)) = &history.outcome else { return };
     let given_up = history.streams.iter().filter(|(_, stream)| stream.given_up.is_some());
     for (id, _) in given_up {
@@ -32,13 +32,12 @@ pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
             if end.is_some_and(|end| reported < end) {
                 let what =
                     format!("{account}: {id} is reported to {reported}, others have it to {end:?}");
-                found.push(Violation::new(RULE, what));
+                found.add(RULE, what);
             }
         }
     }
 }
 
-/// Returns the number up to which a member has received a stream, or a report that it is lost.
 fn reported_to(history: &History, account: &Account, id: StreamId) -> u64 {
     let lost = account.events.iter().filter_map(|(_, observed)| match observed {
         Observed::Lost(lost) if lost.sender == id.sender => Some(u64::from(lost.last.0) + 1),

@@ -1,15 +1,14 @@
 //! The rule that, once the faults have ended, there is one sender and all members receive
 //! everything.
 
-use carom_sim::scenario::Violation;
-
 use super::order;
+use crate::findings::Findings;
 use crate::rdcm::history::{FinalState, History, Position};
 
 const RULE: &str = "complete recovery";
 
-pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
-    let mut complain = |what: String| found.push(Violation::new(RULE, what));
+pub(super) fn check(history: &History, found: &mut Findings) {
+    let mut complain = |what: String| found.add(RULE, what);
     history.refused.iter().for_each(|what| complain(what.clone()));
     let healed = match &history.outcome {
         Some(Ok(healed)) => healed,

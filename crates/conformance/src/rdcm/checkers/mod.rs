@@ -21,11 +21,12 @@ mod tests;
 use carom_sim::scenario::Violation;
 
 use super::history::History;
+use crate::findings::Findings;
 
 pub(crate) use self::order::position;
 
 pub(super) fn all(history: &History) -> Vec<Violation> {
-    let mut found = Vec::new();
+    let mut found = Findings::default();
     order::check(history, &mut found);
     causes::check(history, &mut found);
     confirmations::check(history, &mut found);
@@ -33,5 +34,5 @@ pub(super) fn all(history: &History) -> Vec<Violation> {
     rings::check(history, &mut found);
     ends::check(history, &mut found);
     history.memory.check(&mut found);
-    found
+    found.0
 }

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use carom_proto::{LossCause, Lost, NodeId, Time};
-use carom_sim::scenario::Violation;
 
+use crate::findings::Findings;
 use crate::rdcm::history::{Account, History, Mark, Observed, Position, Sent, StreamId};
 
 const ONCE: &str = "at most once";
@@ -15,15 +15,14 @@ const ORDER: &str = "in order";
 const GAPS: &str = "gaps are reported exactly";
 const INVENTION: &str = "no invention";
 
-pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+pub(super) fn check(history: &History, found: &mut Findings) {
     for account in &history.accounts {
         let mut reader = Reader::new(history, account);
         reader.read();
-        found.append(&mut reader.found);
+        found.0.append(&mut reader.found.0);
     }
 }
 
-/// Returns the progress of a member.
 pub(crate) fn position(history: &History, node: NodeId) -> Position {
     let Some(account) = history.account(node) else { return Position::Nowhere };
     let mut reader = Reader::new(history, account);
@@ -31,8 +30,7 @@ pub(crate) fn position(history: &History, node: NodeId) -> Position {
     reader.position()
 }
 
-/// Returns the number up to which a member had received a stream by a time, or `None` if it had
-/// received none of it.
+/// Returns the number up to which a member had received a stream by a time.
 pub(super) fn had(history: &History, account: &Account, stream: StreamId, by: Time) -> Option<u64> {
     let of_stream = |observed: &(Time, Observed)| match &observed.1 {
         Observed::Message(Ok(number)) => {
@@ -44,26 +42,23 @@ pub(super) fn had(history: &History, account: &Account, stream: StreamId, by: Ti
     until.filter_map(of_stream).last().map(|sent| sent.first + sent.packets)
 }
 
-/// Reader of one account.
 struct Reader<'a> {
     history: &'a History,
     account: &'a Account,
     /// Next expected packet, or `None` if nothing has arrived or the stream has ended.
     next: Option<Mark>,
-    /// Position in each stream when it was left.
     left: BTreeMap<StreamId, u64>,
     /// Position after the losses that ended each stream of which nothing had arrived. Such a stream
     /// may continue, because its sender was only considered gone.
     given_up: BTreeMap<StreamId, u64>,
-    /// Losses reported since the last message, with their times.
     lost: Vec<(Time, Lost)>,
-    found: Vec<Violation>,
+    found: Findings,
 }
 
 impl<'a> Reader<'a> {
     fn new(history: &'a History, account: &'a Account) -> Self {
         let (left, given_up) = (BTreeMap::new(), BTreeMap::new());
-        let (lost, found) = (Vec::new(), Vec::new());
+        let (lost, found) = (Vec::new(), Findings::default());
         Self { history, account, next: None, left, given_up, lost, found }
     }
 
@@ -198,6 +193,6 @@ impl<'a> Reader<'a> {
     }
 
     fn complain(&mut self, rule: &'static str, what: String) {
-        self.found.push(Violation::new(rule, format!("{}: {what}", self.account)));
+        self.found.add(rule, format!("{}: {what}", self.account));
     }
 }

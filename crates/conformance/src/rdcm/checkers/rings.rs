@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::NodeId;
 use carom_proto::rdcm::packet::Seat;
-use carom_sim::scenario::Violation;
 
+use crate::findings::Findings;
 use crate::rdcm::history::{FinalState, History};
 
 const RULE: &str = "rings are closed, and no receiver serves more than two";
 
-pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+pub(super) fn check(history: &History, found: &mut Findings) {
     let Some(Ok(healed)) = &history.outcome else { return };
     let FinalState { receivers, places, .. } = healed;
     let mut rings: BTreeMap<u32, BTreeMap<NodeId, Seat>> = BTreeMap::new();
@@ -21,24 +21,20 @@ pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
         for seat in seats.into_iter().flatten() {
             rings.entry(seat.ring).or_default().insert(*node, seat);
             if !names.insert(seat.ring) {
-                found.push(Violation::new(
-                    RULE,
-                    format!("node {node} is twice in ring {}", seat.ring),
-                ));
+                found.add(RULE, format!("node {node} is twice in ring {}", seat.ring));
             }
         }
     }
     for node in receivers.iter().filter(|node| !places.contains_key(node)) {
-        found.push(Violation::new(RULE, format!("node {node} has no place")));
+        found.add(RULE, format!("node {node} has no place"));
     }
     for (ring, seats) in &rings {
         if !is_closed(seats) {
-            found.push(Violation::new(RULE, format!("ring {ring} is not closed: {seats:?}")));
+            found.add(RULE, format!("ring {ring} is not closed: {seats:?}"));
         }
     }
 }
 
-/// Returns `true` if the successors lead around the whole ring.
 fn is_closed(seats: &BTreeMap<NodeId, Seat>) -> bool {
     let Some((first, _)) = seats.first_key_value() else { return true };
     let (mut node, mut seen) = (*first, BTreeSet::new());

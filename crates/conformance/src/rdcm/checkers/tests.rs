@@ -40,8 +40,7 @@ impl Run {
         self.history.event(self.now, node, event);
     }
 
-    /// Delivers to B the message with this number in the run, as the one that begins with packet
-    /// `first`.
+    /// Delivers to B message `number`, as the one that begins with packet `first`.
     fn deliver(&mut self, number: u64, first: u32) {
         self.hear(B, A, number, first);
     }

@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 
 use carom_proto::ring::Qos;
 use carom_proto::{GroupId, SeqNo};
-use carom_sim::scenario::Violation;
 
 use super::liveness::{by_group, is_one_ring};
+use crate::findings::Findings;
 use crate::rmp::history::{End, FinalState, History, Life, Observed, Sent};
 
-pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+pub(super) fn check(history: &History, found: &mut Findings) {
     let Some(states) = history.final_states.last() else { return };
     let groups = by_group(states);
     let has_quorum = |state: &&FinalState| state.view.as_ref().is_some_and(|it| it.has_quorum());
@@ -39,18 +39,16 @@ pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
                     }
                     _ => continue,
                 };
-                let what = format!(
+                found.add(rule, format!(
                     "{node} in life {ix} did not receive message {number} ({}) of {} in life {}",
                     sent.qos, sent.sender, sent.life
-                );
-                found.push(Violation::new(rule, what));
+                ));
             }
         }
     }
 }
 
-/// Returns `true` if this was sent to a ring that this life was in: after recovery, and by a member
-/// that is still in it.
+/// Returns `true` if it was sent after recovery to a ring that both lives were in and still are.
 fn is_for_all(history: &History, sent: &Sent, life: &Life) -> bool {
     let is_after = history.healed.is_some_and(|healed| sent.at >= healed && life.begun < healed);
     let lives = &history.lives[&(sent.group, sent.sender)];

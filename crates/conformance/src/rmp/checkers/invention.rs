@@ -2,13 +2,13 @@
 //! delivered.
 
 use carom_proto::ring::Qos;
-use carom_sim::scenario::Violation;
 
+use crate::findings::Findings;
 use crate::rmp::history::{History, Observed};
 
 const RULE: &str = "no invention";
 
-pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+pub(super) fn check(history: &History, found: &mut Findings) {
     for ((group, node), lives) in &history.lives {
         for events in lives.iter().map(|life| &life.events) {
             let mut view = None;
@@ -19,20 +19,18 @@ pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
                     Observed::Message(heard) => {
                         let (number, sender) = (heard.number, heard.sender);
                         if !heard.is_true {
-                            let what = format!(
+                            found.add(RULE, format!(
                                 "{node} in {group} received unknown message {number:x} of {sender}"
-                            );
-                            found.push(Violation::new(RULE, what));
+                            ));
                             continue;
                         }
                         let is_unreliable = history.sent[&number].qos == Qos::Unreliable;
                         let is_in = view.is_some_and(|view| view.process_of(sender).is_some());
                         if !is_in && !is_unreliable {
-                            let what = format!(
+                            found.add(RULE, format!(
                                 "{node} in {group} received message {number} of {sender}, which \
                                  is not in its view"
-                            );
-                            found.push(Violation::new(RULE, what));
+                            ));
                         }
                     }
                 }

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::ring::{Process, RingView};
 use carom_proto::{GroupId, NodeId};
-use carom_sim::scenario::Violation;
 
+use crate::findings::Findings;
 use crate::rmp::history::{Account, End, FinalState, History};
 
-pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+pub(super) fn check(history: &History, found: &mut Findings) {
     let left = processes_that_left(history);
     for states in &history.final_states {
         for (group, states) in by_group(states) {
@@ -20,14 +20,12 @@ pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
             }
             let rings: BTreeMap<NodeId, Option<String>> =
                 states.iter().map(|it| (it.node, it.view.as_ref().map(describe))).collect();
-            let what = format!("{group}: {rings:?}");
-            found.push(Violation::new("one ring after recovery", what));
+            found.add("one ring after recovery", format!("{group}: {rings:?}"));
         }
     }
 }
 
-/// Returns the processes that left in order while all members were heard. No ring may wait for
-/// them.
+/// Returns the processes that left in order while all were heard. No ring may wait for them.
 fn processes_that_left(history: &History) -> BTreeSet<Process> {
     if !history.are_all_heard {
         return BTreeSet::new();

@@ -9,14 +9,14 @@ use carom_proto::NodeId;
 use carom_proto::ring::{
     Epoch, ListChange, ListChangeKind, LockName, Process, Timestamp, ViewEvent,
 };
-use carom_sim::scenario::Violation;
 
 use super::majority::is_by_majority;
+use crate::findings::Findings;
 use crate::rmp::history::{Account, name};
 
 const RULE: &str = "one holder per lock";
 
-pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
     granted(accounts, found);
     for account in accounts {
         for view in account.periods.iter().map(|period| &period.event.view) {
@@ -28,7 +28,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                         "{account}: {lock} in {} names {strange:?}, which is not a member",
                         name(view)
                     );
-                    found.push(Violation::new(RULE, what));
+                    found.add(RULE, what);
                 }
             }
         }
@@ -42,7 +42,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                         "{account}: {lock} passed unreleased from {holder:?} to {next:?} in {}",
                         name(&event.view)
                     );
-                    found.push(Violation::new(RULE, what));
+                    found.add(RULE, what);
                 }
             }
         }
@@ -51,7 +51,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
 
 /// Checks that a lock is granted to a member that holds it in its current view, and that each fence
 /// is larger than those before where rings have one lineage.
-fn granted(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+fn granted(accounts: &[Account<'_>], found: &mut Findings) {
     let mut grants: BTreeMap<(Epoch, LockName, Timestamp), NodeId> = BTreeMap::new();
     let has_one_lineage = accounts.iter().any(is_by_majority);
     for account in accounts {
@@ -65,16 +65,15 @@ fn granted(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                         "{account}: {lock} was granted, but {holder:?} holds it in {}",
                         name(view)
                     );
-                    found.push(Violation::new(RULE, what));
+                    found.add(RULE, what);
                 }
                 let before = last.insert((view.origin, *lock), *fence);
                 let is_later = before.is_none_or(|before| before < *fence);
                 let other = grants.insert((view.origin, *lock, *fence), account.node);
                 if !is_later || (other.is_some() && has_one_lineage) {
-                    let what = format!(
+                    found.add("fences increase", format!(
                         "{account}: {lock} has fence {fence:?} after {before:?}, also of {other:?}"
-                    );
-                    found.push(Violation::new("fences increase", what));
+                    ));
                 }
             }
         }

@@ -11,14 +11,14 @@
 use std::collections::BTreeMap;
 
 use carom_proto::ring::{Epoch, Process, Qos, Quorum, RingView, ViewEvent};
-use carom_sim::scenario::Violation;
 
+use crate::findings::Findings;
 use crate::rmp::history::{Account, Period, name};
 
 /// The successors of a ring: the first view of each, and the members that moved there.
 type Followers<'a> = BTreeMap<Epoch, (&'a RingView, Vec<&'a Account<'a>>)>;
 
-pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
     let mut followers: BTreeMap<Epoch, Followers<'_>> = BTreeMap::new();
     for account in accounts {
         let eras: Vec<&[Period<'_>]> = account.eras().collect();
@@ -35,7 +35,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                     name(last),
                     last.least()
                 );
-                found.push(Violation::new("a minority does not continue", what));
+                found.add("a minority does not continue", what);
             }
             if 2 * last.least() <= last.voters().count() || next.is_forced {
                 continue;
@@ -53,7 +53,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
 }
 
 /// Checks that of two rings that follow one, the first has ended with the second.
-fn one_goes_on(epoch: Epoch, followers: &Followers<'_>, found: &mut Vec<Violation>) {
+fn one_goes_on(epoch: Epoch, followers: &Followers<'_>, found: &mut Findings) {
     let rings: Vec<_> = followers.values().collect();
     for (at, (first, went)) in rings.iter().enumerate() {
         for (ix, (second, _)) in rings.iter().enumerate().skip(at + 1) {
@@ -64,14 +64,16 @@ fn one_goes_on(epoch: Epoch, followers: &Followers<'_>, found: &mut Vec<Violatio
             if is_enough && torn.is_none() {
                 continue;
             }
-            let what = format!(
-                "{epoch:?} was followed by {} with {} members and by {}; in both: {:?}",
-                name(first),
-                went.len(),
-                name(second),
-                torn.map(|account| account.to_string())
+            found.add(
+                "one ring continues",
+                format!(
+                    "{epoch:?} was followed by {} with {} members and by {}; in both: {:?}",
+                    name(first),
+                    went.len(),
+                    name(second),
+                    torn.map(|account| account.to_string())
+                ),
             );
-            found.push(Violation::new("one ring continues", what));
         }
     }
 }
@@ -91,7 +93,7 @@ pub(super) fn is_by_majority(account: &Account<'_>) -> bool {
     members.any(|member| !matches!(member.quorum, Quorum::AtLeast(_)))
 }
 
-fn agreed_order(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+fn agreed_order(accounts: &[Account<'_>], found: &mut Findings) {
     let sequences: Vec<Vec<u64>> = accounts
         .iter()
         .map(|account| {
@@ -108,7 +110,7 @@ fn agreed_order(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                 messages.iter().filter_map(|number| places.get(number).copied()).collect();
             if !common.is_sorted() {
                 let what = format!("{} and {second} have different orders", accounts[ix]);
-                found.push(Violation::new("one order for all partitions", what));
+                found.add("one order for all partitions", what);
             }
         }
     }

@@ -31,13 +31,14 @@ mod views;
 use carom_sim::scenario::Violation;
 
 use super::history::History;
+use crate::findings::Findings;
 
 pub use self::liveness::is_whole;
 pub use self::requests::reply_to;
 
 /// Returns all violations of a run.
 pub fn all(history: &History) -> Vec<Violation> {
-    let mut found = Vec::new();
+    let mut found = Findings::default();
     invention::check(history, &mut found);
     for accounts in history.accounts().values() {
         once::check(accounts, &mut found);
@@ -53,13 +54,13 @@ pub fn all(history: &History) -> Vec<Violation> {
     delivered::check(history, &mut found);
     requests::check(history, &mut found);
     history.memory.check(&mut found);
-    found
+    found.0
 }
 
 /// Returns `true` if no live member lacks a message or an answer that it is owed.
 pub fn is_all_delivered(history: &History) -> bool {
-    let mut found = Vec::new();
+    let mut found = Findings::default();
     delivered::check(history, &mut found);
     requests::check(history, &mut found);
-    found.is_empty()
+    found.0.is_empty()
 }

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::NodeId;
 use carom_proto::ring::{Qos, RingView};
-use carom_sim::scenario::Violation;
 
+use crate::findings::Findings;
 use crate::harness::IDS_APART;
 use crate::rmp::history::{Account, Period, name};
 
-pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
     let mut rings: BTreeMap<BTreeSet<u64>, &RingView> = BTreeMap::new();
     for account in accounts {
         for (ix, period) in account.periods.iter().enumerate() {
@@ -30,7 +30,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                     "{account}: {} worked with {count} of {quorum} required voters",
                     name(view)
                 );
-                found.push(Violation::new("no work without a quorum", what));
+                found.add("no work without a quorum", what);
             }
             let voters = view.voters().map(|voter| host_of(voter.node)).collect();
             rings.insert(voters, view);
@@ -40,7 +40,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
     for (at, (voters, view)) in rings.iter().enumerate() {
         for (_, other) in rings[at + 1..].iter().filter(|(others, _)| others.is_disjoint(voters)) {
             let what = format!("{} and {} worked without a common voter", name(view), name(other));
-            found.push(Violation::new("one ring per electorate", what));
+            found.add("one ring per electorate", what);
         }
     }
 }

@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use carom_proto::ring::Outcome;
-use carom_sim::scenario::Violation;
 
+use crate::findings::Findings;
 use crate::rmp::history::{History, Request};
 
 const RULE: &str = "one answer to each request";
@@ -16,17 +16,15 @@ pub fn reply_to(payload: &Bytes) -> Bytes {
     payload.iter().map(|byte| !byte).collect()
 }
 
-pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
+pub(super) fn check(history: &History, found: &mut Findings) {
     for ((group, id), request) in &history.requests {
         let is_open = request.answers.is_empty();
         let may_be_open = history.final_states.is_empty() || history.is_caller_dead(*id, request);
         if request.answers.len() > 1 || (is_open && !may_be_open) {
-            let what = format!("{id:?} in {group} got the answers {:?}", request.answers);
-            found.push(Violation::new(RULE, what));
+            found.add(RULE, format!("{id:?} in {group} got the answers {:?}", request.answers));
         }
         for outcome in request.answers.iter().filter(|outcome| !is_right(request, outcome)) {
-            let what = format!("{id:?} in {group} got the wrong answer {outcome:?}");
-            found.push(Violation::new(RULE, what));
+            found.add(RULE, format!("{id:?} in {group} got the wrong answer {outcome:?}"));
         }
     }
 }

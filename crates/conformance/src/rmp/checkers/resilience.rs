@@ -11,11 +11,11 @@
 use std::collections::BTreeSet;
 
 use carom_proto::ring::{Epoch, Process, Qos, RingView};
-use carom_sim::scenario::Violation;
 
+use crate::findings::Findings;
 use crate::rmp::history::{Account, Period, Sent};
 
-pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
     for survivor in accounts {
         let Some(process) = survivor.process() else { continue };
         let eras: Vec<&[Period<'_>]> = survivor.eras().collect();
@@ -32,12 +32,11 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                     if !survives(sent, gone) {
                         continue;
                     }
-                    let what = format!(
+                    found.add("resilience", format!(
                         "{witness} received message {number} ({}) in {:?}, but {survivor} did not, \
                          although only {gone} were gone",
                         sent.qos, way[0]
-                    );
-                    found.push(Violation::new("resilience", what));
+                    ));
                 }
             }
         }

@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 
 use carom_proto::ring::Qos;
 use carom_proto::{GroupId, NodeId};
-use carom_sim::scenario::Violation;
 
+use crate::findings::Findings;
 use crate::rmp::history::{Account, History, Sent};
 
 const RULE: &str = "source order";
 
 type Source = (GroupId, NodeId, usize);
 
-pub(super) fn check(history: &History, accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+pub(super) fn check(history: &History, accounts: &[Account<'_>], found: &mut Findings) {
     let mut sent: BTreeMap<Source, Vec<u64>> = BTreeMap::new();
     for (number, message) in history.sent.iter().filter(|(_, sent)| is_in_order(sent)) {
         sent.entry(source(message)).or_default().push(*number);
@@ -29,7 +29,7 @@ pub(super) fn check(history: &History, accounts: &[Account<'_>], found: &mut Vec
             let next = all.partition_point(|it| *it <= before);
             if all.get(next) != Some(number) {
                 let what = format!("{account} received message {number} directly after {before}");
-                found.push(Violation::new(RULE, what));
+                found.add(RULE, what);
             }
         }
     }

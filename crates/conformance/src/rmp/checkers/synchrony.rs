@@ -15,18 +15,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::ring::{Epoch, Qos, RingView};
-use carom_sim::scenario::Violation;
 
+use crate::findings::Findings;
 use crate::rmp::history::{Account, Period, Sent, name};
 
 type Name = (Epoch, u32);
 
-pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
     ordered(accounts, found);
     unordered(accounts, found);
 }
 
-fn ordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+fn ordered(accounts: &[Account<'_>], found: &mut Findings) {
     type Way<'a> = (&'a Account<'a>, &'a RingView, Vec<u64>);
     let mut ways: BTreeMap<(Name, Option<Name>), Vec<Way<'_>>> = BTreeMap::new();
     for account in accounts {
@@ -50,15 +50,14 @@ fn ordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                     messages.get(at),
                     longest.get(at)
                 );
-                found.push(Violation::new("total order and virtual synchrony", what));
+                found.add("total order and virtual synchrony", what);
             }
         }
     }
 }
 
-/// Checks two members of the same reformation: what one received before it, from their first common
-/// view on, the other received before it too.
-fn unordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+/// Checks that members of one reformation received the same since their first common view.
+fn unordered(accounts: &[Account<'_>], found: &mut Findings) {
     type Era<'a> = (&'a Account<'a>, &'a [Period<'a>], BTreeSet<u64>);
     let mut eras: BTreeMap<(Epoch, Epoch), Vec<Era<'_>>> = BTreeMap::new();
     for account in accounts {
@@ -85,15 +84,14 @@ fn unordered(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                         "between {from:?} and {to:?}, {one} received message {number}, but \
                          {other} did not"
                     );
-                    found.push(Violation::new("same messages before a new ring", what));
+                    found.add("same messages before a new ring", what);
                 }
             }
         }
     }
 }
 
-/// Returns `true` if the sender's life ended in this ring by a change of its list, because its next
-/// life requested to join.
+/// Returns `true` if the sender's next life replaced this one by a change of the ring's list.
 fn is_replaced(accounts: &[Account<'_>], sent: &Sent, ring: Epoch) -> bool {
     let life = |number| move |it: &&Account<'_>| (it.node, it.number) == (sent.sender, number);
     let next = accounts.iter().find(life(sent.life + 1));

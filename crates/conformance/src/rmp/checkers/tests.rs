@@ -74,14 +74,12 @@ fn message(number: u64) -> Event {
     })
 }
 
-/// Returns the state of a voter that is in a ring with this view.
 fn state(node: NodeId, view: &RingView) -> FinalState {
     let (group, view) = (GROUP, Some(view.clone()));
     FinalState { group, node, view, is_voter: true, is_minority: false }
 }
 
-/// A run with A, B and C in a ring of which a majority must continue. A has sent messages of given
-/// levels.
+/// A run with A, B and C in a ring, in which A has sent messages of given levels.
 struct Run {
     history: History,
     now: Time,

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::ring::{Epoch, Process, RingView};
-use carom_sim::scenario::Violation;
 
+use crate::findings::Findings;
 use crate::rmp::history::{Account, name};
 
 const RULE: &str = "views agree";
 
-pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
+pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
     let mut known: BTreeMap<(Epoch, u32), &RingView> = BTreeMap::new();
     for account in accounts {
         for view in account.periods.iter().map(|period| &period.event.view) {
@@ -20,7 +20,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
                     "{account}: {} is {view:?}, but {first:?} at another member",
                     name(view)
                 );
-                found.push(Violation::new(RULE, what));
+                found.add(RULE, what);
             }
         }
         for pair in account.periods.windows(2) {
@@ -32,8 +32,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Vec<Violation>) {
             let is_next =
                 event.view.epoch != before.epoch || event.view.version == before.version + 1;
             if expected != members || !is_next || event.view.origin != before.origin {
-                let what = format!("{account}: {} was followed by {event:?}", name(before));
-                found.push(Violation::new(RULE, what));
+                found.add(RULE, format!("{account}: {} was followed by {event:?}", name(before)));
             }
         }
     }
