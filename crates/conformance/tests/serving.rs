@@ -9,7 +9,6 @@ use carom_proto::lateral::{Config, Lateral};
 use carom_proto::{Origin, Profile, RateOfFire, Rng};
 use carom_sim::scenario::Suite as _;
 
-/// Lateral engines with default settings.
 const BY_DEFAULT: EngineSuite = EngineSuite { name: "lateral", set_up };
 
 fn set_up(_rng: &mut Rng) -> Setup {

@@ -121,7 +121,7 @@ impl<'a> Field<'a> {
         let mut field = Self {
             setting,
             world,
-            queue: EventQueue::new(),
+            queue: EventQueue::default(),
             rng: Rng::new(setting.seed),
             lives: 0,
             alive: BTreeMap::new(),
@@ -219,7 +219,6 @@ impl<'a> Field<'a> {
         self.settle_crashes(now);
     }
 
-    /// Removes the node from its host, and adds its counters to the outcome.
     fn retire(&mut self, host: HostIx) {
         let member = self.world.kill(host).expect("a node that is alive");
         let stats = member.provider().expect("each has one").stats();

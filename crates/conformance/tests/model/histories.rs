@@ -19,7 +19,6 @@ use super::replica::{GROUP, Input, Note, Replica, Terms, node, number, packet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StateIx(usize);
 
-/// A datagram that was sent at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct DatagramIx(usize);
 
@@ -73,7 +72,6 @@ impl Histories {
         }
     }
 
-    /// Returns the state of a member without inputs.
     pub(crate) fn fresh(&mut self, member: usize) -> StateIx {
         let known = Known {
             member,
@@ -204,7 +202,6 @@ impl Known {
         }
     }
 
-    /// Returns the members of the last view that it received.
     pub(crate) fn view(&self) -> Vec<NodeId> {
         let views = self.views().last();
         views.map_or_else(Vec::new, |view| view.processes().map(|process| process.node).collect())
@@ -221,7 +218,6 @@ impl Known {
     }
 }
 
-/// Returns a hash of the value's text.
 fn digest(value: &impl Debug) -> u128 {
     let mut hash = TextHash(SipHasher13::new());
     write!(hash, "{value:?}").expect("a hash takes all");

@@ -15,14 +15,12 @@ pub(crate) const GROUP: GroupId = GroupId(7);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// Parts of a ring that may continue.
     pub(crate) quorum: Quorum,
     pub(crate) tries: u32,
     /// Member with a fault, and the fault.
     pub(crate) flaw: Option<(usize, Flaw)>,
 }
 
-/// A fault of an engine, which the rules must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// Delivery of every message as one that need not be stable.
@@ -31,7 +29,6 @@ pub(crate) enum Flaw {
     ReusesPlaces,
 }
 
-/// An input of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Input {
     Join,

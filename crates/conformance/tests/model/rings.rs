@@ -31,11 +31,8 @@ pub(crate) struct Scenario {
 /// Remaining number of each kind of event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
-    /// Joins of members outside the initial ring.
     pub(crate) joins: u8,
-    /// Leaves of members of the initial ring.
     pub(crate) leaves: u8,
-    /// Losses of a datagram.
     pub(crate) losses: u8,
     /// Duplications of a datagram.
     pub(crate) repeats: u8,
@@ -45,15 +42,12 @@ pub(crate) struct Budget {
     pub(crate) timeouts: u8,
     /// Reports of the membership to any member, true or not, that any other is gone.
     pub(crate) suspicions: u8,
-    /// Crashes of a member, for good.
     pub(crate) crashes: u8,
     /// Partitions of a member from the others. Its datagrams in flight are lost.
     pub(crate) cuts: u8,
-    /// Ends of all partitions.
     pub(crate) heals: u8,
 }
 
-/// A possible next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
     Deliver(usize, usize, DatagramIx),
@@ -84,7 +78,6 @@ pub(crate) struct State {
     may: Budget,
 }
 
-/// A model of rings with bounded events.
 pub(crate) struct Rings {
     scenario: Scenario,
     start: State,
@@ -102,7 +95,6 @@ pub(crate) struct Reached(
 );
 
 impl Rings {
-    /// Creates the model of a scenario, which must reach these conditions.
     pub(crate) fn of(scenario: Scenario, reached: &[Reached]) -> Self {
         let mut histories = Histories::new(scenario.terms);
         let members = [0, 1, 2].map(|member| histories.fresh(member));
@@ -179,13 +171,11 @@ impl Rings {
         self.histories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the properties of the members.
     pub(crate) fn known(&self, state: &State) -> [Known; MEMBERS] {
         let histories = self.histories();
         state.members.map(|member| histories.known(member).clone())
     }
 
-    /// Returns the rules that the state violates.
     pub(crate) fn broken(&self, state: &State) -> Vec<&'static str> {
         let histories = self.histories();
         let members = state.members.map(|member| histories.known(member));
@@ -205,7 +195,6 @@ impl Rings {
         *endings.entry(key).or_insert_with(|| self.ending(state).is_empty())
     }
 
-    /// Returns the violations that remain without further faults.
     pub(crate) fn ending(&self, state: &State) -> Vec<String> {
         let histories = self.histories();
         calm::ending(&histories, state)
@@ -224,7 +213,6 @@ fn take_one(state: &mut State, way: (usize, usize), datagram: DatagramIx) {
     state.under_way.retain(|_, waiting| !waiting.is_empty());
 }
 
-/// Returns `true` if a datagram is for this member.
 pub(crate) fn is_meant(destination: &Destination, to: usize) -> bool {
     match destination {
         Destination::Group(_) => true,
@@ -363,7 +351,6 @@ impl Model for Rings {
     }
 }
 
-/// Rule that every state recovers.
 pub(crate) const ENDS_WELL: &str = "every state recovers without further faults";
 
 impl Rings {

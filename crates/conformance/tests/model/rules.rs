@@ -13,18 +13,13 @@ use super::replica::{GROUP, Note, node, payload};
 
 /// Each place of a ring has one round, whichever member repeats it.
 pub(crate) const ONE_ROUND: &str = "one round for each place";
-/// All members that receive a message at a place receive the same one.
 pub(crate) const ONE_MESSAGE: &str = "one message at each place";
-/// A resilient message is delivered only when enough members have it.
 pub(crate) const HELD: &str = "resilient messages are held by enough members";
 /// A ring does not have two successors that are each entered by as many members as they require.
 pub(crate) const ONE_RING: &str = "one ring continues";
-/// A member that receives messages is in the ring, and all members of the ring agree.
 pub(crate) const IN_OR_OUT: &str = "a member is in the ring or outside";
-/// The checkers of simulated runs find no violation.
 pub(crate) const HISTORY: &str = "the rules of simulated runs";
 
-/// Returns the rules that a state violates.
 pub(crate) fn broken(members: [&Known; 3]) -> Vec<&'static str> {
     let rules = [
         (ONE_ROUND, has_one_round(members)),
@@ -132,7 +127,6 @@ fn is_in_or_out(members: [&Known; 3]) -> bool {
     })
 }
 
-/// Returns the state as the record of a run.
 pub(crate) fn history(members: [&Known; 3]) -> History {
     let mut history = History::default();
     let mut rest = members.map(|member| &member.notes[..]);

@@ -22,7 +22,6 @@ pub(crate) struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    /// Creates a cluster in which all hosts are up, and in no group.
     pub(crate) fn new(subject: &'a Subject, loss: f64, seed: u64) -> Self {
         // The hosts of two registry processes and their store follow those of the nodes.
         let mut rig = Rig::new(HOSTS + 3, loss, seed);
@@ -108,7 +107,6 @@ impl<'a> Cluster<'a> {
         self.rig.world.apply(&Fault::Partition(self.cut_off.iter().copied().map(ix).collect()));
     }
 
-    /// Ends all partitions and pauses, and starts all registry processes.
     pub(crate) fn heal(&mut self) {
         self.cut_off.clear();
         let Rig { world, services, .. } = &mut self.rig;
@@ -125,7 +123,6 @@ impl<'a> Cluster<'a> {
         self.rig.run_for(span);
     }
 
-    /// Returns the view of the group that the node on `host` must have.
     pub(crate) fn expected(&self, host: usize, name: &str) -> BTreeSet<NodeId> {
         let is_in =
             |other: &usize| self.truth[*other].as_ref().is_some_and(|groups| groups.contains(name));
@@ -137,7 +134,6 @@ impl<'a> Cluster<'a> {
         all.into_iter().filter(|id| *id != self.id(host)).collect()
     }
 
-    /// Returns the nodes that the node on `host` must have met.
     fn expected_to_be_met(&self, host: usize) -> BTreeSet<NodeId> {
         let all: BTreeSet<NodeId> = match self.subject.meets {
             Meets::AllThatAreListed => (0..HOSTS).map(node_id).collect(),
@@ -153,7 +149,6 @@ impl<'a> Cluster<'a> {
         all.into_iter().filter(|id| *id != self.id(host)).collect()
     }
 
-    /// Returns a description of the first node that has wrong views.
     fn disagreement(&self) -> Option<String> {
         for (host, groups) in self.truth.iter().enumerate() {
             let Some(groups) = groups else { continue };

@@ -25,7 +25,6 @@ use carom_sim::HostIx;
 use cluster::Cluster;
 use rig::{Rig, ix, node_id, settings};
 
-/// A provider under test, and its abilities.
 struct Subject {
     name: &'static str,
     /// Creates the provider of a node on one of the first [`HOSTS`] hosts, from a seed.

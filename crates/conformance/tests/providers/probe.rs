@@ -15,7 +15,6 @@ use carom_proto::{
 };
 use carom_sim::Machine;
 
-/// One node, with the events of its provider so far.
 pub(crate) struct Probe {
     pub(crate) membership: Box<dyn Membership>,
     pub(crate) id: NodeId,
@@ -32,7 +31,6 @@ pub(crate) struct Probe {
     /// `true` if events of a group that was just left may still be queued.
     pub(crate) may_report_left_groups: bool,
     addresses: BTreeMap<NodeId, Endpoint>,
-    /// Bytes that it has sent to each endpoint.
     pub(crate) sent: BTreeMap<Endpoint, u64>,
     /// The datagrams that it sends, if they are kept.
     pub(crate) kept: Option<Vec<Vec<u8>>>,
@@ -95,7 +93,6 @@ impl Probe {
         }
     }
 
-    /// Returns the changes of `node` in `group` that were reported, in order.
     pub(crate) fn changes_of(&self, node: NodeId, group: GroupId) -> Vec<ViewChangeKind> {
         let changes = self.changes.iter().map(|(_, change)| change);
         let of_node = changes.filter(|change| (change.node, change.group) == (node, group));

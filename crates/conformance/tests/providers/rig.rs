@@ -45,7 +45,6 @@ pub(crate) fn settings(name: &str) -> GroupSettings {
     GroupSettings::new(name, Profile::TimeCritical(RateOfFire::new(8, 5)))
 }
 
-/// Time at which a world begins.
 pub(crate) const START: Time = Time(1_000_000_000);
 
 pub(crate) const fn millis(count: u64) -> Duration {
@@ -89,7 +88,6 @@ impl Rig {
         self.services = Some(services);
     }
 
-    /// Starts a node on the next host.
     pub(crate) fn add(&mut self, id: NodeId, membership: impl Membership + 'static) -> usize {
         let host = self.nodes;
         self.nodes += 1;
@@ -114,7 +112,6 @@ impl Rig {
         resident.and_then(Resident::member).expect("the host is up")
     }
 
-    /// Returns the nodes that have not crashed.
     pub(crate) fn live(&self) -> impl Iterator<Item = &Probe> {
         (0..self.nodes).filter_map(|host| self.world.machine(ix(host))?.member())
     }
@@ -139,7 +136,6 @@ impl Rig {
         self.with(host, |node, now| node.leave(now, group));
     }
 
-    /// Stops the node in order.
     pub(crate) fn shut_down(&mut self, host: usize) {
         self.with(host, |node, now| node.shut_down(now));
         let wants = self.node(host).membership.poll_timeout();
@@ -186,7 +182,6 @@ impl Rig {
         }
     }
 
-    /// Asserts the invariants of all machines and of the store.
     pub(crate) fn check(&self) {
         use carom_sim::Machine as _;
         let hosts = self.world.topology().all_hosts();

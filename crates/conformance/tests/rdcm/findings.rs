@@ -84,10 +84,9 @@ fn a_sender_without_receivers_has_its_messages_confirmed() {
     let mut setup = Setup::rack(1, 1);
     setup.config.rate = Some(1_000_000);
     let mut net = Net::new(setup, &[0]);
-    let group = net.group;
     net.to_send = 50;
     net.run(1);
-    net.with(0, |engine, now| carom_proto::Engine::confirm(engine, now, group));
+    net.confirm(0);
     net.run(1500);
     let [safe] = &net.safe[..] else { panic!("{:?}", net.safe) };
     assert_eq!((safe.up_to.0, safe.members), (150, 0));
@@ -198,9 +197,7 @@ fn paused_receiver_does_not_consider_its_sender_gone() {
     let mut net = Net::new(Setup::rack(3, 1), &[0, 1, 2]);
     net.to_send = 10;
     net.run_until_all_have(&[1, 2], 1000);
-    net.world.apply(&Fault::Pause(HostIx(2)));
-    net.run(3000);
-    net.world.apply(&Fault::Resume(HostIx(2)));
+    net.pause_for(2, 3000);
     for _ in 0..3 {
         let refused = net.try_send(2, 0);
         assert_eq!(refused, Err(SendError::HasSender { sender: Net::id(0) }));

@@ -27,7 +27,6 @@ fn stream() -> u32 {
     before.wrapping_add(1)
 }
 
-/// Delivers to a host a packet in the name of `from`.
 fn forge(net: &mut Net, to: u32, from: NodeId, packet: &Packet) {
     let mut datagram = Vec::new();
     packet.encode(net.group, from, stream(), &mut datagram);
@@ -128,7 +127,6 @@ fn a_place_of_the_highest_epoch_is_not_taken() {
 #[test]
 fn a_report_in_the_name_of_another_confirms_nothing() {
     let mut net = net();
-    let group = net.group;
     net.world.apply(&Fault::Partition(vec![HostIx(1)]));
     net.run(20);
     for epoch in [0, 1, 7, u32::MAX] {
@@ -136,7 +134,7 @@ fn a_report_in_the_name_of_another_confirms_nothing() {
         let report = Report { epoch, next, limit: 1 << 40, by_tree: 5, by_repair: 5 };
         forge(&mut net, 0, Net::id(1), &Packet::Report(report));
     }
-    net.with(0, |engine, now| engine.confirm(now, group));
+    net.confirm(0);
     net.run(50);
     assert_eq!(net.safe, [], "host 1 has not said so");
     net.world.apply(&Fault::Heal);
@@ -179,7 +177,6 @@ fn packets_with_fields_drawn_at_random_lose_and_confirm_nothing() {
     }
 }
 
-/// Returns the kind of a packet on the wire.
 fn kind(packet: &Packet) -> u8 {
     let mut datagram = Vec::new();
     packet.encode(GroupId(1), NodeId(1), 0, &mut datagram);

@@ -6,7 +6,7 @@ use carom_conformance::rdcm::cluster::place;
 use carom_proto::loss::Loss;
 use carom_proto::rdcm::Congestion;
 use carom_proto::{Engine, LossCause, SendError, SeqNo};
-use carom_sim::{Fault, HostIx};
+use carom_sim::Fault;
 
 mod findings;
 mod hostile;
@@ -105,9 +105,7 @@ fn with_paused_receiver(first_number: SeqNo) -> Net {
     let mut net = Net::new(setup, &hosts);
     net.to_send = 20_000;
     net.run(100);
-    net.world.apply(&Fault::Pause(HostIx(2)));
-    net.run(1500);
-    net.world.apply(&Fault::Resume(HostIx(2)));
+    net.pause_for(2, 1500);
     net.run_until_all_have(&hosts[1..], 8000);
     net.assert_whole(&[1, 3, 4]);
     net
@@ -122,8 +120,7 @@ fn numbers_that_applications_see_wrap_around() {
     assert!(lost.first.0 > lost.last.0, "{lost:?}");
     let messages = net.to_send - net.log(2).got.len() as u64;
     assert_eq!(u64::from(lost.count()), messages * 3, "three packets each");
-    let group = net.group;
-    net.with(0, |engine, now| engine.confirm(now, group));
+    net.confirm(0);
     net.run(500);
     let up_to = net.safe.last().expect("it is confirmed").up_to;
     assert_eq!(up_to, first_number.plus(60_000 - 1));
@@ -192,10 +189,9 @@ fn sender_waits_within_bounds_for_an_idle_application() {
     setup.config.window_packets = 1000;
     setup.config.send_bytes = 4 << 20;
     let mut net = Net::new(setup, &[0, 1, 2]);
-    let group = net.group;
     net.to_send = 50_000;
     net.run(100);
-    net.with(1, |engine, now| engine.set_backpressure(now, group, 1.0));
+    net.set_backpressure(1, 1.0);
     net.run(200);
     let before = net.log(2).got.len();
     net.run(200);
@@ -203,7 +199,7 @@ fn sender_waits_within_bounds_for_an_idle_application() {
     for host in [0, 1, 2] {
         assert!(Engine::held_bytes(net.engine(host)) <= 5 << 20, "host {host}");
     }
-    net.with(1, |engine, now| engine.set_backpressure(now, group, 0.0));
+    net.set_backpressure(1, 0.0);
     net.run_until_whole(&[1, 2], 10_000);
     assert_eq!(net.slow, []);
 }
@@ -215,8 +211,7 @@ fn a_confirmation_comes_when_all_have_all() {
     let mut net = Net::new(setup, &[0, 1, 2, 3]);
     net.to_send = 50;
     net.run(1);
-    let group = net.group;
-    net.with(0, |engine, now| engine.confirm(now, group));
+    net.confirm(0);
     net.run_until_all_have(&[1, 2, 3], 1000);
     net.run(100);
     let [safe] = &net.safe[..] else { panic!("{:?}", net.safe) };

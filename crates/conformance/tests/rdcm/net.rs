@@ -10,7 +10,7 @@ use carom_proto::{
     Class, Engine as _, Event, GroupId, GroupSettings, Limiting, LossCause, Lost, Message,
     NetworkChange, NodeId, Profile, SendError, SendOptions, Slow, Time,
 };
-use carom_sim::{HostIx, Link, Member, Notice, Place, Roster, World, WorldConfig};
+use carom_sim::{Fault, HostIx, Link, Member, Notice, Place, Roster, World, WorldConfig};
 
 pub(crate) const NAME: &str = "images";
 pub(crate) const MBIT: u64 = 1_000_000;
@@ -22,7 +22,6 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     /// `true` if the engines are configured with the topology, and the network follows their tree.
     pub(crate) is_known: bool,
-    /// Bytes of a message.
     pub(crate) message_bytes: usize,
     /// Hosts that multicast does not reach, as reported to all engines.
     pub(crate) deaf: BTreeSet<u32>,
@@ -196,6 +195,22 @@ impl Net {
     pub(crate) fn with<R>(&mut self, host: u32, call: impl FnOnce(&mut Rdcm, Time) -> R) -> R {
         let called = self.world.with(HostIx(host), |member, now| call(member.engine_mut(), now));
         called.expect("it runs")
+    }
+
+    pub(crate) fn confirm(&mut self, host: u32) {
+        let group = self.group;
+        self.with(host, |engine, now| engine.confirm(now, group));
+    }
+
+    pub(crate) fn set_backpressure(&mut self, host: u32, backlog: f64) {
+        let group = self.group;
+        self.with(host, |engine, now| engine.set_backpressure(now, group, backlog));
+    }
+
+    pub(crate) fn pause_for(&mut self, host: u32, ms: u64) {
+        self.world.apply(&Fault::Pause(HostIx(host)));
+        self.run(ms);
+        self.world.apply(&Fault::Resume(HostIx(host)));
     }
 
     pub(crate) fn try_send(&mut self, host: u32, index: u64) -> Result<(), SendError> {

@@ -1,7 +1,6 @@
 //! Receivers whose places change in the middle of a stream (section 3.4).
 
 use carom_proto::loss::Loss;
-use carom_sim::{Fault, HostIx};
 
 use crate::net::{MBIT, Net, Setup};
 
@@ -17,9 +16,7 @@ fn overtaken(seed: u64) -> Net {
     let mut net = Net::new(setup, &[0, 1, 2, 3, 4, 5]);
     net.to_send = 3000;
     net.run(100);
-    net.world.apply(&Fault::Pause(HostIx(LATE)));
-    net.run(25);
-    net.world.apply(&Fault::Resume(HostIx(LATE)));
+    net.pause_for(LATE, 25);
     let predecessor = |net: &Net| net.engine(LATE).place(net.group).map(|it| it.leaf.predecessor);
     assert_eq!(predecessor(&net), Some(Net::id(5)));
     [6, 7].iter().for_each(|host| net.start(*host));

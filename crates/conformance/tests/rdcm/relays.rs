@@ -10,7 +10,6 @@ use carom_sim::{Fault, HostIx};
 
 use super::net::{MBIT, Net, Setup};
 
-/// Returns the children of each host in the sender's relay tree.
 fn relays(net: &Net, hosts: &[u32]) -> BTreeMap<u32, Vec<NodeId>> {
     let tree = net.engine(0).relays(net.group).expect("it sends");
     hosts.iter().map(|host| (*host, tree.children(Net::id(*host)).to_vec())).collect()

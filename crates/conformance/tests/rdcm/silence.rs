@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use carom_proto::Engine as _;
 use carom_proto::rdcm::topology::Topology as Cluster;
 use carom_sim::{Fault, HostIx};
 
@@ -51,8 +50,7 @@ fn an_application_that_takes_nothing_holds_the_others_up_once() {
     let mut net = Net::new(setup, &[0, 1, 2]);
     net.to_send = u64::MAX;
     net.run(100);
-    let group = net.group;
-    net.with(1, |engine, now| engine.set_backpressure(now, group, 1.0));
+    net.set_backpressure(1, 1.0);
     net.run(1000);
     let before = net.log(2).got.len();
     net.run(10_000);
@@ -60,7 +58,7 @@ fn an_application_that_takes_nothing_holds_the_others_up_once() {
     let got = (net.log(2).got.len() - before) as u64;
     assert!(got > messages * 8 / 10, "{got} of some {messages}");
     assert_eq!(net.slow.len(), 1, "{:?}", net.slow);
-    net.with(1, |engine, now| engine.set_backpressure(now, group, 0.0));
+    net.set_backpressure(1, 0.0);
     net.run(2000);
     let (behind, ahead) = (net.log(1).got.last(), net.log(2).got.last());
     assert!(behind.max(ahead) < behind.map(|it| it + 1000).as_ref(), "it goes on: {behind:?}");
@@ -97,9 +95,7 @@ fn sender_is_as_fast_after_a_stop_as_before() {
     // Packets in flight when the sender stops are acknowledged when it resumes.
     net.to_send = 1000;
     net.run(1);
-    net.world.apply(&Fault::Pause(HostIx(0)));
-    net.run(3000);
-    net.world.apply(&Fault::Resume(HostIx(0)));
+    net.pause_for(0, 3000);
     net.run(200);
     net.to_send = 1500;
     let after = net.run_until_all_have(&receivers, 20_000);

@@ -68,9 +68,7 @@ fn a_receiver_that_was_often_slow_is_back_within_seconds() {
     let mut net = Net::new(setup, &[0, 1, 2, 3, 4]);
     net.to_send = u64::MAX;
     for _ in 0..300 {
-        net.world.apply(&Fault::Pause(HostIx(4)));
-        net.run(50);
-        net.world.apply(&Fault::Resume(HostIx(4)));
+        net.pause_for(4, 50);
         net.run(50);
     }
     let times = net.slow.iter().filter(|it| it.node == Net::id(4)).count();

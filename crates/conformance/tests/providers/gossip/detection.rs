@@ -6,15 +6,11 @@ use carom_proto::membership::gossip::Config;
 use carom_proto::{GroupId, Time, ViewChangeKind};
 
 use super::net::with_seeds;
-use super::{Rig, agreed, endpoint, millis, node_id, seconds};
+use super::{Rig, agreed, cluster_of, endpoint, join_all, millis, node_id, seconds};
 
-/// Creates two hosts whose views of one group agree.
 fn pair(config: &Config, seed: u64) -> Rig {
-    let mut net = Rig::for_gossip(0.0, seed);
-    for _ in 0..2 {
-        net.add_gossip(config.clone());
-    }
-    (0..2).for_each(|host| net.join_name(host, "all").unwrap());
+    let mut net = cluster_of(2, 0.0, seed, config);
+    join_all(&mut net, 2, "all");
     assert!(net.run_until(seconds(3), |net| net.agrees_on(&["all"], |_, _| true)));
     net.run_for(seconds(1));
     net

@@ -2,7 +2,8 @@
 //!
 //! Claims about other nodes change nothing, and little is sent to addresses that have not answered.
 
-use super::net::identity;
+use carom_conformance::gossip_forgery::{self, identity, packet, swim};
+
 use super::*;
 
 /// Host number of the attacker, which no node has.
@@ -18,20 +19,7 @@ struct Forger {
 }
 
 fn datagram(kind: u8, flags: u8, sender: NodeId, body: &[u8]) -> Vec<u8> {
-    let header = wire::Header {
-        protocol: wire::Protocol::Membership,
-        kind,
-        flags,
-        group: GroupId(0),
-        sender,
-        incarnation: Incarnation(77),
-        view: 0,
-    };
-    let mut out = Vec::new();
-    let start = header.begin(&mut out);
-    out.extend_from_slice(body);
-    wire::seal(&mut out, start);
-    out
+    packet(kind, flags, Origin { node: sender, incarnation: Incarnation(77) }, body)
 }
 
 /// Encodes a hello of `node` at the address `there`, without a challenge.
@@ -50,14 +38,7 @@ fn of_known_start(mut datagram: Vec<u8>) -> Vec<u8> {
 /// state.
 fn gossip(from: Vec<u8>, to: NodeId, message: u8, updates: &[(Vec<u8>, u8)]) -> Vec<u8> {
     let sender = NodeId(u64::from_be_bytes(from[..8].try_into().unwrap()));
-    let mut body = [&from[..], &[0, 0], &identity(to, 0, endpoint(0)), &[message]].concat();
-    if message != 11 {
-        body.extend((updates.len() as u16).to_be_bytes());
-    }
-    for (id, state) in updates {
-        body.extend([&id[..], &[0, 0, *state]].concat());
-    }
-    datagram(1, 0, sender, &body)
+    datagram(1, 0, sender, &swim(&from, &identity(to, 0, endpoint(0)), message, updates))
 }
 
 /// Encodes a push of one row of `owner`'s table: a subscription of the group "all", or its end.
@@ -72,17 +53,7 @@ fn changes_of(
     group: &str,
     row: Option<GroupSettings>,
 ) -> Vec<u8> {
-    let mut body = [&owner.0.to_be_bytes()[..], &(version - 1).to_be_bytes()].concat();
-    body.extend([version.to_be_bytes(), [0; 4], version.to_be_bytes()].concat());
-    body.extend(GroupId::of_name(group).0.to_be_bytes());
-    match row {
-        None => body.push(0),
-        Some(settings) => {
-            body.push(1);
-            settings.encode(&mut body);
-            body.extend(1_u64.to_be_bytes());
-        }
-    }
+    let body = gossip_forgery::changes(owner, version, GroupId::of_name(group), row);
     datagram(4, 0, sender, &body)
 }
 
@@ -100,6 +71,11 @@ impl Forger {
             self.forged_bytes += datagram.len() as u64;
             self.net.forge(host, ATTACKER, 7400, datagram);
         }
+    }
+
+    /// Sends a SWIM message with these updates to every host.
+    fn send_gossip(&mut self, from: &[u8], message: u8, updates: &[(Vec<u8>, u8)]) {
+        (0..4).for_each(|to| self.send(&gossip(from.to_vec(), node_id(to), message, updates)));
     }
 
     /// Crashes host 1, and sends these datagrams to the others from the attacker's address for 6 s.
@@ -148,10 +124,7 @@ fn stranger() -> Vec<u8> {
 fn a_death_under_the_highest_bump_begins_no_storm() {
     let mut forger = Forger::new();
     for from in [stranger(), identity(node_id(0), 0, endpoint(0))] {
-        for to in 0..4 {
-            let dead = identity(node_id(1), u32::MAX, endpoint(1));
-            forger.send(&gossip(from.clone(), node_id(to), 9, &[(dead, 2)]));
-        }
+        forger.send_gossip(&from, 9, &[(identity(node_id(1), u32::MAX, endpoint(1)), 2)]);
     }
     forger.assert_nothing_moved();
 }
@@ -159,10 +132,8 @@ fn a_death_under_the_highest_bump_begins_no_storm() {
 #[test]
 fn forged_address_under_the_highest_bump_draws_no_traffic() {
     let mut forger = Forger::new();
-    for to in 0..4 {
-        let alive = identity(node_id(1), u32::MAX, endpoint(BYSTANDER));
-        forger.send(&gossip(stranger(), node_id(to), 9, &[(alive, 0)]));
-    }
+    let alive = identity(node_id(1), u32::MAX, endpoint(BYSTANDER));
+    forger.send_gossip(&stranger(), 9, &[(alive, 0)]);
     forger.assert_nothing_moved();
     assert!((0..4).all(|from| forger.net.bytes_from_to(from, BYSTANDER) == 0));
 }
@@ -196,9 +167,7 @@ fn settings_in_the_name_of_another_close_no_group() {
 #[test]
 fn settings_of_a_newcomer_close_no_group_that_works() {
     let mut forger = Forger::new();
-    for to in 0..4 {
-        forger.send(&gossip(stranger(), node_id(to), 9, &[]));
-    }
+    forger.send_gossip(&stranger(), 9, &[]);
     let other = GroupSettings::new("all", Profile::TimeCritical(RateOfFire::new(9, 5)));
     forger.send(&changes(NodeId(666), NodeId(666), 1, Some(other)));
     forger.assert_whole_after(seconds(10));
@@ -223,10 +192,7 @@ fn subscription_is_ended_by_its_owner_only() {
 #[test]
 fn a_death_is_believed_only_after_the_node_was_asked() {
     let mut forger = Forger::new();
-    for to in 0..4 {
-        let dead = identity(node_id(1), 0, endpoint(1));
-        forger.send(&gossip(stranger(), node_id(to), 9, &[(dead, 2)]));
-    }
+    forger.send_gossip(&stranger(), 9, &[(identity(node_id(1), 0, endpoint(1)), 2)]);
     forger.assert_nothing_moved();
     let asked: u64 = (0..4).map(|host| forger.net.stat(host, "reports_refuted")).sum();
     assert!(asked >= 2, "{asked} reports refuted");
@@ -236,10 +202,8 @@ fn a_death_is_believed_only_after_the_node_was_asked() {
 fn you_are_dead_and_false_answers_end_in_whole_views() {
     let mut forger = Forger::new();
     for _ in 0..200 {
-        for to in 0..4 {
-            forger.send(&gossip(stranger(), node_id(to), 11, &[]));
-            forger.send(&gossip(identity(node_id(2), 0, endpoint(2)), node_id(to), 11, &[]));
-        }
+        forger.send_gossip(&stranger(), 11, &[]);
+        forger.send_gossip(&identity(node_id(2), 0, endpoint(2)), 11, &[]);
     }
     forger.assert_whole_after(seconds(10));
     let rejoins: u64 = (0..4).map(|host| forger.net.stat(host, "rejoins")).sum();
@@ -360,16 +324,8 @@ fn datagrams_with_the_address_and_id_of_a_member_move_nothing() {
 
 #[test]
 fn addresses_that_answer_fill_no_memory() {
-    let mut net = Rig::for_gossip(0.0, 3);
-    for _ in 0..4 {
-        net.add_gossip(Config { max_nodes: 8, ..with_seeds(&[0]) });
-    }
-    for host in 0..4 {
-        GROUPS.iter().filter(|name| in_group(host, name)).for_each(|name| {
-            net.join_name(host, name).unwrap();
-        });
-    }
-    assert!(net.run_until(seconds(5), |net| net.agrees_on(&GROUPS, in_group)));
+    let net = cluster_of(4, 0.0, 3, &Config { max_nodes: 8, ..with_seeds(&[0]) });
+    let mut net = agreed_after(net, 4, "few nodes");
     for port in 9000..10_000 {
         let mut source = endpoint(ATTACKER);
         source.0.set_port(port);

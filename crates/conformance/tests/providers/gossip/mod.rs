@@ -8,6 +8,7 @@ mod restarts;
 
 use std::time::Duration;
 
+use carom_conformance::gossip_forgery::path_response;
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::wire::{Datagram, HEADER_BYTES};
@@ -16,27 +17,36 @@ use carom_sim::Fault;
 
 use super::rig::{Rig, START, endpoint, ix, millis, node_id, seconds, settings};
 
-use net::{path_response, with_seeds};
+use net::with_seeds;
 
 /// Creates a cluster of `count` hosts, with host 0 as the seed of all.
 fn cluster(count: usize, loss: f64, seed: u64) -> Rig {
+    cluster_of(count, loss, seed, &with_seeds(&[0]))
+}
+
+fn cluster_of(count: usize, loss: f64, seed: u64, config: &Config) -> Rig {
     let mut net = Rig::for_gossip(loss, seed);
-    for _ in 0..count {
-        net.add_gossip(with_seeds(&[0]));
-    }
+    (0..count).for_each(|_| _ = net.add_gossip(config.clone()));
     net
+}
+
+fn join_all(net: &mut Rig, count: usize, name: &str) {
+    (0..count).for_each(|host| net.join_name(host, name).unwrap());
 }
 
 /// Creates a cluster in which every host is in group "all" and in one of three others, and runs it
 /// until the views agree.
 fn agreed(count: usize, loss: f64, seed: u64) -> Rig {
-    let mut net = cluster(count, loss, seed);
+    agreed_after(cluster(count, loss, seed), count, &format!("loss {loss}, seed {seed}"))
+}
+
+fn agreed_after(mut net: Rig, count: usize, case: &str) -> Rig {
     for host in 0..count {
         net.join_name(host, "all").unwrap();
         net.join_name(host, GROUPS[1 + host % 3]).unwrap();
     }
     let done = net.run_until(seconds(20), |net| net.agrees_on(&GROUPS, in_group));
-    assert!(done, "no agreement at loss {loss}, seed {seed}");
+    assert!(done, "no agreement: {case}");
     net
 }
 
@@ -59,9 +69,8 @@ fn three_nodes_find_one_another_by_one_seed() {
 
 #[test]
 fn nodes_on_one_lan_find_one_another_without_seeds() {
-    let mut net = Rig::for_gossip(0.01, 5);
-    (0..5).for_each(|_| assert!(net.add_gossip(Config::default()) < 5));
-    (0..5).for_each(|host| net.join_name(host, "all").unwrap());
+    let mut net = cluster_of(5, 0.01, 5, &Config::default());
+    join_all(&mut net, 5, "all");
     assert!(net.run_until(seconds(3), |net| net.agrees_on(&["all"], |_, _| true)));
     // Multicast comes back to its sender.
     net.world.eavesdropper().set_memory(1);
@@ -187,11 +196,9 @@ fn a_crashed_node_is_out_of_every_view_within_three_seconds() {
 
 #[test]
 fn detection_can_be_tuned_down_to_a_tenth_of_a_second() {
-    let mut net = Rig::for_gossip(0.0, 3);
-    for _ in 0..4 {
-        net.add_gossip(Config { detection_time: millis(100), ..with_seeds(&[0]) });
-    }
-    (0..4).for_each(|host| net.join_name(host, "all").unwrap());
+    let config = Config { detection_time: millis(100), ..with_seeds(&[0]) };
+    let mut net = cluster_of(4, 0.0, 3, &config);
+    join_all(&mut net, 4, "all");
     net.run_for(seconds(2));
     assert!(net.agrees_on(&["all"], |_, _| true));
     assert_eq!(net.stat(0, "nodes_failed"), 0);
@@ -311,9 +318,7 @@ fn two_halves_that_started_apart_merge() {
 #[test]
 fn a_hundred_thousand_damaged_datagrams_change_nothing() {
     let mut net = cluster(4, 0.0, 8);
-    for host in 0..4 {
-        net.join_name(host, "all").unwrap();
-    }
+    join_all(&mut net, 4, "all");
     let kept = net.sent_within(seconds(3));
     assert!(net.agrees_on(&["all"], |_, _| true));
     let changes: Vec<usize> = net.live().map(|node| node.changes.len()).collect();
@@ -345,7 +350,7 @@ fn a_hundred_thousand_damaged_datagrams_change_nothing() {
 #[test]
 fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
     let mut net = cluster(4, 0.0, 8);
-    (0..4).for_each(|host| net.join_name(host, "all").unwrap());
+    join_all(&mut net, 4, "all");
     let kept = net.sent_within(seconds(2));
     let mut rng = Rng::new(78);
     let sandbox = Config { max_nodes: 40, max_groups_per_node: 20, ..Config::default() };
@@ -370,7 +375,7 @@ fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
             assert!(out.len() <= 1400);
             let (name, _) = wire::Header::decode(&datagram).expect("it is whole");
             if transmit.destination == Destination::Endpoint(source)
-                && let Some(response) = path_response(name, source, &out)
+                && let Some(response) = path_response(&name, source, &out)
             {
                 gossip.handle_datagram(
                     now,
@@ -396,11 +401,8 @@ fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
 
 #[test]
 fn nodes_beyond_the_limit_are_counted_and_others_continue() {
-    let mut net = Rig::for_gossip(0.0, 4);
-    for _ in 0..12 {
-        net.add_gossip(Config { max_nodes: 6, ..with_seeds(&[0]) });
-    }
-    (0..12).for_each(|host| net.join_name(host, "all").unwrap());
+    let mut net = cluster_of(12, 0.0, 4, &Config { max_nodes: 6, ..with_seeds(&[0]) });
+    join_all(&mut net, 12, "all");
     net.run_for(seconds(20));
     net.check();
     for host in 0..12 {

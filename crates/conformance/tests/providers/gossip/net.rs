@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use carom_conformance::gossip_forgery::{identity, packet, path_response};
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::*;
 use carom_sim::{Fault, Machine as _};
@@ -14,7 +15,6 @@ pub(super) fn with_seeds(seeds: &[usize]) -> Config {
     Config { seeds, lan_hello: false, ..Config::default() }
 }
 
-/// Maximum number of nodes.
 const NODES: usize = 66;
 
 impl Rig {
@@ -105,7 +105,6 @@ impl Rig {
         self.with(host, |node, now| node.handle_datagram(now, source, datagram));
     }
 
-    /// Returns the datagrams that all nodes send within `span`.
     pub(super) fn sent_within(&mut self, span: Duration) -> Vec<Vec<u8>> {
         (0..self.nodes).for_each(|host| self.with(host, |node, _| node.kept = Some(Vec::new())));
         self.run_for(span);
@@ -113,13 +112,11 @@ impl Rig {
         kept.flatten().flatten().collect()
     }
 
-    /// Returns the datagrams and bytes that were sent so far.
     pub(super) fn traffic(&self) -> (u64, u64) {
         let sent = &self.world.counters().sent;
         (sent.all_datagrams(), sent.all_bytes())
     }
 
-    /// Returns the bytes that one host has sent to the address of another.
     pub(super) fn bytes_from_to(&self, from: usize, to: usize) -> u64 {
         self.node(from).sent.get(&endpoint(to)).copied().unwrap_or(0)
     }
@@ -137,44 +134,18 @@ impl Rig {
             let ip = endpoint(attacker).0.ip();
             self.with(host, |node, _| {
                 node.answer = Some(Box::new(move |at, datagram| {
-                    (at.0.ip() == ip).then(|| path_response(name, at, datagram))?
+                    (at.0.ip() == ip).then(|| path_response(&name, at, datagram))?
                 }));
             });
         }
         let mut source = endpoint(attacker);
         source.0.set_port(port);
-        let mut hello = Vec::new();
-        wire::Header { kind: 2, flags: 0, group: GroupId(0), view: 0, ..name }.begin(&mut hello);
-        hello.extend([&[0; 8][..], &identity(name.sender, 0, source)].concat());
-        wire::seal(&mut hello, 0);
+        let body = [&[0; 8][..], &identity(name.sender, 0, source)].concat();
+        let hello = packet(2, 0, name.origin(), &body);
         self.feed(host, source, &hello);
         self.run_for(Duration::from_millis(1));
         let unvalidated = self.stat(host, "datagrams_unvalidated");
         self.feed(host, source, datagram);
         assert_eq!(self.stat(host, "datagrams_unvalidated"), unvalidated, "it is not heard");
     }
-}
-
-/// Returns the response from address `at` in the name of the sender of `name`, if `datagram` is a
-/// challenge.
-pub(super) fn path_response(name: wire::Header, at: Endpoint, datagram: &[u8]) -> Option<Vec<u8>> {
-    const HELLO: u8 = 2;
-    const PATH_CHALLENGE: u8 = 8;
-    const PATH_RESPONSE: u8 = 9;
-    let (header, body) = wire::Header::decode(datagram).ok()?;
-    let cookie = body.get(..8).filter(|cookie| **cookie != [0; 8])?;
-    let response =
-        wire::Header { kind: PATH_RESPONSE, flags: 0, group: GroupId(0), view: 0, ..name };
-    let mut out = Vec::new();
-    response.begin(&mut out);
-    out.extend([cookie, &[0; 8], &identity(name.sender, 0, at)].concat());
-    wire::seal(&mut out, 0);
-    [HELLO, PATH_CHALLENGE].contains(&header.kind).then_some(out)
-}
-
-/// Encodes an identity in the wire format of the private type `Identity`.
-pub(super) fn identity(node: NodeId, bump: u32, at: Endpoint) -> Vec<u8> {
-    let std::net::IpAddr::V4(ip) = at.0.ip() else { panic!("an address of IPv4") };
-    let (node, bump, port) = (node.0.to_be_bytes(), bump.to_be_bytes(), at.0.port().to_be_bytes());
-    [&node[..], &bump, &port, &[4], &ip.octets()].concat()
 }

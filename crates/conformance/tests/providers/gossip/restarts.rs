@@ -5,7 +5,7 @@ use carom_proto::wire::Datagram;
 use carom_proto::{Incarnation, NodeId, Origin};
 
 use super::net::with_seeds;
-use super::{GROUPS, Rig, agreed, endpoint, in_group, millis, node_id, seconds};
+use super::{GROUPS, Rig, agreed, endpoint, in_group, join_all, millis, node_id, seconds};
 
 #[test]
 fn a_node_that_left_is_a_member_again_when_it_restarts() {
@@ -13,9 +13,7 @@ fn a_node_that_left_is_a_member_again_when_it_restarts() {
     net.shut_down(1);
     net.run_for(seconds(2));
     assert_eq!(net.view(0, "all").members().len(), 1);
-    let origin = Origin { node: node_id(1), incarnation: Incarnation(9) };
-    let again = Gossip::new(origin, endpoint(1), with_seeds(&[0]), 99);
-    net.restart_as(1, again);
+    bounced(&mut net, 9);
     net.join_name(1, "all").unwrap();
     net.join_name(1, "b").unwrap();
     let done = net.run_until(seconds(5), |net| net.agrees_on(&GROUPS, in_group));
@@ -50,9 +48,7 @@ fn node_of_another_network_at_a_members_address_is_ignored() {
 #[test]
 fn subscriptions_of_a_former_start_end_with_it() {
     let mut net = agreed(3, 0.0, 6);
-    for host in 0..2 {
-        net.join_name(host, "shared").unwrap();
-    }
+    join_all(&mut net, 2, "shared");
     net.run_for(seconds(1));
     assert_eq!(net.view(0, "shared").members(), [node_id(1)]);
     bounced(&mut net, 9);

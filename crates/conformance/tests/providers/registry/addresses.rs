@@ -15,7 +15,6 @@ use super::{counter, default, endpoint, group, node_id, settings};
 const NODE: usize = 0;
 const ADDRESSES: [usize; 2] = [1, 2];
 
-/// The process and the node.
 struct Pair {
     server: Server,
     node: Service,
@@ -65,7 +64,6 @@ impl Pair {
         true
     }
 
-    /// Returns `true` if there was anything.
     fn carry_from_server(&mut self, now: Time) -> bool {
         if let Some(commit) = self.server.poll_commit() {
             self.server.handle_committed(now, commit.id);

@@ -39,7 +39,6 @@ fn news(rig: &mut Rig, node: usize) -> Vec<ManagerNews> {
     rig.with(node, |node, _| iter::from_fn(|| node.membership.poll_manager()).collect())
 }
 
-/// Returns the manager's answers to a request.
 fn ask(
     rig: &mut Rig,
     node: usize,

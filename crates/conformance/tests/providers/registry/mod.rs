@@ -70,7 +70,6 @@ fn agreed(processes: usize, nodes: usize, groups: usize, config: ServerConfig, s
 }
 
 impl Rig {
-    /// Creates registry processes, which share the partitions.
     pub(crate) fn with_registry(processes: usize, config: ServerConfig, seed: u64) -> Self {
         let mut rig = Self::new(NODES + processes + 1 + DETECTORS, 0.0, seed);
         rig.start_registry(NODES, processes, ServerConfig { partitions: PARTITIONS, ..config });
@@ -106,21 +105,18 @@ impl Rig {
     }
 
     fn kill(&mut self, process: usize) {
-        let Self { world, services, .. } = self;
-        services.as_mut().expect("a registry").kill(world, process);
+        self.services.as_mut().expect("a registry").kill(&mut self.world, process);
     }
 
     fn start_process(&mut self, process: usize) {
-        let Self { world, services, .. } = self;
-        services.as_mut().expect("a registry").start(world, process);
+        self.services.as_mut().expect("a registry").start(&mut self.world, process);
     }
 
     pub(crate) fn give(&mut self, partition: u16, process: usize) {
-        let Self { world, services, .. } = self;
-        services.as_mut().expect("a registry").hand_over(world, partition, process);
+        let services = self.services.as_mut().expect("a registry");
+        services.hand_over(&self.world, partition, process);
     }
 
-    /// Returns the process that owns the partition in the store.
     fn owner(&self, partition: u16) -> usize {
         self.services.as_ref().and_then(|it| it.owner(partition)).expect("an owner")
     }

@@ -76,7 +76,6 @@ fn hello(node: usize) -> Frame {
     Frame::Hello(Hello { role: Role::Node, cluster, member, rack })
 }
 
-/// Creates a server that owns all partitions.
 fn server(config: ServerConfig) -> Server {
     let mut server = Server::new(config, 1);
     for partition in 0..ServerConfig::default().partitions {

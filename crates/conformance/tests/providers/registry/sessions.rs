@@ -76,7 +76,6 @@ fn node_paused_beyond_its_lease_returns_as_new_incarnation() {
     rig.check();
 }
 
-/// Changes the address of the node.
 fn move_to_host_7(rig: &mut Rig, node: usize) {
     let is_reported = rig.with(node, |node, now| {
         let is_reported = node.membership.set_endpoint(now, endpoint(7));
