@@ -8,7 +8,8 @@ mod sealed;
 use std::time::Duration;
 
 use carom_proto::rmp::packet::Packet;
-use carom_proto::rmp::{Config, LockName, Quorum, Rmp};
+use carom_proto::rmp::{Config, Rmp};
+use carom_proto::ring::{LockName, Quorum};
 use carom_proto::wire::{Datagram, Header, Protocol};
 use carom_proto::{Engine, GroupId, GroupSettings, NodeId, Profile, Time};
 use libfuzzer_sys::fuzz_target;

@@ -117,7 +117,7 @@ pub use carom_proto::loss::Loss;
 pub use carom_proto::ring::{
     Epoch, Handler, LockChange, LockName, LockNews, Member, Place, Process, Qos, Quorum, Removal,
     ReplyError, Request, RequestError as RequestRefused, RequestId, RequestOptions, RingEvent,
-    RingNews, RingView, Timestamp, ViewEvent,
+    RingNews, RingStatus, RingView, Timestamp, ViewEvent,
 };
 pub use carom_proto::{
     Confirmed, Event, GroupId, GroupSettings, How, Incarnation, JoinError, Limiting, LossCause,
@@ -137,6 +137,4 @@ pub use shared::error::{
 };
 pub use shared::notices::Notice;
 pub use shared::profile::Profile;
-pub use shared::status::{
-    Buffers, GroupStatus, MemberPath, MemberStatus, RingStatus, Stats, Status,
-};
+pub use shared::status::{Buffers, GroupStatus, MemberPath, MemberStatus, Stats, Status};

@@ -10,11 +10,11 @@ use carom::{NodeId, Profile};
 use carom_proto::lateral::packet::Packet as Lateral;
 use carom_proto::rdcm::packet::{self as bulk, Packet as Bulk};
 use carom_proto::rdcm::sack_set::SackSet;
-use carom_proto::rmp::packet::{self as ring, Packet as Ordered};
-use carom_proto::rmp::{
-    Data, Epoch, ListChange, ListChangeKind, LockName, Member, Process, Qos, Quorum, Round, Run,
-    Timestamp, What,
+use carom_proto::ring::{
+    Epoch, ListChange, ListChangeKind, LockName, Member, Process, Qos, Quorum, Timestamp,
 };
+use carom_proto::rmp::packet::{self as ring, Packet as Ordered};
+use carom_proto::rmp::{Data, Round, Run, What};
 use carom_proto::{GroupId, Incarnation, Origin, PacketId, SeqNo};
 use network::{PATIENCE, multicast_port, next_message, on_loopback, start, wait_for};
 

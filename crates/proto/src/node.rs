@@ -4,11 +4,12 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
-use self::engines::Engines;
-use crate::lateral::{self, Lateral};
+pub use self::engines::Engines;
+use crate::lateral;
 use crate::membership::Membership;
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
 use crate::rdcm::{self, Rdcm};
+use crate::ring::OrderedGroups;
 use crate::rmp::{self, Rmp};
 use crate::wire::{Datagram, Header, Protocol};
 use crate::{
@@ -301,27 +302,21 @@ impl Node {
         &*self.membership
     }
 
-    /// Returns the lateral engine, for its counters.
-    pub fn lateral(&self) -> &Lateral {
-        &self.engines.lateral
+    /// Returns the engines, for their counters and other particulars.
+    pub fn engines(&self) -> &Engines {
+        &self.engines
     }
 
-    /// Returns the engine of the ordered groups, for its counters and rings.
-    pub fn ordered(&self) -> &Rmp {
+    /// Returns the engine of the ordered groups: their locks, requests and rings.
+    pub fn ordered_groups(&self) -> &dyn OrderedGroups {
         &self.engines.ordered
     }
 
-    /// Returns the engine of the ordered groups, for the methods that only it has: locks and
-    /// requests.
+    /// Returns the engine of the ordered groups, for calls that change them.
     ///
     /// Join and leave groups by the node's own methods.
-    pub fn ordered_mut(&mut self) -> &mut Rmp {
+    pub fn ordered_groups_mut(&mut self) -> &mut dyn OrderedGroups {
         &mut self.engines.ordered
-    }
-
-    /// Returns the engine of bulk delivery, for its counters, trees and receivers.
-    pub fn bulk(&self) -> &Rdcm {
-        &self.engines.bulk
     }
 
     /// Applies a change of the driver's network; see [`Engine::handle_network`].
@@ -340,11 +335,6 @@ impl Node {
     /// Returns `true` if an engine communicates with `group` from outside; see [`Engine::calls`].
     pub fn calls(&self, group: GroupId) -> bool {
         self.engines.all().any(|engine| engine.calls(group))
-    }
-
-    /// Returns the caller's own engine, if the node has one.
-    pub fn guest(&self) -> Option<&dyn Engine> {
-        self.engines.guest.as_deref()
     }
 
     /// Returns the members of `group` that have not confirmed everything this node sent, as far as

@@ -128,7 +128,7 @@ fn a_guest_carries_its_groups_and_nothing_else() {
         format!("leave {group:?}"),
     ];
     assert!(calls.try_iter().eq(expected));
-    assert_eq!(node.guest().map(Engine::stats), Some(vec![("pages", 9)]));
+    assert_eq!(node.engines().guest.as_ref().map(|it| it.stats()), Some(vec![("pages", 9)]));
     let views = std::iter::from_fn(|| node.poll_event());
     let of_groups = views.filter(|event| matches!(event, NodeEvent::Group(Event::View(_))));
     assert_eq!(of_groups.count(), 2, "each group has its view, whoever carries it");

@@ -29,7 +29,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::ring::{LockName, LockNews, ReplyError, Request, RequestId, RequestOptions};
+use carom_proto::ring::{
+    LockName, LockNews, ReplyError, Request, RequestId, RequestOptions, RingStatus,
+};
 use carom_proto::{Confirmed, Event, SendOptions};
 
 use super::builder::Builder;
@@ -41,7 +43,7 @@ use crate::shared::error::{
     RequestError, StartError, Timeout,
 };
 use crate::shared::profile::Profile;
-use crate::shared::status::{RingStatus, Status};
+use crate::shared::status::Status;
 
 /// A node; see [`crate::Node`].
 #[derive(Debug)]

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::rmp::{Epoch, LookOptions, RequestOptions};
+use carom_proto::ring::{Epoch, QueryOptions, RequestOptions, RingStatus};
 use carom_proto::{GroupId, NodeId};
 
 use super::node::Node;
 use crate::shared::commands::{NodeCommand, Reply};
 use crate::shared::error::{QueryError, RequestError};
-use crate::shared::status::RingStatus;
 
 impl Node {
     /// Like [`Group::request`](crate::Group::request), but to the ordered group called `group`,
@@ -43,7 +42,7 @@ impl Node {
         timeout: Duration,
     ) -> Result<Vec<RingStatus>, QueryError> {
         let name_check = GroupId::name_check(group);
-        let options = LookOptions { name_check, patience: timeout, via: None };
+        let options = QueryOptions { name_check, patience: timeout, via: None };
         let group = GroupId::of_name(group);
         let answer = self.handle().call(|reply| NodeCommand::Query { group, options, reply });
         answer.recv().await.unwrap_or(Err(QueryError::Closed))

@@ -3,24 +3,25 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use carom_proto::rmp::{self, LookId, LookOptions, Outcome, RequestOptions, Rmp};
+use carom_proto::ring::{self, OrderedGroups, RingStatus};
+
+use carom_proto::ring::{Outcome, QueryId, QueryOptions, RequestOptions};
 use carom_proto::{GroupId, Time};
 
 use crate::shared::commands::{Reply, ReplySender};
 use crate::shared::error::{QueryError, RequestError};
-use crate::shared::status::RingStatus;
 
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     requests: BTreeMap<(GroupId, u32), ReplySender<Result<Reply, RequestError>>>,
-    queries: BTreeMap<LookId, ReplySender<Result<Vec<RingStatus>, QueryError>>>,
+    queries: BTreeMap<QueryId, ReplySender<Result<Vec<RingStatus>, QueryError>>>,
 }
 
 impl Calls {
     pub(crate) fn request(
         &mut self,
         now: Time,
-        rings: &mut Rmp,
+        rings: &mut dyn OrderedGroups,
         group: GroupId,
         (payload, options): (Bytes, RequestOptions),
         reply: ReplySender<Result<Reply, RequestError>>,
@@ -33,7 +34,7 @@ impl Calls {
         }
     }
 
-    pub(crate) fn on_answer(&mut self, group: GroupId, answer: rmp::Answer) {
+    pub(crate) fn on_answer(&mut self, group: GroupId, answer: ring::Answer) {
         if let Some(reply) = self.requests.remove(&(group, answer.id.number)) {
             reply.send_if_wanted(match answer.outcome {
                 Outcome::Reply { by, payload } => Ok(Reply::Handled { by, payload }),
@@ -46,12 +47,12 @@ impl Calls {
     pub(crate) fn query(
         &mut self,
         now: Time,
-        rings: &mut Rmp,
+        rings: &mut dyn OrderedGroups,
         group: GroupId,
-        options: LookOptions,
+        options: QueryOptions,
         reply: ReplySender<Result<Vec<RingStatus>, QueryError>>,
     ) {
-        match rings.look(now, group, options) {
+        match rings.query(now, group, options) {
             Ok(id) => {
                 self.queries.insert(id, reply);
                 self.report_queries(rings);
@@ -60,11 +61,10 @@ impl Calls {
         }
     }
 
-    pub(crate) fn report_queries(&mut self, rings: &mut Rmp) {
-        while let Some(looked) = rings.poll_looked() {
-            let found = looked.rings.into_iter().map(RingStatus::from).collect();
+    pub(crate) fn report_queries(&mut self, rings: &mut dyn OrderedGroups) {
+        while let Some(looked) = rings.poll_query() {
             if let Some(reply) = self.queries.remove(&looked.id) {
-                reply.send_if_wanted(Ok(found));
+                reply.send_if_wanted(Ok(looked.rings));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use carom_proto::node::Node;
-use carom_proto::ring::{Removal, RingEvent, RingNews};
+use carom_proto::ring::{Removal, RingEvent, RingNews, RingStatus};
 use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo, Time};
 
 use super::delivery::Delivery;
@@ -15,7 +15,7 @@ use crate::shared::commands::Topic;
 use crate::shared::event_queue::EventReceiver;
 use crate::shared::group::{GroupParts, GroupShared};
 use crate::shared::receipt::Receipt;
-use crate::shared::status::{GroupStatus, RingStatus};
+use crate::shared::status::GroupStatus;
 
 #[derive(Debug)]
 pub(crate) struct GroupRuntime {

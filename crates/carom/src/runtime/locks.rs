@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use async_channel::Sender;
-use carom_proto::rmp::{LockChange, LockName, LockNews, Rmp};
+
+use carom_proto::ring::{LockChange, LockName, LockNews, OrderedGroups};
 use carom_proto::{GroupId, Time};
 
 use crate::shared::commands::{LockGrant, ReplySender};
@@ -31,7 +32,7 @@ struct Holder {
 pub(crate) struct Ring<'a> {
     pub(crate) now: Time,
     pub(crate) group: GroupId,
-    pub(crate) engine: &'a mut Rmp,
+    pub(crate) engine: &'a mut dyn OrderedGroups,
 }
 
 impl LockTable {
@@ -145,7 +146,9 @@ const MAX_WAITING: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_proto::rmp::{Config, Quorum, Timestamp};
+    use carom_proto::rmp::{Config, Rmp};
+
+    use carom_proto::ring::{Quorum, Timestamp};
     use carom_proto::{Engine, GroupSettings, NodeId, Profile};
 
     const GROUP: GroupId = GroupId(1);

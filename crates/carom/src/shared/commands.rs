@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender, TrySendError};
 use bytes::Bytes;
-use carom_proto::rmp::{
-    Epoch, LockName, LookOptions, ReplyError, RequestId, RequestOptions, RingEvent, RingNews,
-    Timestamp,
+use carom_proto::ring::{
+    Epoch, LockName, QueryOptions, ReplyError, RequestId, RequestOptions, RingEvent, RingNews,
+    RingStatus, Timestamp,
 };
 use carom_proto::{Confirmed, Event, GroupId, NodeId};
 
@@ -15,7 +15,7 @@ use super::error::{ConfirmError, JoinGroupError, LockError, QueryError, RequestE
 use super::event_queue::EventReceiver;
 use super::group::{GroupParts, GroupShared};
 use super::profile::Profile;
-use super::status::{RingStatus, Status};
+use super::status::Status;
 
 /// Command to one node. If its group handle was replaced, the reply channel is dropped instead.
 pub(crate) enum NodeCommand {
@@ -53,7 +53,7 @@ pub(crate) enum NodeCommand {
     },
     Query {
         group: GroupId,
-        options: LookOptions,
+        options: QueryOptions,
         reply: ReplySender<Result<Vec<RingStatus>, QueryError>>,
     },
     /// Requests the members of a ring to continue without a quorum.

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use carom_proto::node::NodeCounters;
-use carom_proto::rmp::{self, Process, RingSight, RingView};
-use carom_proto::{GroupId, NodeId, lateral, rdcm};
+use carom_proto::ring::RingStatus;
+use carom_proto::{GroupId, NodeId, lateral, rdcm, rmp};
 use serde::{Serialize, Serializer};
 
 use super::profile::Profile;
@@ -111,25 +111,6 @@ pub struct GroupStatus {
     pub unread: usize,
     /// Number of events that did not fit into the event queue. Messages are reported as lost.
     pub dropped: u64,
-}
-
-/// Ring of an ordered group, as this node or the [queried](crate::Node::query) member knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RingStatus {
-    /// View of the ring: its members in the order of their turns, and its locks.
-    pub view: RingView,
-    /// Member that holds the token.
-    pub token: Process,
-    /// `true` if the ring works: it is not being reformed after a fault, and it may continue.
-    pub is_working: bool,
-}
-
-impl From<RingSight> for RingStatus {
-    fn from(sight: RingSight) -> Self {
-        let RingSight { view, token, is_working } = sight;
-        Self { view, token, is_working }
-    }
 }
 
 /// Counters since the node's start.

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use carom_proto::ring::{Epoch, ListChange, ListChangeKind, Process, Timestamp};
 use carom_proto::rmp::packet::{DataPacket, Nack, NewList, Packet, Position};
-use carom_proto::rmp::{Epoch, ListChange, ListChangeKind, Process, Round, Timestamp, What};
+use carom_proto::rmp::{Round, What};
 use carom_proto::wire::{Header, Protocol};
 use carom_proto::{Incarnation, NodeId, Origin, Rng};
 

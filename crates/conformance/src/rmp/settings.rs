@@ -3,7 +3,8 @@
 use core::fmt;
 use core::time::Duration;
 
-use carom_proto::rmp::{Config, Quorum};
+use carom_proto::ring::Quorum;
+use carom_proto::rmp::Config;
 use carom_proto::{NodeId, Rng, SeqNo};
 
 use crate::draw::one_of;

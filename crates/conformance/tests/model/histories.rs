@@ -9,8 +9,9 @@ use std::fmt::{self, Debug, Write as _};
 use std::hash::Hasher as _;
 
 use bytes::Bytes;
+use carom_proto::ring::{Epoch, OrderedGroups as _, RingNews, Timestamp};
+use carom_proto::rmp::Round;
 use carom_proto::rmp::packet::{NewList, Packet};
-use carom_proto::rmp::{Epoch, RingNews, Round, Timestamp};
 use carom_proto::{Destination, Engine as _, Event, NodeId, Time};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
@@ -207,7 +208,7 @@ impl Known {
         views.map_or_else(Vec::new, |view| view.processes().map(|process| process.node).collect())
     }
 
-    pub(crate) fn views(&self) -> impl Iterator<Item = &carom_proto::rmp::RingView> {
+    pub(crate) fn views(&self) -> impl Iterator<Item = &carom_proto::ring::RingView> {
         self.notes.iter().filter_map(|(_, note)| match note {
             Note::Told(Event::Ring(event)) => match &event.news {
                 RingNews::View(event) => Some(&event.view),

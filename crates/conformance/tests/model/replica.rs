@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use carom_proto::ring::{OrderedGroups as _, Qos, Quorum};
 use carom_proto::rmp::packet::Packet;
-use carom_proto::rmp::{Config, Qos, Quorum, Rmp, Round, What};
+use carom_proto::rmp::{Config, Rmp, Round, What};
 use carom_proto::wire::{Datagram, Header};
 use carom_proto::{
     Destination, Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendOptions, SeqNo,

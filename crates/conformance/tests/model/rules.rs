@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use carom_conformance::Record as _;
 use carom_conformance::rmp::{History, Sent, checkers};
-use carom_proto::rmp::{Epoch, Place, Qos, RingNews, Round, Timestamp};
+use carom_proto::ring::{Epoch, Place, Qos, RingNews, Timestamp};
+use carom_proto::rmp::Round;
 use carom_proto::{Event, Message, Time};
 
 use super::histories::Known;

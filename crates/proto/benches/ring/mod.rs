@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use carom_proto::rmp::{Config, Qos, Quorum, Rmp};
+use carom_proto::ring::{OrderedGroups as _, Qos, Quorum, RingView};
+use carom_proto::rmp::{Config, Rmp};
 use carom_proto::wire::Datagram;
 use carom_proto::*;
 
@@ -43,7 +44,7 @@ impl Ring {
             let settings = GroupSettings { profile, name_check: 0 };
             ring.engines[number].join(ring.now, GROUP, settings).expect("it is not in the group");
             ring.drain(number);
-            while ring.engines[number].view(GROUP).map_or(0, rmp::RingView::len) <= number {
+            while ring.engines[number].view(GROUP).map_or(0, RingView::len) <= number {
                 ring.step();
             }
         }

@@ -11,11 +11,15 @@ use crate::wire::Protocol;
 use crate::{Engine, Origin, Transmit};
 
 /// The engines of a node. This is the only list of the protocols.
-pub(super) struct Engines {
-    pub(super) lateral: Lateral,
-    pub(super) ordered: Rmp,
-    pub(super) guest: Option<Box<dyn Engine>>,
-    pub(super) bulk: Rdcm,
+pub struct Engines {
+    /// Engine of the time-critical groups.
+    pub lateral: Lateral,
+    /// Engine of the ordered groups.
+    pub ordered: Rmp,
+    /// Engine of the caller, if there is one.
+    pub guest: Option<Box<dyn Engine>>,
+    /// Engine of the bulk groups.
+    pub bulk: Rdcm,
 }
 
 impl Engines {

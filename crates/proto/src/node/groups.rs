@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use super::{Node, NodeEvent};
 use crate::membership::MembershipEvent;
-use crate::ring::JoinOptions;
+use crate::ring::{JoinOptions, OrderedGroups};
 use crate::{
     Engine, Event, GroupId, GroupSettings, JoinError, NetworkChange, NodeId, Profile, Time, View,
     ViewChange, ViewChangeKind,

@@ -52,7 +52,7 @@ impl From<Handler> for RequestOptions {
 /// A request that was delivered to this member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its id, for [`Rmp::reply`](crate::rmp::Rmp::reply).
+    /// Its id, for [`OrderedGroups::reply`](super::OrderedGroups::reply).
     pub id: RequestId,
     /// Handler that has to reply; `None` if no reply is expected.
     pub handler: Option<Handler>,

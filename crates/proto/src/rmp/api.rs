@@ -13,15 +13,16 @@ use super::engine::{Rmp, Slot};
 use super::group::Group;
 use super::member::{Application, LocalMember, Session};
 use super::packet::{FORWARD, NON_MEMBER_BYTES, Packet};
-use super::query::{LookError, LookId, LookOptions, Looked, Query};
+use super::query::Query;
 use super::ring::Ring;
 use super::rpc::{Client, ENVELOPE_BYTES, Guest};
 use super::seen::MAX_WAITING;
 use super::sender::Sender;
 use super::terms::Terms;
 use crate::ring::{
-    Epoch, JoinOptions, ListChange, ListChangeKind, LockError, LockName, Place, Process, Qos,
-    ReplyError, RequestError, RequestId, RequestOptions, RingView,
+    Epoch, JoinOptions, ListChange, ListChangeKind, LockError, LockName, OrderedGroups, Place,
+    Process, Qos, QueryError, QueryId, QueryOptions, QueryResult, ReplyError, RequestError,
+    RequestId, RequestOptions, RingView,
 };
 use crate::{
     Class, Destination, GroupId, GroupSettings, JoinError, NodeId, Profile, Time, Transmit,
@@ -33,34 +34,9 @@ impl Rmp {
         self.counters
     }
 
-    /// Returns `true` if this node is in the group, joins it, or has left it and still answers.
-    pub fn has(&self, group: GroupId) -> bool {
-        self.member(group).is_some()
-    }
-
-    /// Returns the next group that this node no longer has because it left or was removed.
-    pub fn poll_ended(&mut self) -> Option<GroupId> {
-        self.ended.pop_first()
-    }
-
-    /// Returns this node's view of the ring of a group; `None` while it is not in a ring.
-    pub fn view(&self, group: GroupId) -> Option<&RingView> {
-        self.member(group)?.ring().map(Ring::view)
-    }
-
     /// Returns the place up to which this node has everything. `None` while it is not in a ring.
     pub fn reached(&self, group: GroupId) -> Option<Place> {
         self.member(group)?.ring().map(Ring::reached)
-    }
-
-    /// Returns the token holder of a group; `None` while this node is not in a ring.
-    pub fn token(&self, group: GroupId) -> Option<Process> {
-        self.member(group)?.ring().map(Ring::token)
-    }
-
-    /// Returns `true` if this node's ring works: it is not being reformed and has its quorum.
-    pub fn is_working(&self, group: GroupId) -> bool {
-        self.member(group).and_then(|it| it.session.as_ref()).is_some_and(Session::is_working)
     }
 
     /// Sets the options that [`Engine::join`](crate::engine::Engine::join) uses.
@@ -78,16 +54,70 @@ impl Rmp {
         }
     }
 
-    /// Returns the maximum size in bytes of an [unreliable](Qos::Unreliable) message: one packet.
-    pub fn unreliable_limit(&self) -> usize {
+    pub(super) fn repeat_queries(&mut self, now: Time) {
+        for mut query in self.queries.take_due(now) {
+            self.send_query(now, &mut query);
+            self.queries.open.push(query);
+        }
+    }
+
+    fn send_query(&mut self, now: Time, query: &mut Query) {
+        let (group, node, origin) = (query.group, self.id, self.origin);
+        let request = query.next_try(now, self.config.join_retry);
+        let process = Process { node, life: self.lives };
+        let change = ListChange { process, request, kind: ListChangeKind::Leave };
+        let packet = Packet::ListChangeRequest { epoch: None, change };
+        let via = query.options.via.filter(|via| *via != node).map(Destination::Node);
+        for destination in [Some(Destination::Group(group)), via].into_iter().flatten() {
+            let flags = if matches!(destination, Destination::Node(_)) { FORWARD } else { 0 };
+            let transmit = Transmit { destination, class: Class::Control };
+            self.outbox.push(transmit, |out| packet.encode_with(flags, out, group, origin, 0));
+        }
+    }
+
+    pub(super) fn act<T, E>(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        not_joined: E,
+        request: impl FnOnce(&mut Application, &mut Context<'_>, Option<&Ring>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        if !self.is_in(group) {
+            return Err(not_joined);
+        }
+        let act = |state: &mut Group, cx: &mut Context<'_>| {
+            state.member_mut().map(|member| member.act(cx, request))
+        };
+        self.with(now, group, act).flatten().unwrap_or(Err(not_joined))
+    }
+}
+
+impl OrderedGroups for Rmp {
+    fn has(&self, group: GroupId) -> bool {
+        self.member(group).is_some()
+    }
+
+    fn poll_ended(&mut self) -> Option<GroupId> {
+        self.ended.pop_first()
+    }
+
+    fn view(&self, group: GroupId) -> Option<&RingView> {
+        self.member(group)?.ring().map(Ring::view)
+    }
+
+    fn token(&self, group: GroupId) -> Option<Process> {
+        self.member(group)?.ring().map(Ring::token)
+    }
+
+    fn is_working(&self, group: GroupId) -> bool {
+        self.member(group).and_then(|it| it.session.as_ref()).is_some_and(Session::is_working)
+    }
+
+    fn unreliable_limit(&self) -> usize {
         self.config.fragment_bytes()
     }
 
-    /// Joins a group like [`Engine::join`](crate::Engine::join), but with the options of this node.
-    ///
-    /// # Errors
-    /// The group is not ordered, its settings are out of bounds, or the node is already in it.
-    pub fn join_with(
+    fn join_with(
         &mut self,
         now: Time,
         group: GroupId,
@@ -118,57 +148,19 @@ impl Rmp {
         Ok(())
     }
 
-    /// Requests a lock of a group.
-    ///
-    /// The lock is granted at once if it is free. Otherwise this node waits behind all earlier
-    /// requests. The outcome is a [`RingNews::Lock`](super::RingNews::Lock). It is refused if the
-    /// ring has its maximum number of locks. A node that is still joining may already request
-    /// locks.
-    ///
-    /// One node holds a lock once, until [`Rmp::unlock`] or until it leaves. A node that is removed
-    /// from the ring receives a report that its locks are [lost](super::LockChange::Lost).
-    ///
-    /// # Errors
-    /// The node is not in the group, holds the lock or has requested it, or has requested too many.
-    pub fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+    fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
         self.act(now, group, LockError::NotJoined, |it, _, _| it.lock(name, true))
     }
 
-    /// Requests a lock like [`Rmp::lock`], but does not wait: if another member holds it, the
-    /// outcome is [`LockChange::Refused`](super::LockChange::Refused).
-    ///
-    /// # Errors
-    /// The same as for [`Rmp::lock`].
-    pub fn try_lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+    fn try_lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
         self.act(now, group, LockError::NotJoined, |it, _, _| it.lock(name, false))
     }
 
-    /// Releases a lock, or stops waiting for it. The outcome is
-    /// [`LockChange::Released`](super::LockChange::Released), unless the lock is requested again
-    /// before.
-    ///
-    /// # Errors
-    /// The node is not in the group, or has not requested the lock.
-    pub fn unlock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+    fn unlock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
         self.act(now, group, LockError::NotJoined, |it, _, _| it.unlock(name))
     }
 
-    /// Sends a request to a group, as a member of it or as a node that is not in it.
-    ///
-    /// Every member receives it as [`RingNews::Request`](super::RingNews::Request) at its place
-    /// among the messages, and this node receives one
-    /// [`RingNews::Answer`](super::RingNews::Answer).
-    ///
-    /// With a [handler](RequestOptions::handler), the answer is the reply of the holder of the
-    /// handler's lock, or of the next holder if it fails. If the lock is free, the request waits
-    /// for a holder. Without a handler, the answer acknowledges the delivery with the request's
-    /// [guarantee](RequestOptions::qos). A request may be executed twice
-    /// ([`Request::may_be_done`](super::Request::may_be_done)).
-    ///
-    /// # Errors
-    /// The request is too large, its guarantee is not available in the group, too many requests or
-    /// bytes wait, or the node is leaving the group.
-    pub fn request(
+    fn request(
         &mut self,
         now: Time,
         group: GroupId,
@@ -220,11 +212,7 @@ impl Rmp {
         Ok(RequestId { caller: self.id, number })
     }
 
-    /// Replies once to a request that this member [has to answer](super::Request::is_ours).
-    ///
-    /// # Errors
-    /// The node is not in the group, the request is not open, or the reply has no room.
-    pub fn reply(
+    fn reply(
         &mut self,
         now: Time,
         group: GroupId,
@@ -236,14 +224,7 @@ impl Rmp {
         })
     }
 
-    /// Requests that the members of a ring continue without a majority of its electorate. It is the
-    /// command of an operator who has verified that the other voters will not return: if one still
-    /// works elsewhere, two rings order messages and grant locks from then on.
-    ///
-    /// `epoch` names the ring, as a [query](Rmp::look) has shown it, and `lost` each of its voters
-    /// that no longer answers. Nothing happens if an unnamed voter is silent, if a named voter
-    /// answers, or while the ring works. The view that follows has [`RingView::is_forced`] set.
-    pub fn force_quorum(&mut self, now: Time, group: GroupId, epoch: Epoch, lost: Vec<NodeId>) {
+    fn force_quorum(&mut self, now: Time, group: GroupId, epoch: Epoch, lost: Vec<NodeId>) {
         let (node, origin) = (self.id, self.origin);
         let packet = Packet::ForceQuorum { epoch, lost };
         let destination = Destination::Group(group);
@@ -252,20 +233,12 @@ impl Rmp {
         self.with(now, group, |state, cx| state.on_packet(cx, node, packet));
     }
 
-    /// Queries the rings of a group, without becoming a member. A node that is in a ring of the
-    /// group reports that ring, and sends no query.
-    ///
-    /// [`Rmp::poll_looked`] returns the result once no other ring has answered for some time, at
-    /// the latest after [`LookOptions::patience`].
-    ///
-    /// # Errors
-    /// Too many of this node's queries are in progress, or were not fetched.
-    pub fn look(
+    fn query(
         &mut self,
         now: Time,
         group: GroupId,
-        options: LookOptions,
-    ) -> Result<LookId, LookError> {
+        options: QueryOptions,
+    ) -> Result<QueryId, QueryError> {
         let id = self.queries.next_id()?;
         self.counters.looks_made += 1;
         let member = self.member(group).filter(|_| self.is_in(group));
@@ -280,46 +253,8 @@ impl Rmp {
         Ok(id)
     }
 
-    /// Returns the result of the next completed query.
-    pub fn poll_looked(&mut self) -> Option<Looked> {
+    fn poll_query(&mut self) -> Option<QueryResult> {
         self.queries.over.pop_front()
-    }
-
-    pub(super) fn repeat_queries(&mut self, now: Time) {
-        for mut query in self.queries.take_due(now) {
-            self.send_query(now, &mut query);
-            self.queries.open.push(query);
-        }
-    }
-
-    fn send_query(&mut self, now: Time, query: &mut Query) {
-        let (group, node, origin) = (query.group, self.id, self.origin);
-        let request = query.next_try(now, self.config.join_retry);
-        let process = Process { node, life: self.lives };
-        let change = ListChange { process, request, kind: ListChangeKind::Leave };
-        let packet = Packet::ListChangeRequest { epoch: None, change };
-        let via = query.options.via.filter(|via| *via != node).map(Destination::Node);
-        for destination in [Some(Destination::Group(group)), via].into_iter().flatten() {
-            let flags = if matches!(destination, Destination::Node(_)) { FORWARD } else { 0 };
-            let transmit = Transmit { destination, class: Class::Control };
-            self.outbox.push(transmit, |out| packet.encode_with(flags, out, group, origin, 0));
-        }
-    }
-
-    pub(super) fn act<T, E>(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        not_joined: E,
-        request: impl FnOnce(&mut Application, &mut Context<'_>, Option<&Ring>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        if !self.is_in(group) {
-            return Err(not_joined);
-        }
-        let act = |state: &mut Group, cx: &mut Context<'_>| {
-            state.member_mut().map(|member| member.act(cx, request))
-        };
-        self.with(now, group, act).flatten().unwrap_or(Err(not_joined))
     }
 }
 

@@ -77,7 +77,7 @@ pub struct Config {
     pub call_forget: Duration,
     /// Maximum bytes of replies that are kept for repeated requests, or one reply. Default 32 MiB.
     pub reply_bytes: usize,
-    /// Minimum time between two [`RingNews::Stable`](super::RingNews::Stable). Default 10 ms.
+    /// Minimum time between two [`RingNews::Stable`](crate::ring::RingNews::Stable). Default 10 ms.
     pub stable_every: Duration,
     /// Time for which a member that has left still answers requests for missing packets. Longer if
     /// the token takes longer to go round. Default 500 ms.

@@ -4,16 +4,16 @@
 //!
 //! | paper | here |
 //! |---|---|
-//! | 3.1 entities | [`ring`](crate::ring): [`Process`], [`RingView`] |
-//! | 3.2, figure 3.2 QoS | [`Qos`], `ring/delivery_queue` |
+//! | 3.1 entities | [`ring`](crate::ring): `Process`, `RingView` |
+//! | 3.2, figure 3.2 QoS | [`Qos`](crate::ring::Qos), `ring/delivery_queue` |
 //! | 3.4 hosts without multicast | `reach` |
 //! | 4.1, figure 4.1 packet types | [`packet`] |
 //! | 4.2 basic delivery: DataList, OrderingQ | `ring`: `stream`, `log` |
 //! | 4.2 token, NACK | `member`: `token`, `token_loss`, `nack` |
 //! | 4.3 membership view changes | `member`: `admission`, `view_change`, `departure`; `query` |
-//! | 4.3 locks | [`Locks`], `own_locks`, `member/own_changes` |
+//! | 4.3 locks | [`Locks`](crate::ring::Locks), `own_locks`, `member/own_changes` |
 //! | 4.4 fault recovery | `member/reformation`, `member/quorum`, `member/merge` |
-//! | 4.5 multi-RPC | [`Request`], `rpc`, `seen`, `ring/sources` |
+//! | 4.5 multi-RPC | [`Request`](crate::ring::Request), `rpc`, `seen`, `ring/sources` |
 //! | 4.6 flow and congestion control, figure 4.2 | `flow`, `sender`, `timing` |
 //!
 //! `ring` computes what is the same at all members. `member` makes the decisions of one of them.
@@ -52,19 +52,17 @@
 //!   more at once. A packet that several members request is retransmitted to all members. A packet
 //!   that one member requests is retransmitted to that member.
 //! * Two rings of one group that formed in a partition merge when they hear of each other. The
-//!   members of the smaller ring leave it. With [`JoinOptions::rejoin`] they join the larger one.
+//! members of the smaller ring leave it. With
+//! [`JoinOptions::rejoin`](crate::ring::JoinOptions::rejoin) they join the larger one.
 //!
 //! # Methods beyond the engine trait
 //!
-//! Beyond those of [`Engine`](crate::Engine), members use [`Rmp::join_with`], [`Rmp::lock`],
-//! [`Rmp::try_lock`], [`Rmp::unlock`], [`Rmp::request`] and [`Rmp::reply`]. Their results arrive as
-//! [`RingNews`]. [`Rmp::look`] queries the rings of a group from outside, and
-//! [`Rmp::poll_looked`] returns the result.
+//! Locks, requests and queries are those of [`OrderedGroups`](crate::ring::OrderedGroups). The
+//! results of locks and requests arrive as [`RingNews`](crate::ring::RingNews).
 //!
 //! ```
-//! use carom_proto::rmp::{
-//!     Config, Handler, LockChange, LockName, Outcome, Quorum, RequestOptions, RingNews, Rmp,
-//! };
+//! use carom_proto::ring::*;
+//! use carom_proto::rmp::{Config, Rmp};
 //! use carom_proto::*;
 //!
 //! let (group, mut now) = (GroupId::of_name("accounts"), Time(1_000_000_000));
@@ -135,12 +133,5 @@ mod timing;
 pub use self::config::{Config, ConfigError};
 pub use self::counters::Counters;
 pub use self::engine::Rmp;
-pub use self::query::{LookError, LookId, LookOptions, Looked, RingSight};
 pub use self::ring::{Data, Round, Run, What};
 pub use self::seen::Seen;
-pub use crate::ring::{
-    Answer, Epoch, Handler, JoinOptions, ListChange, ListChangeKind, LockChange, LockError,
-    LockName, LockNews, Locks, Member, Outcome, Place, Process, Qos, Quorum, Removal, ReplyError,
-    Request, RequestError, RequestId, RequestOptions, RingEvent, RingNews, RingView, Timestamp,
-    ViewEvent,
-};

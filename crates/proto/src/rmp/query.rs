@@ -11,69 +11,21 @@ use core::time::Duration;
 
 use super::counters::Counters;
 use super::ring::Snapshot;
-use crate::ring::{Epoch, Process, RingView, Timestamp};
+use crate::ring::{Epoch, QueryError, QueryId, QueryOptions, QueryResult, RingStatus, Timestamp};
 use crate::{GroupId, NodeId, Time};
-
-/// Options of a query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LookOptions {
-    /// The [check](GroupId::name_check) of the group's name, since ids may be equal.
-    pub name_check: u32,
-    /// Maximum time to wait for answers.
-    pub patience: Duration,
-    /// A member that forwards the query, for a host without multicast.
-    pub via: Option<NodeId>,
-}
-
-/// Identifier of a query of this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LookId(pub u32);
-
-/// A ring, as reported by one of its members, or by this node if it is in the ring.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RingSight {
-    /// The members in ring order, and the locks.
-    pub view: RingView,
-    /// The token holder.
-    pub token: Process,
-    /// `true` if the ring works: it is not being reformed, may continue, and has its quorum.
-    pub is_working: bool,
-}
-
-/// Result of a query.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Looked {
-    /// The query.
-    pub id: LookId,
-    /// The group.
-    pub group: GroupId,
-    /// Its rings, by epoch. Empty if no member answered. Several if the group is partitioned.
-    pub rings: Vec<RingSight>,
-}
-
-/// Reason why a query was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LookError {
-    /// Too many queries are in progress or were not [fetched](super::Rmp::poll_looked).
-    #[error("too many ring queries: {open} are in progress or not fetched")]
-    TooMany {
-        /// Number of these queries.
-        open: usize,
-    },
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Queries {
     pub(super) open: Vec<Query>,
-    pub(super) over: VecDeque<Looked>,
+    pub(super) over: VecDeque<QueryResult>,
     last: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Query {
-    id: LookId,
+    id: QueryId,
     pub(super) group: GroupId,
-    pub(super) options: LookOptions,
+    pub(super) options: QueryOptions,
     sent: u32,
     next_at: Time,
     deadline: Time,
@@ -83,13 +35,13 @@ pub(super) struct Query {
 
 #[derive(Debug)]
 struct Seen {
-    sight: RingSight,
+    sight: RingStatus,
     next: Timestamp,
     first: u32,
     last: u32,
 }
 
-impl RingSight {
+impl RingStatus {
     fn of(snapshot: &Snapshot) -> Self {
         let Snapshot { view, token, is_working, .. } = snapshot;
         let is_working = *is_working && view.has_quorum();
@@ -98,7 +50,7 @@ impl RingSight {
 }
 
 impl Query {
-    pub(super) fn new(now: Time, id: LookId, group: GroupId, options: LookOptions) -> Self {
+    pub(super) fn new(now: Time, id: QueryId, group: GroupId, options: QueryOptions) -> Self {
         Self {
             id,
             group,
@@ -141,7 +93,7 @@ impl Query {
         let first = known.map_or(last, |seen| seen.first);
         let seen = match self.rings.remove(&epoch).filter(|seen| seen.next > snapshot.next) {
             Some(further) => Seen { last, ..further },
-            None => Seen { sight: RingSight::of(snapshot), next: snapshot.next, first, last },
+            None => Seen { sight: RingStatus::of(snapshot), next: snapshot.next, first, last },
         };
         self.rings.insert(epoch, seen);
         true
@@ -157,10 +109,10 @@ impl Query {
         })
     }
 
-    fn result(&self) -> Looked {
+    fn result(&self) -> QueryResult {
         let present = self.rings.values().filter(|seen| !self.is_past(seen));
         let rings = present.map(|seen| seen.sight.clone()).collect();
-        Looked { id: self.id, group: self.group, rings }
+        QueryResult { id: self.id, group: self.group, rings }
     }
 }
 
@@ -173,17 +125,17 @@ impl Queries {
         self.open.iter().map(Query::due).min()
     }
 
-    pub(super) fn next_id(&mut self) -> Result<LookId, LookError> {
+    pub(super) fn next_id(&mut self) -> Result<QueryId, QueryError> {
         let open = self.open.len() + self.over.len();
         if open >= MAX_QUERIES {
-            return Err(LookError::TooMany { open });
+            return Err(QueryError::TooMany { open });
         }
         self.last = self.last.wrapping_add(1);
-        Ok(LookId(self.last))
+        Ok(QueryId(self.last))
     }
 
-    pub(super) fn complete(&mut self, id: LookId, group: GroupId, own: &Snapshot) {
-        self.over.push_back(Looked { id, group, rings: vec![RingSight::of(own)] });
+    pub(super) fn complete(&mut self, id: QueryId, group: GroupId, own: &Snapshot) {
+        self.over.push_back(QueryResult { id, group, rings: vec![RingStatus::of(own)] });
     }
 
     pub(super) fn take_due(&mut self, now: Time) -> Vec<Query> {

@@ -154,7 +154,7 @@ fn assert_all_arrived(net: &mut Net) {
     }
     assert_eq!(net.lost, []);
     for node in &net.nodes {
-        let counters = node.lateral().counters();
+        let counters = node.engines().lateral.counters();
         assert!(counters.recovered > 0 && counters.retransmitted > 0, "{counters:?}");
     }
 }

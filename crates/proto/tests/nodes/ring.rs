@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use carom_proto::rmp::packet::{DataPacket, Nack, NewList, Packet, Position};
-use carom_proto::rmp::{
-    Data, Epoch, ListChange, ListChangeKind, Process, Qos, Quorum, RingView, Round, Run, Timestamp,
-    What,
+use carom_proto::ring::{
+    Epoch, ListChange, ListChangeKind, Process, Qos, Quorum, RingView, Timestamp,
 };
+use carom_proto::rmp::packet::{DataPacket, Nack, NewList, Packet, Position};
+use carom_proto::rmp::{Data, Round, Run, What};
 use carom_proto::wire::{Datagram, HEADER_BYTES, Header, Protocol, seal};
 use carom_proto::*;
 
@@ -25,7 +25,7 @@ fn ring() -> Net {
 }
 
 fn view(net: &Net, number: usize) -> RingView {
-    net.nodes[number].ordered().view(net.group).expect("it is in a ring").clone()
+    net.nodes[number].ordered_groups().view(net.group).expect("it is in a ring").clone()
 }
 
 fn send(net: &mut Net, number: usize) {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use carom_proto::rmp::{
-    Handler, LockName, Outcome, Qos, ReplyError, Request, RequestError, RequestId, RequestOptions,
-    Rmp,
+use carom_proto::ring::{
+    Handler, LockName, OrderedGroups as _, Outcome, Qos, ReplyError, Request, RequestError,
+    RequestId, RequestOptions,
 };
+use carom_proto::rmp::Rmp;
 use carom_proto::{GroupId, NodeId, Rng};
 
 use crate::checks;

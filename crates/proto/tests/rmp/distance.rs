@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use carom_proto::rmp::{Config, Qos, Quorum};
+use carom_proto::ring::{OrderedGroups as _, Qos, Quorum};
+use carom_proto::rmp::Config;
 
 use crate::payloads;
 use crate::rig::{GROUP, MS, World};

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use carom_proto::ring::{LockChange, LockName, LockNews, OrderedGroups as _, Qos, Quorum};
+use carom_proto::rmp::Config;
 use carom_proto::rmp::packet::Packet;
-use carom_proto::rmp::{Config, LockChange, LockName, LockNews, Qos, Quorum};
 
 use crate::payloads;
 use crate::rig::{GROUP, MS, Told, World};

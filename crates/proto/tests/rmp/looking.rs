@@ -2,21 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carom_proto::rmp::packet::{NewList, Packet};
-use carom_proto::rmp::{
-    JoinOptions, LockName, LookError, LookId, LookOptions, Looked, Qos, Quorum, RingSight,
+use carom_proto::ring::{
+    JoinOptions, LockName, OrderedGroups as _, Qos, QueryError, QueryId, QueryOptions, QueryResult,
+    Quorum, RingStatus,
 };
+use carom_proto::rmp::packet::{NewList, Packet};
 use carom_proto::{Engine, NodeId};
 
 use crate::rig::{GROUP, MS, Told, World, packet};
 
-const OPTIONS: LookOptions =
-    LookOptions { name_check: 0, patience: MS.saturating_mul(2000), via: None };
+const OPTIONS: QueryOptions =
+    QueryOptions { name_check: 0, patience: MS.saturating_mul(2000), via: None };
 const NIGHTLY: LockName = LockName(77);
 
-fn seen(world: &mut World, number: usize, id: LookId) -> Vec<RingSight> {
+fn seen(world: &mut World, number: usize, id: QueryId) -> Vec<RingStatus> {
     for _ in 0..3000 {
-        if let Some(looked) = world.hosts[number].engine.poll_looked() {
+        if let Some(looked) = world.hosts[number].engine.poll_query() {
             assert_eq!((looked.id, looked.group), (id, GROUP));
             return looked.rings;
         }
@@ -25,12 +26,12 @@ fn seen(world: &mut World, number: usize, id: LookId) -> Vec<RingSight> {
     panic!("the look is never over");
 }
 
-fn look(world: &mut World, number: usize) -> Vec<RingSight> {
+fn look(world: &mut World, number: usize) -> Vec<RingStatus> {
     let id = world.look(number, OPTIONS);
     seen(world, number, id)
 }
 
-fn nodes(sight: &RingSight) -> Vec<NodeId> {
+fn nodes(sight: &RingStatus) -> Vec<NodeId> {
     sight.view.processes().map(|process| process.node).collect()
 }
 
@@ -45,7 +46,7 @@ fn a_look_shows_view_turn_and_locks_and_the_ring_is_as_it_was() {
     let view = world.hosts[0].engine.view(GROUP).cloned().expect("it is in a ring");
     let rings = look(&mut world, 3);
     let token = world.hosts[0].engine.token(GROUP).expect("it is in a ring");
-    assert_eq!(rings, [RingSight { view: view.clone(), token, is_working: true }]);
+    assert_eq!(rings, [RingStatus { view: view.clone(), token, is_working: true }]);
     let holder = rings[0].view.locks.holder(NIGHTLY).map(|process| process.node);
     assert_eq!(holder, Some(NodeId(2)));
     world.run_for(2000 * MS);
@@ -143,7 +144,7 @@ fn a_host_without_multicast_has_its_question_passed_on() {
     world.hosts[3].is_without_multicast = true;
     assert_eq!(look(&mut world, 3), []);
     for via in 1..=3 {
-        let id = world.look(3, LookOptions { via: Some(NodeId(via)), ..OPTIONS });
+        let id = world.look(3, QueryOptions { via: Some(NodeId(via)), ..OPTIONS });
         assert_eq!(seen(&mut world, 3, id).len(), 1, "by {via}");
     }
 }
@@ -151,7 +152,7 @@ fn a_host_without_multicast_has_its_question_passed_on() {
 #[test]
 fn a_ring_of_another_name_is_not_seen() {
     let mut world = World::joined(2, 1, 1);
-    let id = world.look(2, LookOptions { name_check: 1, ..OPTIONS });
+    let id = world.look(2, QueryOptions { name_check: 1, ..OPTIONS });
     assert_eq!(seen(&mut world, 2, id), []);
     assert!(world.hosts[2].engine.counters().name_collisions > 0);
 }
@@ -161,7 +162,7 @@ fn member_shows_its_own_ring_without_a_query() {
     let mut world = World::joined(2, 1, 1);
     let sent = world.datagrams_by_kind.clone();
     let id = world.look(0, OPTIONS);
-    let Looked { id: of, rings, .. } = world.hosts[0].engine.poll_looked().expect("it is over");
+    let QueryResult { id: of, rings, .. } = world.hosts[0].engine.poll_query().expect("it is over");
     assert_eq!((of, rings.len()), (id, 1));
     assert_eq!(Some(&rings[0].view), world.hosts[0].engine.view(GROUP));
     assert_eq!(world.datagrams_by_kind, sent);
@@ -201,7 +202,7 @@ fn unrequested_list_is_counted_and_dropped() {
     let counters = world.hosts[3].engine.counters();
     assert_eq!(counters.lists_unasked, lists.len() as u64 + 1);
     assert_eq!(counters.name_collisions, 0);
-    assert_eq!(world.hosts[3].engine.poll_looked(), None);
+    assert_eq!(world.hosts[3].engine.poll_query(), None);
     assert!(world.hosts[3].engine.view(GROUP).is_none());
 }
 
@@ -211,11 +212,11 @@ fn more_looks_than_there_is_room_for_are_refused() {
     for _ in 0..64 {
         world.look(0, OPTIONS);
     }
-    let refused = world.hosts[0].engine.look(world.now, GROUP, OPTIONS);
-    assert_eq!(refused, Err(LookError::TooMany { open: 64 }));
+    let refused = world.hosts[0].engine.query(world.now, GROUP, OPTIONS);
+    assert_eq!(refused, Err(QueryError::TooMany { open: 64 }));
     world.run_for(OPTIONS.patience);
-    let refused = world.hosts[0].engine.look(world.now, GROUP, OPTIONS);
-    assert_eq!(refused, Err(LookError::TooMany { open: 64 }), "nobody has fetched them");
-    assert_eq!(std::iter::from_fn(|| world.hosts[0].engine.poll_looked()).count(), 64);
+    let refused = world.hosts[0].engine.query(world.now, GROUP, OPTIONS);
+    assert_eq!(refused, Err(QueryError::TooMany { open: 64 }), "nobody has fetched them");
+    assert_eq!(std::iter::from_fn(|| world.hosts[0].engine.poll_query()).count(), 64);
     world.look(0, OPTIONS);
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use carom_proto::rmp::packet::{NewList, Packet, Position, Snapshot, SourceState};
-use carom_proto::rmp::{
-    Config, Epoch, ListChangeKind, LockName, Member, Process, Qos, Quorum, RingView, Rmp, Round,
-    Timestamp, What,
+use carom_proto::ring::{
+    Epoch, ListChangeKind, LockName, Member, OrderedGroups as _, Process, Qos, Quorum, RingView,
+    Timestamp,
 };
+use carom_proto::rmp::packet::{NewList, Packet, Position, Snapshot, SourceState};
+use carom_proto::rmp::{Config, Rmp, Round, What};
 use carom_proto::wire::Datagram;
 use carom_proto::{
     Engine, GroupSettings, JoinError, NodeId, Profile, RateOfFire, SendError, SendOptions, SeqNo,

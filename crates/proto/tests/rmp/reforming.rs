@@ -1,7 +1,8 @@
 //! Reformations in which packets arrive at the worst moments.
 
+use carom_proto::ring::{Epoch, OrderedGroups as _, Qos};
+use carom_proto::rmp::Counters;
 use carom_proto::rmp::packet::{NewList, Packet, Position, Proposal};
-use carom_proto::rmp::{Counters, Epoch, Qos};
 
 use super::rig::{GROUP, MS, World, packet};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use carom_proto::ring::JoinOptions;
+use carom_proto::ring::{JoinOptions, RingStatus};
 use carom_proto::{GroupId, Time};
 
 use super::{Closing, NodeRuntime};
@@ -14,7 +14,7 @@ use crate::shared::commands::{NodeCommand, ReplySender};
 use crate::shared::error::JoinGroupError;
 use crate::shared::group::{GroupParts, GroupShared, PayloadLimits};
 use crate::shared::profile::Profile;
-use crate::shared::status::{MemberStatus, RingStatus, Stats, Status};
+use crate::shared::status::{MemberStatus, Stats, Status};
 
 impl<N: Network> NodeRuntime<N> {
     pub(crate) fn command(&mut self, now: Time, command: NodeCommand) {
@@ -33,21 +33,21 @@ impl<N: Network> NodeRuntime<N> {
             }
             NodeCommand::Request { group, shared, payload, options, reply } => {
                 if shared.is_none_or(|shared| self.groups.of_handle(&shared).is_some()) {
-                    let rings = self.node.ordered_mut();
+                    let rings = self.node.ordered_groups_mut();
                     self.calls.request(now, rings, group, (payload, options), reply);
                 }
             }
             NodeCommand::Reply { shared, request, payload, reply } => {
                 if self.groups.of_handle(&shared).is_some() {
-                    let rings = self.node.ordered_mut();
+                    let rings = self.node.ordered_groups_mut();
                     reply.send_if_wanted(rings.reply(now, shared.id, request, payload));
                 }
             }
             NodeCommand::Query { group, options, reply } => {
-                self.calls.query(now, self.node.ordered_mut(), group, options, reply);
+                self.calls.query(now, self.node.ordered_groups_mut(), group, options, reply);
             }
             NodeCommand::ForceQuorum { group, epoch, lost } => {
-                self.node.ordered_mut().force_quorum(now, group, epoch, lost);
+                self.node.ordered_groups_mut().force_quorum(now, group, epoch, lost);
             }
             NodeCommand::Lock { shared, name, waits, reply } => {
                 self.with_locks(now, &shared, |locks, ring| {
@@ -87,7 +87,7 @@ impl<N: Network> NodeRuntime<N> {
         call: impl FnOnce(&mut LockTable, &mut Ring<'_>),
     ) {
         if let Some(group) = self.groups.of_handle(shared) {
-            let mut ring = Ring { now, group: shared.id, engine: self.node.ordered_mut() };
+            let mut ring = Ring { now, group: shared.id, engine: self.node.ordered_groups_mut() };
             call(&mut group.locks, &mut ring);
         }
     }
@@ -141,7 +141,7 @@ impl<N: Network> NodeRuntime<N> {
         };
         let limits = PayloadLimits {
             message: self.node.payload_limit(group).unwrap_or(0),
-            unreliable: self.node.ordered().unreliable_limit(),
+            unreliable: self.node.ordered_groups().unreliable_limit(),
         };
         let shared = GroupShared::new(name, group, profile, limits);
         shared.set_members(self.node.members(group));
@@ -199,7 +199,7 @@ impl<N: Network> NodeRuntime<N> {
             })
             .collect();
         members.sort_unstable_by_key(|it| it.node);
-        let rings = self.node.ordered();
+        let rings = self.node.ordered_groups();
         let ring_of = |group: GroupId| {
             let (view, token) = rings.view(group).zip(rings.token(group))?;
             Some(RingStatus { view: view.clone(), token, is_working: rings.is_working(group) })
@@ -221,10 +221,10 @@ impl<N: Network> NodeRuntime<N> {
 
     fn stats(&self) -> Stats {
         let mut stats = Stats {
-            lateral: self.node.lateral().counters(),
-            ordered: self.node.ordered().counters(),
-            bulk: self.node.bulk().counters(),
-            guest: self.node.guest().map_or_else(Vec::new, |guest| guest.stats()),
+            lateral: self.node.engines().lateral.counters(),
+            ordered: self.node.engines().ordered.counters(),
+            bulk: self.node.engines().bulk.counters(),
+            guest: self.node.engines().guest.as_ref().map_or_else(Vec::new, |guest| guest.stats()),
             node: self.node.counters(),
             queue_dropped: self.groups.dropped_events(),
             publish_dropped: self.groups.unsent(),

@@ -17,7 +17,7 @@ impl<N: Network> NodeRuntime<N> {
             self.on_event(now, event);
         }
         self.groups.hand_over();
-        self.calls.report_queries(self.node.ordered_mut());
+        self.calls.report_queries(self.node.ordered_groups_mut());
     }
 
     fn on_event(&mut self, now: Time, event: NodeEvent) {
@@ -116,7 +116,7 @@ impl<N: Network> NodeRuntime<N> {
                 self.confirms.fail_given_up(id, &mut group.own);
             }
             RingNews::Lock(news) => {
-                let mut ring = Ring { now, group: id, engine: self.node.ordered_mut() };
+                let mut ring = Ring { now, group: id, engine: self.node.ordered_groups_mut() };
                 group.locks.on_change(&mut ring, *news);
             }
             _ => {}
@@ -168,7 +168,7 @@ impl<N: Network> NodeRuntime<N> {
         // A bulk sender that has yielded has sent nothing in its new stream. Confirmations that
         // cover lost messages have already failed, so all members have the rest.
         let has_yielded = group.shared.profile.is_bulk()
-            && confirmed.up_to == self.node.bulk().before_first()
+            && confirmed.up_to == self.node.engines().bulk.before_first()
             && self.node.unconfirmed(confirmed.group).is_empty();
         self.confirms.on_confirmed(&mut group.own, confirmed, has_yielded);
     }

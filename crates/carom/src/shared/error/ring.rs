@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use carom_proto::NodeId;
-use carom_proto::rmp::{self, Qos};
+use carom_proto::ring::{self, Qos};
 
 /// Error of a lock that could not be acquired.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +47,7 @@ pub enum RequestError {
     Unanswered,
     /// The request was not sent.
     #[error(transparent)]
-    Refused(#[from] rmp::RequestError),
+    Refused(#[from] ring::RequestError),
     /// The group is not ordered, and has no requests.
     #[error("this group is not ordered: it does not accept requests")]
     NoRequests,
@@ -95,13 +95,13 @@ impl RequestError {
             Self::Unanswered => {
                 "check that a member serves the handler (`carom members`), or wait longer".into()
             }
-            Self::Refused(rmp::RequestError::TooLarge { limit, .. }) => {
+            Self::Refused(ring::RequestError::TooLarge { limit, .. }) => {
                 format!("split the request into parts of at most {limit} bytes")
             }
-            Self::Refused(rmp::RequestError::Qos { asked: Qos::Resilient(0) }) => {
+            Self::Refused(ring::RequestError::Qos { asked: Qos::Resilient(0) }) => {
                 "request Resilient(1) to Resilient(255), or TotallyOrdered".into()
             }
-            Self::Refused(rmp::RequestError::Qos { .. }) => {
+            Self::Refused(ring::RequestError::Qos { .. }) => {
                 "join with Quorum::Majority or Quorum::All".into()
             }
             Self::Refused(_) => "wait for the replies to earlier requests".into(),
@@ -121,21 +121,21 @@ impl QueryError {
     }
 }
 
-impl From<rmp::LockError> for LockError {
-    fn from(error: rmp::LockError) -> Self {
+impl From<ring::LockError> for LockError {
+    fn from(error: ring::LockError) -> Self {
         match error {
-            rmp::LockError::NotJoined => Self::Closed,
-            rmp::LockError::AlreadyAsked => Self::HeldHere,
-            rmp::LockError::NotAsked => Self::Lost,
-            rmp::LockError::TooMany { asked } => Self::TooMany { asked },
+            ring::LockError::NotJoined => Self::Closed,
+            ring::LockError::AlreadyAsked => Self::HeldHere,
+            ring::LockError::NotAsked => Self::Lost,
+            ring::LockError::TooMany { asked } => Self::TooMany { asked },
         }
     }
 }
 
-impl From<rmp::LookError> for QueryError {
-    fn from(error: rmp::LookError) -> Self {
+impl From<ring::QueryError> for QueryError {
+    fn from(error: ring::QueryError) -> Self {
         match error {
-            rmp::LookError::TooMany { open } => Self::TooMany { open },
+            ring::QueryError::TooMany { open } => Self::TooMany { open },
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use carom_proto::rmp::{Config, Qos};
+use carom_proto::ring::Qos;
+use carom_proto::rmp::Config;
 use carom_sim::Ethernet;
 use serde::Deserialize;
 

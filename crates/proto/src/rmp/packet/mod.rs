@@ -111,7 +111,7 @@ pub struct Part {
 /// | 36 | 8 | life of the source |
 /// | 44 | 4 | number of the packet; meaningless in unreliable packets |
 /// | 48 | 4 | number of the message |
-/// | 52 | 2 | [delivery guarantee](super::Qos) |
+/// | 52 | 2 | [delivery guarantee](crate::ring::Qos) |
 /// | 54 | 1 | handler plus 1, 0 for none |
 /// | 55 | 1 | flags: 1 first, 2 last fragment of the message, 4 the source has more, 8 a call |
 /// | 56 | 8 | source, only with the header's flag 1 |

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::rmp::{Handler, LockName, LookId, LookOptions, Qos, Request, RequestOptions};
+use carom_proto::ring::{
+    Handler, LockName, OrderedGroups as _, Qos, QueryId, QueryOptions, Request, RequestOptions,
+};
 use carom_proto::{Engine, NodeId, SendOptions};
 
 use super::{GROUP, Told, World};
@@ -144,9 +146,9 @@ impl World {
     }
 
     /// Queries the rings of the group.
-    pub(crate) fn look(&mut self, number: usize, options: LookOptions) -> LookId {
+    pub(crate) fn look(&mut self, number: usize, options: QueryOptions) -> QueryId {
         let now = self.clock(number);
-        let id = self.hosts[number].engine.look(now, GROUP, options).expect("there is room");
+        let id = self.hosts[number].engine.query(now, GROUP, options).expect("there is room");
         self.drain(number);
         id
     }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::rmp::{
-    Answer, LockChange, LockName, LockNews, Place, Request, RequestId, RingView, Rmp,
+use carom_proto::ring::{
+    Answer, LockChange, LockName, LockNews, Place, Request, RequestId, RingView,
 };
+use carom_proto::rmp::Rmp;
 use carom_proto::{Confirmed, Lost, NodeId, Time};
 
 /// One process of one host. A restart makes another `Host`.

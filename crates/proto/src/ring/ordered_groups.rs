@@ -1,0 +1,137 @@
+//! The part of the contract that only engines of ordered groups have.
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::{
+    Epoch, JoinOptions, LockError, LockName, Process, QueryError, QueryId, QueryOptions,
+    QueryResult, ReplyError, RequestError, RequestId, RequestOptions, RingView,
+};
+use crate::{Engine, GroupId, GroupSettings, JoinError, NodeId, Time};
+
+/// An engine of ordered groups: locks, requests, and the state of rings.
+pub trait OrderedGroups: Engine {
+    /// Returns `true` if this node is in the group, joins it, or has left it and still answers.
+    fn has(&self, group: GroupId) -> bool;
+
+    /// Returns the next group that this node no longer has because it left or was removed.
+    fn poll_ended(&mut self) -> Option<GroupId>;
+
+    /// Returns this node's view of the ring of a group; `None` while it is not in a ring.
+    fn view(&self, group: GroupId) -> Option<&RingView>;
+
+    /// Returns the token holder of a group; `None` while this node is not in a ring.
+    fn token(&self, group: GroupId) -> Option<Process>;
+
+    /// Returns `true` if this node's ring works: it is not being reformed and has its quorum.
+    fn is_working(&self, group: GroupId) -> bool;
+
+    /// Returns the maximum size in bytes of an [unreliable](super::Qos::Unreliable) message: one
+    /// packet.
+    fn unreliable_limit(&self) -> usize;
+
+    /// Joins a group like [`Engine::join`], but with the options of this node.
+    ///
+    /// # Errors
+    /// The group is not ordered, its settings are out of bounds, or the node is already in it.
+    fn join_with(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        settings: GroupSettings,
+        options: JoinOptions,
+    ) -> Result<(), JoinError>;
+
+    /// Requests a lock of a group.
+    ///
+    /// The lock is granted at once if it is free. Otherwise this node waits behind all earlier
+    /// requests. The outcome is a [`RingNews::Lock`](super::RingNews::Lock). It is refused if the
+    /// ring has its maximum number of locks. A node that is still joining may already request
+    /// locks.
+    ///
+    /// One node holds a lock once, until [`Self::unlock`] or until it leaves. A node that is
+    /// removed from the ring receives a report that its locks are [lost](super::LockChange::Lost).
+    ///
+    /// # Errors
+    /// The node is not in the group, holds the lock or has requested it, or has requested too many.
+    fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError>;
+
+    /// Requests a lock like [`Self::lock`], but does not wait: if another member holds it, the
+    /// outcome is [`LockChange::Refused`](super::LockChange::Refused).
+    ///
+    /// # Errors
+    /// The same as for [`Self::lock`].
+    fn try_lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError>;
+
+    /// Releases a lock, or stops waiting for it. The outcome is
+    /// [`LockChange::Released`](super::LockChange::Released), unless the lock is requested again
+    /// before.
+    ///
+    /// # Errors
+    /// The node is not in the group, or has not requested the lock.
+    fn unlock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError>;
+
+    /// Sends a request to a group, as a member of it or as a node that is not in it.
+    ///
+    /// Every member receives it as [`RingNews::Request`](super::RingNews::Request) at its place
+    /// among the messages, and this node receives one
+    /// [`RingNews::Answer`](super::RingNews::Answer).
+    ///
+    /// With a [handler](RequestOptions::handler), the answer is the reply of the holder of the
+    /// handler's lock, or of the next holder if it fails. If the lock is free, the request waits
+    /// for a holder. Without a handler, the answer acknowledges the delivery with the request's
+    /// [guarantee](RequestOptions::qos). A request may be executed twice
+    /// ([`Request::may_be_done`](super::Request::may_be_done)).
+    ///
+    /// # Errors
+    /// The request is too large, its guarantee is not available in the group, too many requests or
+    /// bytes wait, or the node is leaving the group.
+    fn request(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        payload: Bytes,
+        options: RequestOptions,
+    ) -> Result<RequestId, RequestError>;
+
+    /// Replies once to a request that this member [has to answer](super::Request::is_ours).
+    ///
+    /// # Errors
+    /// The node is not in the group, the request is not open, or the reply has no room.
+    fn reply(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        request: RequestId,
+        payload: Bytes,
+    ) -> Result<(), ReplyError>;
+
+    /// Requests that the members of a ring continue without a majority of its electorate. It is the
+    /// command of an operator who has verified that the other voters will not return: if one still
+    /// works elsewhere, two rings order messages and grant locks from then on.
+    ///
+    /// `epoch` names the ring, as a [query](Self::query) has shown it, and `lost` each of its
+    /// voters that no longer answers. Nothing happens if an unnamed voter is silent, if a named
+    /// voter answers, or while the ring works. The view that follows has [`RingView::is_forced`]
+    /// set.
+    fn force_quorum(&mut self, now: Time, group: GroupId, epoch: Epoch, lost: Vec<NodeId>);
+
+    /// Queries the rings of a group, without becoming a member. A node that is in a ring of the
+    /// group reports that ring, and sends no query.
+    ///
+    /// [`Self::poll_query`] returns the result once no other ring has answered for some time, at
+    /// the latest after [`QueryOptions::patience`].
+    ///
+    /// # Errors
+    /// Too many of this node's queries are in progress, or were not fetched.
+    fn query(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        options: QueryOptions,
+    ) -> Result<QueryId, QueryError>;
+
+    /// Returns the result of the next completed query.
+    fn poll_query(&mut self) -> Option<QueryResult>;
+}
