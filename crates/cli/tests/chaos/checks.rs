@@ -151,7 +151,7 @@ pub(crate) fn order(records: &Records, alive: &[Process]) -> Vec<Violation> {
             found.extend(
                 stay.windows(2)
                     .filter(|pair| pair[0] >= pair[1])
-                    .map(|pair| format!("{process} received {} after {}", pair[1], pair[0])),
+                    .map(|pair| format!("{process} received {:?} after {:?}", pair[1], pair[0])),
             );
             let (Some(first), Some(last)) = (stay.first(), stay.last()) else { continue };
             let given: BTreeSet<Place> = stay.iter().copied().collect();

@@ -19,7 +19,7 @@ fn assert_never_fragmented(mtu: u32) {
     let mut subs = subscribe(receivers, &["--count", "2000", "--loss", "5%"]);
     // The packets of these messages have the largest possible size.
     let args = ["pub", "numbers", "--rate", "2000/s", "--wait-for", "2"];
-    let publisher = sender.pipe(numbered(4000).take(2000), &args).ended_with(0);
+    sender.pipe(numbered(4000).take(2000), &args).ended_with(0);
     subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 2000));
     for counters in all_counters(&lab) {
         for name in ["IpFragCreates", "IpFragFails", "IpReasmReqds", "UdpSndbufErrors"] {
@@ -43,8 +43,7 @@ fn messages_pass_a_hop_that_is_narrower_than_the_interface() {
         let [receivers @ .., sender] = lab.hosts() else { panic!("there are three") };
         let mut subs = subscribe(receivers, &[&["--count", "500"], kind].concat());
         let args = ["pub", "numbers", "--rate", "500/s", "--wait-for", "2"];
-        let publisher =
-            sender.pipe(numbered(4000).take(500), &[&args, kind].concat()).ended_with(0);
+        sender.pipe(numbered(4000).take(500), &[&args, kind].concat()).ended_with(0);
         subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 500));
     }
 }

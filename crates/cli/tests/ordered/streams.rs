@@ -187,7 +187,7 @@ fn group_without_members_has_no_ring() {
     let lan = Lan::new("17459");
     let shown = |args: &[&str], code: i32| {
         let look = ["members", "nobodys", "--timeout", "300ms"];
-        let look = lan.start(&[&look, args].concat()).ended_with(code);
+        let mut look = lan.start(&[&look, args].concat()).ended_with(code);
         (std::mem::take(&mut look.wrote.seen), std::mem::take(&mut look.said.seen))
     };
     let (wrote, said) = shown(&[], 1);
