@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn identity(node: u64) -> Identity {
-        let endpoint = crate::Endpoint(([10, 0, 0, 7], 7400).into());
+        let endpoint = crate::Endpoint(core::net::SocketAddr::from(([10, 0, 0, 7], 7400)));
         Identity { node: crate::NodeId(node), bump: 0, endpoint }
     }
 
