@@ -169,11 +169,11 @@ impl<'a> Server<'a> {
     /// Handles pending events and requests. Waits up to 5 ms for the first request.
     fn take_requests(&mut self) -> Result<(), CliError> {
         let mut patience = STEP;
-        let is_open = ring::drain(self.group, &mut self.ring);
+        let mut is_open = ring::drain(self.group, &mut self.ring);
         while is_open {
             match waiting::within(self.requests.recv(), patience) {
                 Some(Some(request)) => self.on_request(request),
-                Some(None) => break,
+                Some(None) => is_open = false,
                 None => return Ok(()),
             }
             patience = Duration::ZERO;

@@ -52,8 +52,8 @@
 //!   more at once. A packet that several members request is retransmitted to all members. A packet
 //!   that one member requests is retransmitted to that member.
 //! * Two rings of one group that formed in a partition merge when they hear of each other. The
-//! members of the smaller ring leave it. With
-//! [`JoinOptions::rejoin`](crate::ring::JoinOptions::rejoin) they join the larger one.
+//!   members of the smaller ring leave it. With
+//!   [`rejoin`](crate::ring::JoinOptions::rejoin) they join the larger one.
 //!
 //! # Methods beyond the engine trait
 //!

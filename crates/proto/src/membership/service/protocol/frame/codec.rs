@@ -169,7 +169,9 @@ fn unknown_settings(kind: u8, mut bytes: &[u8]) -> Result<FrameError, DecodeErro
             if u8::take(bytes)? != CONTRADICTION {
                 return Err(DecodeError::Value);
             }
-            (take_settings(bytes)?, take_settings(bytes)?, NodeId::take(bytes)?);
+            take_settings(bytes)?;
+            take_settings(bytes)?;
+            NodeId::take(bytes)?;
             UnknownSettings::JoinRefused { request, group }
         }
         SNAPSHOT => {
