@@ -2,12 +2,11 @@
 
 use core::time::Duration;
 
-/// Minimum of a setting that is not zero.
 const SHORTEST: Duration = Duration::from_micros(1);
-/// Maximum of a setting, so that times computed from it never overflow.
+/// Maximum of a setting. Times computed from it never overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns the name of the first setting that is neither zero nor from 1 us to 24 h.
+/// Returns the name of the first setting that is neither zero nor between 1 us and 24 h.
 pub(crate) fn out_of_bounds(times: &[(&'static str, Duration)]) -> Option<&'static str> {
     let is_out = |time: Duration| time > LONGEST || !time.is_zero() && time < SHORTEST;
     times.iter().find(|(_, time)| is_out(*time)).map(|(name, _)| *name)

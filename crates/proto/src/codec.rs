@@ -30,16 +30,16 @@ pub trait Field<'a>: Sized {
     /// Appends the encoded field to `out`.
     fn put(&self, out: &mut Vec<u8>);
 
-    /// Decodes a field at the start of `bytes`, and advances `bytes` past it. A forged count takes
-    /// no more memory than the bytes after it can fill.
+    /// Decodes the field at the start of `bytes`, and advances `bytes` past it. The memory that a
+    /// forged count can allocate is limited by the number of bytes that follow it.
     ///
     /// # Errors
-    /// The first invalid field.
+    /// Returns the error for the first invalid field.
     fn take(bytes: &mut &'a [u8]) -> Result<Self, DecodeError>;
 }
 
-/// An enum whose variants have tags on the wire. As a [`Field`] it is a tag u8 and the fields of the
-/// variant, and an unknown tag is an invalid value.
+/// An enum whose variants have tags on the wire. As a [`Field`], it is encoded as the tag (u8) and
+/// the fields of the variant. An unknown tag is an invalid value.
 pub trait Variants<'a>: Sized {
     /// Returns the tag of the variant: the kind in the header of a packet.
     fn tag(&self) -> u8;
@@ -47,16 +47,19 @@ pub trait Variants<'a>: Sized {
     /// Appends the encoded fields of the variant to `out`.
     fn put_fields(&self, out: &mut Vec<u8>);
 
-    /// Decodes the variant with this tag, like [`Field::take`].
+    /// Decodes the fields of the variant that has this tag, like [`Field::take`].
     ///
     /// # Errors
-    /// [`DecodeError::Kind`] for an unknown tag, or the first invalid field.
+    /// Returns [`DecodeError::Kind`] if the tag is unknown, or the error for the first invalid
+    /// field.
     fn take_fields(tag: u8, bytes: &mut &'a [u8]) -> Result<Self, DecodeError>;
 
-    /// Decodes the variant with this tag, of which `bytes` must have all fields and nothing else.
+    /// Decodes the variant that has this tag from `bytes`, which must contain all of its fields and
+    /// nothing else.
     ///
     /// # Errors
-    /// Those of [`Variants::take_fields`], and [`DecodeError::Length`] if bytes are left.
+    /// Returns the errors of [`Variants::take_fields`], and [`DecodeError::Length`] if bytes are
+    /// left over.
     fn take_body(tag: u8, mut bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let value = Self::take_fields(tag, &mut bytes)?;
         if bytes.is_empty() { Ok(value) } else { Err(DecodeError::Length) }
@@ -350,7 +353,7 @@ impl<'a> Field<'a> for GroupSettings {
     }
 }
 
-/// The bytes are copied, so that they do not keep the datagram alive.
+/// Copies the bytes, so that they do not keep the datagram alive.
 impl<'a> Field<'a> for Bytes {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
@@ -374,7 +377,7 @@ where
     }
 }
 
-/// A list without a count: its entries are all that is left of the packet.
+/// A list without a count: its entries fill the rest of the packet.
 pub mod rest {
     use super::{DecodeError, Field};
 
@@ -386,7 +389,7 @@ pub mod rest {
     /// Decodes entries up to the end of `bytes`.
     ///
     /// # Errors
-    /// The first invalid entry.
+    /// Returns the error for the first invalid entry.
     pub fn take<'a, T: Field<'a>>(bytes: &mut &'a [u8]) -> Result<Vec<T>, DecodeError> {
         let mut entries = Vec::new();
         while !bytes.is_empty() {
@@ -396,7 +399,7 @@ pub mod rest {
     }
 }
 
-/// Bytes that are all that is left of the packet.
+/// A byte string without a length: it fills the rest of the packet.
 pub mod rest_bytes {
     use super::DecodeError;
 
@@ -408,13 +411,14 @@ pub mod rest_bytes {
     /// Copies all of `bytes`.
     ///
     /// # Errors
-    /// None.
+    /// Never returns an error.
     pub fn take(bytes: &mut &[u8]) -> Result<Vec<u8>, DecodeError> {
         Ok(core::mem::take(bytes).to_vec())
     }
 }
 
-/// Decodes a list after its count. Every entry has at least one byte.
+/// Decodes the entries of a list, whose count was already decoded. Every entry is at least one byte
+/// long.
 pub(crate) fn take_entries<'a, T: Field<'a>>(
     count: usize,
     bytes: &mut &'a [u8],
@@ -425,7 +429,7 @@ pub(crate) fn take_entries<'a, T: Field<'a>>(
     (0..count).map(|_| T::take(bytes)).collect()
 }
 
-/// Decodes settings, or returns `None` if this program does not know them.
+/// Decodes settings. Returns `None` if this program does not support them.
 pub(crate) fn take_settings(bytes: &mut &[u8]) -> Result<Option<GroupSettings>, DecodeError> {
     let (settings, rest) = bytes.split_at_checked(SETTINGS_BYTES).ok_or(DecodeError::Length)?;
     *bytes = rest;

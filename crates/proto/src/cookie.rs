@@ -1,4 +1,4 @@
-//! Cookies: stateless proofs that a node receives what is sent to it.
+//! Cookies: stateless proofs that a node receives the datagrams sent to its address.
 
 use core::hash::{Hash, Hasher};
 
@@ -6,7 +6,6 @@ use siphasher::sip::SipHasher24;
 
 use crate::Rng;
 
-/// Secret of one incarnation of a node, from which it computes its cookies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CookieKey(u64, u64);
 
@@ -15,7 +14,7 @@ impl CookieKey {
         Self(rng.next_u64(), rng.next_u64())
     }
 
-    /// Returns the cookie of `asker`, a keyed hash. Never 0.
+    /// Returns the cookie of `asker`, a keyed hash that is never 0.
     pub(crate) fn cookie_of(&self, asker: impl Hash) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(self.0, self.1);
         asker.hash(&mut hasher);

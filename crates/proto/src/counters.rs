@@ -1,4 +1,4 @@
-//! The declaration of counters.
+//! Declares counters.
 
 /// Declares a struct of counters, and the iteration over them by name.
 ///

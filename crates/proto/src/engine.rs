@@ -77,8 +77,8 @@ pub trait Engine: Send {
     /// Adds this node to `group`.
     ///
     /// # Errors
-    /// The settings are out of bounds, contradict those of another group of this node, or belong to
-    /// a profile that this engine does not carry.
+    /// Returns an error if the settings are out of bounds, if they contradict those of another
+    /// group of this node, or if this engine does not support the profile.
     fn join(&mut self, now: Time, group: GroupId, settings: GroupSettings)
     -> Result<(), JoinError>;
 
@@ -89,10 +89,11 @@ pub trait Engine: Send {
 
     /// Multicasts `payload` in `group`.
     ///
-    /// Returns the sequence number of the message, which is that of its first packet.
+    /// Returns the sequence number of the first packet of the message, which identifies the
+    /// message.
     ///
     /// # Errors
-    /// The message was not accepted: no part of it was sent.
+    /// Returns the reason if the message was not accepted. No part of it was sent.
     fn send(
         &mut self,
         now: Time,
@@ -101,12 +102,13 @@ pub trait Engine: Send {
         options: SendOptions,
     ) -> Result<SeqNo, SendError>;
 
-    /// Requests confirmation that the members of `group` have everything that was sent so far.
+    /// Requests confirmation that the members of `group` have everything that this node sent so
+    /// far.
     ///
-    /// [`Event::Confirmed`] is the answer. Has no effect if the node is not in the group.
+    /// The engine replies with [`Event::Confirmed`]. Has no effect if the node is not in the group.
     fn confirm(&mut self, now: Time, group: GroupId);
 
-    /// Processes a datagram that was received.
+    /// Processes a received datagram.
     ///
     /// Returns the sender if the datagram is intact and not from this node. The sender was alive
     /// when it sent the datagram, even if the engine discards the content. The driver may report
@@ -116,8 +118,8 @@ pub trait Engine: Send {
     /// Announces the received datagrams that will be processed next, in this order.
     ///
     /// This is a hint. It changes no state, and a driver may omit it. An engine whose state exceeds
-    /// the processor's cache can use it to prefetch the memory that several datagrams need. Up to
-    /// [`LOOK_AHEAD`] datagrams per call are useful.
+    /// the processor's cache can use it to prefetch the memory that several datagrams need. More
+    /// than [`LOOK_AHEAD`] datagrams per call have no benefit.
     fn look_ahead(&self, _waiting: &[Datagram<'_>]) {}
 
     /// Applies a change to the view of a group.
@@ -134,27 +136,27 @@ pub trait Engine: Send {
     /// Returns the next event for the application, or `None` if there is none.
     fn poll_event(&mut self) -> Option<Event>;
 
-    /// Returns the time of the next call of [`Engine::handle_timeout`] and its reason.
+    /// Returns the time and the reason of the next required call to [`Engine::handle_timeout`].
     ///
     /// Returns `None` if no timer is set.
     fn poll_timeout(&self) -> Option<Wakeup>;
 
-    /// Applies a change of the driver's network.
+    /// Applies a change in the driver's network.
     fn handle_network(&mut self, _now: Time, _change: &NetworkChange) {}
 
-    /// Sets how far the application of `group` lags in taking events: 0 if it keeps up, 1 if it
-    /// lags by a whole event queue.
+    /// Sets the backlog of events that the application of `group` has not received yet, as a
+    /// fraction of the event queue: 0 if the application keeps up, 1 if the queue is full.
     ///
-    /// An engine that can slows down the senders of the group.
+    /// An engine that supports flow control slows down the senders of the group.
     fn set_backpressure(&mut self, _now: Time, _group: GroupId, _backlog: f64) {}
 
-    /// Drops `group` at once. The other members have to detect it.
+    /// Drops `group` at once and without notifying the other members, which have to detect it.
     fn abandon(&mut self, now: Time, group: GroupId) {
         self.leave(now, group);
     }
 
-    /// Returns `true` if the engine communicates with `group` without being a member of it, such as
-    /// to make requests.
+    /// Returns `true` if the engine communicates with `group` without being a member of it, for
+    /// example to send requests.
     fn calls(&self, _group: GroupId) -> bool {
         false
     }
@@ -164,24 +166,27 @@ pub trait Engine: Send {
         Vec::new()
     }
 
-    /// Returns the next request to the multicast manager in the registry, encoded.
+    /// Returns the next encoded request to the multicast manager in the registry, or `None` if
+    /// there is none.
     fn poll_manager_request(&mut self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Processes news of the multicast manager in the registry.
+    /// Processes a reply or a status change of the multicast manager in the registry.
     fn handle_manager(&mut self, _now: Time, _news: &ManagerNews) {}
 
-    /// Returns the next group in which this node sends and has lost the multicast manager.
+    /// Returns the next group in which this node sends and has lost the multicast manager, or
+    /// `None` if there is none.
     fn poll_manager_lost(&mut self) -> Option<GroupId> {
         None
     }
 
-    /// Returns the maximum payload of [`Engine::send`] in bytes, for groups of this profile.
+    /// Returns the maximum payload, in bytes, that [`Engine::send`] accepts for groups of this
+    /// profile.
     fn payload_limit(&self, profile: Profile) -> usize;
 
-    /// Returns the bytes of messages and packets that the engine holds, its own and those of other
-    /// nodes.
+    /// Returns the memory, in bytes, that the engine uses for messages and packets of this and
+    /// other nodes.
     ///
     /// The engine's settings bound this value.
     fn held_bytes(&self) -> usize;
@@ -192,25 +197,26 @@ pub trait Engine: Send {
     /// Asserts the engine's invariants.
     ///
     /// # Panics
-    /// An invariant is broken, which is a bug in the engine.
+    /// Panics if an invariant is broken, which is a bug in the engine.
     fn check(&self);
 }
 
-/// Change of the driver's network.
+/// A change in the driver's network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetworkChange {
-    /// The largest IP packet that reaches all members has this size in bytes.
+    /// The size, in bytes, of the largest IP packet that reaches all members.
     ///
-    /// A value above the configured one has no effect on the packets' size. Packets that were built
-    /// for an earlier, larger size may still be sent and retransmitted. The driver must send these
-    /// in parts.
+    /// A value above the configured size does not increase the size of packets. Packets that were
+    /// built for an earlier, larger size may still be sent and retransmitted. The driver must send
+    /// these in parts.
     PathMtu(u16),
-    /// `true` if the network currently accepts no data.
+    /// The network accepts no data while this is `true`.
     ///
-    /// Bulk data then waits in the engine, where it is bounded, instead of being lost in the
+    /// Meanwhile, bulk data waits in the engine, where it is bounded, instead of being lost in the
     /// driver. Other packets are still sent.
     Blocked(bool),
-    /// The nodes that multicast from this node does not reach. Initially, it reaches all nodes.
+    /// The nodes that a multicast by this node does not reach. At first, multicast reaches all
+    /// nodes.
     Unreached(BTreeSet<NodeId>),
     /// The node can be reached at this endpoint.
     Met(NodeId, Endpoint),
@@ -218,33 +224,34 @@ pub enum NetworkChange {
     Parted(NodeId),
 }
 
-/// News of the multicast manager in the registry.
+/// News from the multicast manager in the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManagerNews {
-    /// The manager can be reached.
+    /// The manager is reachable.
     Reached,
-    /// The manager can no longer be reached. It may or may not have received the last requests.
+    /// The manager is no longer reachable. It may or may not have received the last requests.
     Lost,
-    /// A reply of the manager.
+    /// The manager has sent this reply.
     Answered(Vec<u8>),
 }
 
-/// Maximum useful number of datagrams per [`Engine::look_ahead`]. The data they need fits the
-/// processor's nearest cache.
+/// Maximum useful number of datagrams per call to [`Engine::look_ahead`]. The data that they need
+/// fits in the processor's first-level cache.
 pub const LOOK_AHEAD: usize = 32;
 
 /// Options of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
-    /// Time for which the message is useful, from its multicast on.
+    /// Time for which the message is useful, counted from its multicast.
     ///
-    /// After it, the message is no longer repaired. Members that did not receive it report it as
-    /// lost. `None` selects the engine's own limit for repairs. Only time-critical groups use the
-    /// deadline.
+    /// After this time, the message is no longer repaired, and members that did not receive it
+    /// report it as lost. If `None`, the engine's own limit for repairs applies. Only time-critical
+    /// groups use the deadline.
     pub deadline: Option<Duration>,
-    /// Delivery guarantee of the message in an ordered group. `None` selects total order.
+    /// Delivery guarantee of the message in an ordered group. If `None`, the message is totally
+    /// ordered.
     ///
-    /// Other groups refuse every guarantee with [`SendError::Qos`].
+    /// In other groups, every guarantee is refused with [`SendError::Qos`].
     pub qos: Option<Qos>,
 }
 
@@ -257,11 +264,12 @@ impl From<Qos> for SendOptions {
 /// Destination of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// All members of the group, by multicast or the unicast copies that replace it.
+    /// All members of the group. The driver sends unicast copies to members that multicast does not
+    /// reach.
     Group(GroupId),
     /// The next hops in a relay tree of the group.
     ///
-    /// Only these hops receive the datagram: the driver adds no unicast copies where multicast
+    /// Only these hops receive the datagram. The driver adds no unicast copies where multicast
     /// fails.
     Tree(GroupId, Hops),
     /// One node.
@@ -281,13 +289,13 @@ pub struct Hops {
     pub relays: Arc<[NodeId]>,
 }
 
-/// Destination and class of an outgoing datagram, whose bytes `poll_transmit` appended to its
-/// buffer.
+/// Destination and class of an outgoing datagram. Its bytes are in the buffer that was passed to
+/// `poll_transmit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// Destination of the datagram.
     pub destination: Destination,
-    /// Class of the datagram, for drivers that count or treat classes separately.
+    /// Class of the datagram, for drivers that count the classes or treat them differently.
     pub class: Class,
 }
 
@@ -298,7 +306,7 @@ pub enum Class {
     Data,
     /// Redundancy that was not requested: a repair or a parity packet.
     Repair,
-    /// A message sent again because it was requested or not acknowledged.
+    /// A message that is sent again because it was requested or not acknowledged.
     Retransmission,
     /// All other datagrams: requests, acknowledgments, heartbeats, digests, membership.
     Control,

@@ -1,4 +1,4 @@
-//! Errors caused by the caller: refused messages, and joins that the membership refused.
+//! Errors that the caller can handle: refused messages, and joins that the membership refused.
 
 use crate::NodeId;
 use crate::ring::Qos;
@@ -21,56 +21,56 @@ pub enum Unserved {
     /// Too many requests are in flight.
     #[error("the service is overloaded")]
     Busy,
-    /// The settings of the join, or those of the group, are unknown to the service or to this
+    /// The settings that were requested or those of the group are unknown to the service or to this
     /// program. One of the two is an older version.
     #[error("the group's settings are from another version of Carom")]
     Settings,
 }
 
-/// Reason why a message was not sent.
+/// Reason why a message was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// This node is not in the group.
     #[error("this node is not in the group")]
     NotJoined,
-    /// The join of the group is not complete: a message sent now would reach no member.
+    /// The join of the group is not complete. A message sent now would reach no member.
     #[error("the join of the group is not complete")]
     NotReady,
     /// The message exceeds the engine's limit.
     #[error("message of {bytes} bytes is too large: expected at most {limit}")]
     TooLarge {
-        /// Size of the message in bytes.
+        /// Size, in bytes, of the message.
         bytes: usize,
         /// Maximum size in bytes.
         limit: usize,
     },
-    /// The group does not support this guarantee.
+    /// The group does not support this delivery guarantee.
     #[error("this group does not support quality of service '{asked}'")]
     Qos {
-        /// Requested guarantee.
+        /// Requested delivery guarantee.
         asked: Qos,
     },
     /// The group allows one sender at a time, and another node is the sender.
     #[error("node {sender} is already the sender of this group")]
     HasSender {
-        /// The current sender.
+        /// Current sender of the group.
         sender: NodeId,
     },
     /// The topology of the network has no host for this node.
     #[error("the topology has no host for this node")]
     NoPlace,
-    /// The queue of messages to be sent is full.
+    /// The queue of messages that are waiting to be sent is full.
     #[error("the send queue is full: {waiting_bytes} bytes are waiting")]
     QueueFull {
-        /// Size of the queued messages in bytes.
+        /// Size, in bytes, of the queued messages.
         waiting_bytes: usize,
     },
-    /// The window is full: this member has not confirmed enough of the earlier messages.
+    /// The window is full: a member has not confirmed enough of the earlier messages.
     #[error("the window is full: member {by} is {behind} messages behind")]
     HeldBack {
-        /// The member that lags most.
+        /// The member that is furthest behind.
         by: NodeId,
-        /// Number of messages that it has not confirmed.
+        /// Number of messages that this member has not confirmed.
         behind: u32,
     },
 }

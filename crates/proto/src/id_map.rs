@@ -7,8 +7,8 @@ use foldhash::fast::FixedState;
 
 /// A map that supports lookups but not iteration.
 ///
-/// Its order depends on the hasher, and the output of an engine must not. The hash is keyed with
-/// the engine's seed, so that an attacker cannot choose colliding ids.
+/// The iteration order would depend on the hasher, but an engine's output must not. The hash is
+/// keyed with the engine's seed, so that an attacker cannot choose colliding ids.
 #[allow(clippy::disallowed_types, reason = "fixed hasher, and no way to iterate")]
 pub struct IdMap<K, V>(std::collections::HashMap<K, V, FixedState>);
 
@@ -19,27 +19,27 @@ impl<K: Hash + Eq, V> IdMap<K, V> {
         Self(std::collections::HashMap::with_hasher(FixedState::with_seed(seed)))
     }
 
-    /// Returns the value of `key`.
+    /// Returns a reference to the value of `key`.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.0.get(key)
     }
 
-    /// Returns the value of `key` for modification.
+    /// Returns a mutable reference to the value of `key`.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.0.get_mut(key)
     }
 
-    /// Returns the value of `key`, and inserts `make()` first if there is none.
+    /// Returns the value of `key`. Inserts `make()` first if the key has no value.
     pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         self.0.entry(key).or_insert_with(make)
     }
 
-    /// Sets the value of `key`. Returns the previous value.
+    /// Sets the value of `key`, and returns the previous value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         self.0.insert(key, value)
     }
 
-    /// Removes `key`. Returns its value.
+    /// Removes `key`, and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         self.0.remove(key)
     }

@@ -6,21 +6,21 @@ use core::net::SocketAddr;
 
 use siphasher::sip::SipHasher24;
 
-/// Id of a node: drawn at random when its process starts, or given by the user.
+/// Id of a node, drawn at random when its process starts or given by the user.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
 /// One run of a node, identified by 64 random bits.
 ///
 /// A process that restarts under the same [`NodeId`] has another incarnation. Incarnations have no
-/// order: neither of two can be recognized as the later one.
+/// order: it is not possible to determine which of two is the later one.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
-/// A node and its incarnation, the origin of a datagram.
+/// A node and its incarnation, which together identify the origin of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
-    /// The node.
+    /// Id of the node.
     pub node: NodeId,
     /// Incarnation of the node.
     pub incarnation: Incarnation,
@@ -30,21 +30,22 @@ pub struct Origin {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
 
-/// Position of a packet among those that one sender multicast in one group. It wraps around.
+/// Position of a packet among the packets that one sender has multicast in one group. It wraps
+/// around.
 ///
-/// It does not implement `Ord`, because the order of two numbers is defined only if they are less
-/// than 2^31 apart. See [`SeqNo::is_after`].
+/// This type does not implement `Ord`, because the order of two numbers is defined only if they are
+/// less than 2^31 apart. See [`SeqNo::is_after`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SeqNo(pub u32);
 
-/// Id of a data packet: sender, group and sequence number.
+/// Id of a data packet: its sender, group and sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PacketId {
     /// Node that multicast the packet.
     pub sender: NodeId,
     /// Group of the packet.
     pub group: GroupId,
-    /// Position among the sender's packets in the group.
+    /// Position of the packet among the sender's packets in the group.
     pub seqno: SeqNo,
 }
 
@@ -55,25 +56,24 @@ pub struct PacketId {
 pub struct Endpoint(pub SocketAddr);
 
 impl GroupId {
-    /// No group, in a datagram that concerns none or several.
+    /// The id in a datagram that concerns no group or several groups.
     pub const NONE: Self = Self(0);
 
     /// Returns the id of the group called `name`.
     ///
-    /// It is the low half of SipHash-2-4 of the name with a zero key, or 1 if that is
+    /// The id is the low half of the SipHash-2-4 of the name with a zero key, or 1 if that half is
     /// [`GroupId::NONE`]. It is the same on every machine and in every version.
     pub fn of_name(name: &str) -> Self {
         Self((name_hash(name) as u32).max(1))
     }
 
-    /// Returns the high half of the same hash. Two names with the same id but different checks
-    /// collide.
+    /// Returns the high half of the hash that [`GroupId::of_name`] computes. If two names have the
+    /// same id but different checks, their ids collide.
     pub fn name_check(name: &str) -> u32 {
         (name_hash(name) >> 32) as u32
     }
 }
 
-/// Returns SipHash-2-4 of `name` with a zero key, the same on every machine and in every version.
 pub(crate) fn name_hash(name: &str) -> u64 {
     let mut hasher = SipHasher24::new();
     hasher.write(name.as_bytes());
@@ -81,8 +81,8 @@ pub(crate) fn name_hash(name: &str) -> u64 {
 }
 
 impl SeqNo {
-    /// Default number of the first packet of a stream. The lateral engine adds an offset that
-    /// depends on the incarnation.
+    /// Default sequence number of the first packet of a stream. The lateral engine adds an offset
+    /// that depends on the incarnation.
     pub const FIRST: Self = Self(1);
 
     /// Returns the number after this one.
@@ -100,10 +100,10 @@ impl SeqNo {
         Self(self.0.wrapping_sub(count))
     }
 
-    /// Returns the number of positions from `other` to this number. Negative if this number is
-    /// before it.
+    /// Returns the number of positions from `other` to this number, which is negative if this
+    /// number is before `other`.
     ///
-    /// Wrap-around is handled here only (RFC 1982 serial arithmetic).
+    /// Only this method handles wrap-around (RFC 1982 serial arithmetic).
     pub fn distance_from(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }
@@ -115,13 +115,13 @@ impl SeqNo {
 
     /// Returns `true` if both numbers can belong to the same stream of one incarnation.
     ///
-    /// Numbers that are still relevant are at most 2^16 apart, and each incarnation starts at a
+    /// Numbers that are still in use are at most 2^16 apart, and each incarnation starts at a
     /// random number.
     pub fn is_near(self, other: Self) -> bool {
         self.distance_from(other).unsigned_abs() <= 1 << 16
     }
 
-    /// Returns `true` if a stream whose next number is `next` has not reached this number yet.
+    /// Returns `true` if this number is after `next`, the next number of a stream.
     ///
     /// A number that appears to be more than 2^30 behind is counted as ahead.
     pub fn is_beyond(self, next: Self) -> bool {
@@ -139,7 +139,7 @@ impl SeqNo {
     }
 }
 
-/// The only incarnation of a node that never restarts, as in tests.
+/// Returns the only incarnation of a node that never restarts, as in tests.
 impl From<NodeId> for Origin {
     fn from(node: NodeId) -> Self {
         Self { node, incarnation: Incarnation::default() }

@@ -5,9 +5,9 @@ use crate::{Endpoint, Rng};
 
 /// Received datagrams that wait for the engines.
 ///
-/// If the buffer is full, a new datagram replaces a *random* waiting one, which is counted as
-/// dropped. The losses of an overload are thus spread and can be repaired. A full kernel buffer
-/// would instead drop all of the newest datagrams.
+/// If the buffer is full, a new datagram replaces a *random* waiting datagram, which is counted as
+/// dropped. An overload then causes scattered losses, which can be repaired. A full kernel buffer
+/// would drop a run of consecutive datagrams instead.
 ///
 /// The slots keep their memory, so that pushing to a warm buffer does not allocate.
 #[derive(Debug)]
@@ -28,20 +28,20 @@ struct Slot {
 }
 
 impl Inbox {
-    /// Default capacity in datagrams, as in the paper: 1024 packets, or 1 MB.
+    /// Default capacity in datagrams. The paper uses the same size: 1024 packets, or 1 MB.
     pub const DEFAULT_CAPACITY: usize = 1024;
 
     /// Creates a buffer for `capacity` datagrams. `seed` determines which ones are dropped.
     ///
     /// # Panics
-    /// `capacity` is 0.
+    /// Panics if `capacity` is 0.
     pub fn new(capacity: usize, seed: u64) -> Self {
         assert!(capacity > 0, "the capacity of a receive buffer must not be 0");
         let slots = Vec::with_capacity(capacity);
         Self { slots, capacity, taken: 0, filled: 0, rng: Rng::new(seed), dropped: 0 }
     }
 
-    /// Adds a datagram, and drops a random waiting one if the buffer is full.
+    /// Adds a datagram. Drops a random waiting datagram if the buffer is full.
     pub fn push(&mut self, source: Endpoint, datagram: &Datagram<'_>) {
         if self.filled < self.slots.len() {
             self.slots[self.filled].refill(source, datagram);
@@ -55,7 +55,7 @@ impl Inbox {
         }
     }
 
-    /// Removes and returns the datagram that has waited longest.
+    /// Removes and returns the oldest datagram.
     pub fn pop(&mut self) -> Option<(Endpoint, Datagram<'_>)> {
         if self.is_empty() {
             return None;
@@ -69,7 +69,7 @@ impl Inbox {
         Some((slot.source, slot.datagram()))
     }
 
-    /// Returns the waiting datagrams, the one that has waited longest first.
+    /// Returns the waiting datagrams, oldest first.
     pub fn waiting(&self) -> impl Iterator<Item = Datagram<'_>> {
         self.slots[self.taken..self.filled].iter().map(Slot::datagram)
     }
@@ -79,7 +79,7 @@ impl Inbox {
         self.filled - self.taken
     }
 
-    /// Returns `true` if no datagram waits.
+    /// Returns `true` if no datagrams are waiting.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -89,8 +89,8 @@ impl Inbox {
         self.dropped
     }
 
-    /// Appends a datagram to a full buffer. Reuses a slot whose datagram was taken, if there is
-    /// one, and otherwise drops a random datagram. The others keep their order.
+    /// Appends a datagram to a full buffer. Reuses the slot of a datagram that was taken, if there
+    /// is one, and otherwise drops a random datagram. The other datagrams keep their order.
     fn replace_one(&mut self, source: Endpoint, datagram: &Datagram<'_>) {
         if self.taken > 0 {
             self.slots[..self.filled].rotate_left(self.taken);

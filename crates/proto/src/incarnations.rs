@@ -1,14 +1,12 @@
-//! Current incarnation of a node.
-
 use core::time::Duration;
 
 use crate::{Incarnation, Time};
 
-/// Current and previous incarnation of one node, as its datagrams show them.
+/// Current and previous incarnation of one node, as seen in its datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Incarnations {
     current: Option<Incarnation>,
-    /// Previous incarnation, whose last datagrams may still be in flight.
+    /// The datagrams of this incarnation may still be in flight.
     over: Option<Incarnation>,
     /// Time of the last datagram of the current incarnation.
     heard_at: Time,
@@ -17,11 +15,11 @@ pub(crate) struct Incarnations {
 /// Classification of a datagram by its incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// The current incarnation, or one of a node of which none is known.
+    /// The datagram has the current incarnation, or no incarnation of the node is known yet.
     Known,
-    /// A new incarnation: the node was restarted.
+    /// The datagram has a new incarnation: the node was restarted.
     New,
-    /// An incarnation that has ended, or that is not credible.
+    /// The datagram has an incarnation that has ended or is not credible.
     Over,
 }
 
@@ -33,8 +31,8 @@ impl Incarnations {
     /// Classifies a datagram by its incarnation.
     ///
     /// An incarnation other than the current one is accepted only if it `is_credible`. The previous
-    /// one becomes the current one again if the other has been silent for [`LATE_FOR`]: the
-    /// datagrams of the other were late ones.
+    /// incarnation becomes the current one again if the current one has been silent for
+    /// [`LATE_FOR`]: its datagrams were delayed ones.
     pub(crate) fn look(
         &mut self,
         now: Time,

@@ -1,7 +1,7 @@
 //! Sans-IO core of Carom: wire formats, protocol engines and membership.
 //!
-//! Nothing in this crate does input or output. Each part is a state machine. Its driver passes in
-//! the time and the received datagrams, and takes out datagrams, events and the next deadline. See
+//! This crate performs no input or output. Each part is a state machine. Its driver passes in the
+//! time and the received datagrams, and takes out datagrams, events and the next deadline. See
 //! [`engine`] for the contract. The same code runs on real sockets (crate `carom`), in the
 //! simulator and in fuzzers.
 

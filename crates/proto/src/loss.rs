@@ -1,7 +1,7 @@
-//! Loss models: which incoming datagrams a host loses.
+//! Loss models, which determine the incoming datagrams that a host loses.
 //!
-//! The papers of the lateral family drop data and repairs alike, at the receiving end host's
-//! buffer. A model is queried once for each datagram and draws from its own seed.
+//! The papers of the lateral family drop data and repairs alike, in the buffer of the receiving
+//! host. A model is queried once for each datagram and draws from its own seed.
 
 use core::fmt;
 
@@ -14,24 +14,26 @@ pub enum Loss {
     None,
     /// Each datagram is lost independently with this probability.
     Uniform(f64),
-    /// Bursts of exactly `length` consecutive datagrams.
+    /// Losses occur in bursts of exactly `length` consecutive datagrams.
     Burst {
         /// Long-term share of datagrams that are lost, 0 to 1.
         rate: f64,
-        /// Datagrams per burst, at least 1.
+        /// Number of datagrams per burst, at least 1.
         length: u32,
     },
-    /// Bursts of random length: a Markov chain with two states, in one of which every datagram is
-    /// lost (Gilbert's model, the "Markov" loss of the slides).
+    /// Losses occur in bursts of random length. The model is a Markov chain with two states, and
+    /// every datagram is lost in one of them (Gilbert's model, the "Markov" loss of the slides).
     Markov {
         /// Long-term share of datagrams that are lost, 0 to 1.
         rate: f64,
         /// Mean number of datagrams per burst, at least 1.
         mean_burst: f64,
     },
-    /// A Markov chain with a good and a bad state that have different losses (Gilbert-Elliott).
+    /// A Markov chain with a good and a bad state, which have different loss rates
+    /// (Gilbert-Elliott).
     ///
-    /// The chain advances once for each datagram, before the datagram is lost or kept.
+    /// The chain advances once for each datagram, before it determines whether the datagram is
+    /// lost.
     GilbertElliott {
         /// Probability of changing from the good to the bad state.
         to_bad: f64,
@@ -58,8 +60,8 @@ impl Loss {
         }
     }
 
-    /// Returns `true` if probabilities and rates are in `0..=1`, bursts at least 1 long, and the
-    /// rate is possible with the mean burst length.
+    /// Returns `true` if all probabilities and rates are in `0..=1`, bursts are at least 1 datagram
+    /// long, and the rate is possible with the mean burst length.
     pub fn is_valid(self) -> bool {
         let is_share = |share: f64| (0.0..=1.0).contains(&share);
         match self {
@@ -76,8 +78,8 @@ impl Loss {
         }
     }
 
-    /// Returns the probability that a datagram starts a burst of this mean length if the previous
-    /// one was not lost.
+    /// Returns the probability that a burst of this mean length starts after a datagram that was
+    /// not lost.
     ///
     /// A share `rate` is lost if the mean gap is `mean (1 - rate) / rate`.
     fn into_burst(rate: f64, mean_burst: f64) -> f64 {
@@ -101,7 +103,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Draws losses according to a model.
+/// Draws losses from a model.
 #[derive(Debug)]
 pub struct LossInjector {
     loss: Loss,
@@ -112,7 +114,7 @@ pub struct LossInjector {
 }
 
 impl LossInjector {
-    /// Creates an injector of `loss` that draws from `seed`.
+    /// Creates an injector for the model `loss` that draws from `seed`.
     pub fn new(loss: Loss, seed: u64) -> Self {
         Self { loss, rng: Rng::new(seed), burst_left: 0, is_bad: false, dropped: 0 }
     }
@@ -147,8 +149,8 @@ impl LossInjector {
         self.is_bad ^= moves;
     }
 
-    /// Between bursts, each datagram starts one with a probability that makes `rate` the mean. Of
-    /// every `length + gap` datagrams `length` are lost, and the mean gap is `1/start`.
+    /// The mean gap between bursts is `1 / start`, so that `length` of every `length + gap`
+    /// datagrams are lost.
     fn in_burst(&mut self, rate: f64, length: u32) -> bool {
         if self.burst_left > 0 {
             self.burst_left -= 1;

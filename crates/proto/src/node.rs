@@ -1,4 +1,4 @@
-//! A node: the engines of one process and their membership provider.
+//! The engines of one node and its membership provider.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,15 +27,15 @@ use self::starts::{Start, Starts};
 
 /// One node: its engines, its membership provider and its groups.
 ///
-/// It is driven like an [engine](crate::engine).
+/// A driver drives it like an [engine](crate::engine).
 pub struct Node {
     origin: Origin,
     engines: Engines,
     membership: Box<dyn Membership>,
     groups: BTreeMap<GroupId, Joined>,
-    /// Ordered groups whose other possible members are not known yet.
+    /// Ordered groups whose possible members are not known yet.
     seeking: BTreeSet<GroupId>,
-    /// Groups without a ring that are being left, with the latest time for it.
+    /// Groups without a ring that this node is leaving, with the time limit of each leave.
     leaving: BTreeMap<GroupId, Time>,
     starts: Starts,
     events: VecDeque<NodeEvent>,
@@ -47,9 +47,9 @@ pub struct Node {
 pub enum NodeEvent {
     /// An event for the group's application.
     Group(Event),
-    /// The node can be reached at this endpoint. Precedes every event that names the node.
+    /// The node is reachable at this endpoint. This event precedes all others that name the node.
     Met(NodeId, Endpoint),
-    /// The node has failed or stopped.
+    /// The node is no longer reachable, because it has failed or stopped.
     Parted(NodeId),
     /// This node has learned what its contacts know, or is the first node.
     Settled,
@@ -59,39 +59,40 @@ pub enum NodeEvent {
     Away,
     /// The registry is reachable again, and all views are up to date.
     Returned,
-    /// The join of the group was refused after all. This node is no longer in the group.
+    /// The join of the group was refused later, after [`Node::join`] had returned. This node is no
+    /// longer in the group.
     Refused(GroupId, JoinError),
-    /// The set of reachable nodes in this ordered group changed. The group's application gets the
-    /// changes of its ring instead.
+    /// The set of reachable nodes in this ordered group has changed. The application of the group
+    /// receives the changes of its ring instead.
     Neighbours(GroupId),
-    /// The multicast manager of the registry is unreachable, or does not place this
-    /// node's receivers in the group. The node continues with a manager of its own.
+    /// The multicast manager of the registry is unreachable, or cannot place this node's receivers
+    /// in the group. The node continues with its own manager.
     ManagerLost(GroupId),
-    /// The node has left the group, and datagrams of the group no longer concern it. This can be
-    /// some time after [`Node::leave`].
+    /// The node has left the group and no longer processes its datagrams. This can be some time
+    /// after the call to [`Node::leave`].
     Out(GroupId),
 }
 
 /// Counters of a node's incoming datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeCounters {
-    /// Datagrams passed to an engine or the membership.
+    /// Datagrams that were passed to an engine or to the membership.
     pub datagrams_received: u64,
-    /// Datagrams of groups that this node is not in, from nodes that share an address or a host
-    /// with it.
+    /// Datagrams of groups that this node is not in. They come from nodes that share a multicast
+    /// address or a host with this node.
     pub datagrams_foreign: u64,
-    /// Datagrams of an incarnation that has ended, and datagrams whose source is not the sender's
-    /// address.
+    /// Datagrams of an incarnation that has ended, and datagrams that did not come from their
+    /// sender's address.
     ///
-    /// A packet of an ordered group may come from any known node's address, and one of a
-    /// [guest](crate::Profile::Guest) from any address.
+    /// A packet of an ordered group may come from the address of any known node. A packet of a
+    /// [guest](crate::Profile::Guest) may come from any address.
     pub datagrams_of_other_starts: u64,
-    /// Datagrams of a protocol that the node has no engine for.
+    /// Datagrams of a protocol for which the node has no engine.
     pub datagrams_unknown: u64,
 }
 
 impl Node {
-    /// Creates a node without groups. `seed` is the source of all its randomness.
+    /// Creates a node without groups, which draws all random values from `seed`.
     pub fn new(
         origin: impl Into<Origin>,
         config: lateral::Config,
@@ -112,27 +113,28 @@ impl Node {
         }
     }
 
-    /// Configures the engine of the ordered groups. Call it before any is joined.
+    /// Configures the engine of the ordered groups. Must be called before any ordered group is
+    /// joined.
     ///
     /// # Panics
-    /// The settings are not [valid](rmp::Config).
+    /// Panics if the settings are not [valid](rmp::Config).
     #[must_use]
     pub fn with_ordered(mut self, config: rmp::Config, seed: u64) -> Self {
         self.engines.ordered = Rmp::new(self.origin, config, seed);
         self
     }
 
-    /// Configures the engine of bulk delivery. Call it before any bulk group is joined.
+    /// Configures the engine of the bulk groups. Must be called before any bulk group is joined.
     ///
     /// # Panics
-    /// The settings are not [valid](rdcm::Config).
+    /// Panics if the settings are not [valid](rdcm::Config).
     #[must_use]
     pub fn with_bulk(mut self, config: rdcm::Config, seed: u64) -> Self {
         self.engines.bulk = Rdcm::new(self.origin, config, seed);
         self
     }
 
-    /// Adds an engine of the caller, which carries the groups with
+    /// Adds an engine that the caller provides. It carries the groups with
     /// [`Profile::Guest`](crate::Profile::Guest).
     ///
     /// The engine must have been created for this node's id.
@@ -150,7 +152,7 @@ impl Node {
     /// Multicasts `payload` in `group`; see [`Engine::send`].
     ///
     /// # Errors
-    /// The message was not accepted: no part of it was sent.
+    /// Returns the reason if the message was not accepted. No part of it was sent.
     pub fn send(
         &mut self,
         now: Time,
@@ -188,7 +190,7 @@ impl Node {
 
     /// Processes a datagram that was received from `source`.
     ///
-    /// Returns the sender if an engine found the datagram intact. That node can be reached at
+    /// Returns the sender if an engine found the datagram intact. That node is reachable at
     /// `source`, even if no view contains it.
     pub fn handle_datagram(
         &mut self,
@@ -224,8 +226,8 @@ impl Node {
         let sender = engine.handle_datagram(now, datagram);
         self.forget_ended(now);
         self.forget_if_confirmed(now, group);
-        // Only an engine can determine the sender: its id is not trusted before the checksum was
-        // verified. An intact datagram is a sign of life.
+        // Only an engine can determine the sender: the id in the header is not trusted until the
+        // checksum is verified. An intact datagram shows that the sender is alive.
         let sender = sender?;
         self.membership.heard(now, source, sender);
         Some(sender)
@@ -233,15 +235,15 @@ impl Node {
 
     /// Returns `true` if datagrams from `source` in the name of `node` must be dropped.
     ///
-    /// This is the case if the node is or recently was heard from its own address, and `source` is
-    /// another address.
+    /// Once datagrams have arrived from the node's own address, those from other addresses must be
+    /// dropped. This also applies for some time after the node has failed or left.
     pub fn is_elsewhere(&self, now: Time, node: NodeId, source: Endpoint) -> bool {
         self.starts.is_elsewhere(now, node, source)
     }
 
     /// Sets the endpoint at which other nodes reach this node from now on.
     ///
-    /// Returns `true` if the membership reports the endpoint to them.
+    /// Returns `true` if the membership reports the new endpoint to the other nodes.
     pub fn set_endpoint(&mut self, now: Time, endpoint: Endpoint) -> bool {
         let is_told = self.membership.set_endpoint(now, endpoint);
         self.take_membership_events(now);
@@ -254,7 +256,7 @@ impl Node {
         self.take_membership_events(now);
     }
 
-    /// Returns the next command of the membership for a connection.
+    /// Returns the next command of the membership for a connection, or `None` if there is none.
     pub fn poll_link(&mut self) -> Option<LinkCommand> {
         while let Some(request) = self.engines.find_map(|it| it.poll_manager_request()) {
             self.membership.ask_manager(request);
@@ -287,7 +289,7 @@ impl Node {
         self.engines.find_map(|engine| engine.poll_event()).map(NodeEvent::Group)
     }
 
-    /// Returns the time of the next call of [`Node::handle_timeout`] and its reason.
+    /// Returns the time and the reason of the next required call to [`Node::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let engines = self.engines.all().map(|engine| engine.poll_timeout());
         let engines = engines.fold(None, Wakeup::earlier);
@@ -297,34 +299,34 @@ impl Node {
         Wakeup::earlier(engines, self.membership.poll_timeout())
     }
 
-    /// Returns the membership provider, for its status.
+    /// Returns the membership provider, which reports its status.
     pub fn membership(&self) -> &dyn Membership {
         &*self.membership
     }
 
-    /// Returns the engines, for their counters and other particulars.
+    /// Returns the engines, which report their counters and state.
     pub fn engines(&self) -> &Engines {
         &self.engines
     }
 
-    /// Returns the engine of the ordered groups: their locks, requests and rings.
+    /// Returns the engine of the ordered groups, which reports their locks, requests and rings.
     pub fn ordered_groups(&self) -> &dyn OrderedGroups {
         &self.engines.ordered
     }
 
-    /// Returns the engine of the ordered groups, for calls that change them.
+    /// Returns the engine of the ordered groups for changes to locks and requests.
     ///
-    /// Join and leave groups by the node's own methods.
+    /// Groups must be joined and left with the methods of the node.
     pub fn ordered_groups_mut(&mut self) -> &mut dyn OrderedGroups {
         &mut self.engines.ordered
     }
 
-    /// Applies a change of the driver's network; see [`Engine::handle_network`].
+    /// Applies a change in the driver's network; see [`Engine::handle_network`].
     pub fn handle_network(&mut self, now: Time, change: &NetworkChange) {
         self.engines.for_each(|engine| engine.handle_network(now, change));
     }
 
-    /// Sets how far the application of `group` lags in taking events; see
+    /// Sets the backlog of events that the application of `group` has not received; see
     /// [`Engine::set_backpressure`].
     pub fn set_backpressure(&mut self, now: Time, group: GroupId, backlog: f64) {
         if let Some(engine) = self.engine_of(group) {
@@ -332,13 +334,14 @@ impl Node {
         }
     }
 
-    /// Returns `true` if an engine communicates with `group` from outside; see [`Engine::calls`].
+    /// Returns `true` if an engine communicates with `group` without being a member; see
+    /// [`Engine::calls`].
     pub fn calls(&self, group: GroupId) -> bool {
         self.engines.all().any(|engine| engine.calls(group))
     }
 
-    /// Returns the members of `group` that have not confirmed everything this node sent, as far as
-    /// the group's engine can determine.
+    /// Returns the members of `group` that have not confirmed everything that this node sent, as
+    /// far as the group's engine can determine.
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         self.engine(group).map_or_else(Vec::new, |engine| engine.unconfirmed(group))
     }
@@ -351,7 +354,7 @@ impl Node {
     /// Asserts the invariants of all parts.
     ///
     /// # Panics
-    /// An invariant is broken, which is a bug.
+    /// Panics if an invariant is broken, which is a bug.
     pub fn check(&self) {
         self.engines.all().for_each(|engine| engine.check());
         self.membership.check();

@@ -1,18 +1,14 @@
-//! Queue of outgoing datagrams in one reusable buffer.
-
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
 use crate::{Class, Destination, Transmit};
 
-/// Outgoing datagrams that the driver has not taken yet. The buffer is reused once all of them are
-/// taken, so that a warm outbox does not allocate.
+/// Outgoing datagrams that the driver has not taken yet, in one buffer. The buffer is reused when
+/// all of them are taken, so that a warm outbox does not allocate.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
-    /// Maximum memory that is kept for reuse, in bytes.
     kept_bytes: usize,
-    /// Offset of the first datagram that was not taken.
     taken_to: usize,
     waiting: VecDeque<(Transmit, Range<usize>)>,
 }
@@ -24,19 +20,19 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// Creates an outbox that keeps at most `kept_bytes` of memory when it is empty.
+    /// Creates an outbox that keeps at most `kept_bytes` of memory for reuse.
     pub(crate) fn keeping(kept_bytes: usize) -> Self {
         Self { bytes: Vec::new(), kept_bytes, taken_to: 0, waiting: VecDeque::new() }
     }
 
-    /// Adds the datagram that `write` appends. Returns its size in bytes.
+    /// Adds the datagram that `write` appends, and returns its size in bytes.
     pub(crate) fn push(&mut self, transmit: Transmit, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let Transmit { destination, class } = transmit;
         self.push_to_each(class, [destination], write)
     }
 
-    /// Adds the datagram that `write` appends, once for each destination. It is stored once.
-    /// Returns the size of all copies in bytes.
+    /// Stores the datagram that `write` appends once, and sends it to each destination. Returns the
+    /// total size of the copies in bytes.
     pub(crate) fn push_to_each(
         &mut self,
         class: Class,
@@ -57,18 +53,15 @@ impl Outbox {
         self.waiting.len()
     }
 
-    /// Removes and returns the last datagram, whose size is `bytes`.
     pub(crate) fn take_back(&mut self, bytes: usize) -> Vec<u8> {
         self.waiting.pop_back();
         self.bytes.split_off(self.bytes.len() - bytes)
     }
 
-    /// Returns the size of all datagrams that were not taken, in bytes.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.bytes.len() - self.taken_to
     }
 
-    /// Removes the first datagram and appends it to `out`.
     pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let (transmit, datagram) = self.waiting.pop_front()?;
         self.taken_to = datagram.end;

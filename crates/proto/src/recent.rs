@@ -1,4 +1,4 @@
-//! A bounded map that evicts the entry that was inserted first.
+//! A bounded map that evicts its oldest entry.
 
 use alloc::collections::BTreeMap;
 use core::ops::RangeInclusive;
@@ -17,8 +17,7 @@ impl<K, V> Default for Recent<K, V> {
 }
 
 impl<K: Copy + Ord, V> Recent<K, V> {
-    /// Inserts or replaces an entry, which becomes the latest one. At most `limit` entries are
-    /// kept.
+    /// Inserts or replaces an entry, which becomes the newest one. Keeps at most `limit` entries.
     pub(crate) fn insert(&mut self, key: K, value: V, limit: usize) {
         self.insertions += 1;
         self.order.insert(self.insertions, key);
@@ -45,7 +44,6 @@ impl<K: Copy + Ord, V> Recent<K, V> {
         Some(value)
     }
 
-    /// Returns the entries with these keys, in order of the keys.
     pub(crate) fn range(&self, keys: RangeInclusive<K>) -> impl Iterator<Item = (&K, &V)> {
         self.entries.range(keys).map(|(key, (_, value))| (key, value))
     }

@@ -5,7 +5,7 @@ use rand_pcg::Pcg64;
 
 /// A seeded random number generator (PCG XSL RR 128/64).
 ///
-/// All derived values are computed with integer arithmetic or exact operations, so that a seed
+/// All derived values are computed with integer arithmetic or exact operations. A seed therefore
 /// produces the same values on every machine and in every version.
 #[derive(Clone, Debug)]
 pub struct Rng(Pcg64);
@@ -16,7 +16,8 @@ impl Rng {
         Self(Pcg64::seed_from_u64(seed))
     }
 
-    /// Returns a generator for the part numbered `stream`, independent of later values here.
+    /// Returns a generator for the part with the number `stream`. Its values are independent of the
+    /// later values of this generator.
     pub fn fork(&mut self, stream: u64) -> Self {
         Self::new(self.next_u64() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
@@ -29,7 +30,7 @@ impl Rng {
     /// Returns a uniformly distributed number in `0..bound` (Lemire's method with rejection).
     ///
     /// # Panics
-    /// `bound` is 0.
+    /// Panics if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         assert!(bound > 0, "the bound of a random number must not be 0");
         let bound = bound as u64;
@@ -62,7 +63,7 @@ impl Rng {
         floor + usize::from(self.chance(mean - floor as f64))
     }
 
-    /// Moves `count` random elements to the front of `items`. All choices are equally likely.
+    /// Moves `count` random elements to the front of `items`. All selections are equally likely.
     pub fn choose_to_front<T>(&mut self, items: &mut [T], count: usize) {
         for place in 0..count.min(items.len()) {
             let other = place + self.below(items.len() - place);

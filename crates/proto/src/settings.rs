@@ -9,12 +9,13 @@ use crate::ring::Quorum;
 use crate::wire::{DecodeError, Protocol};
 use crate::{GroupId, NodeId, Unserved};
 
-/// Settings of a group, which are sent with every join. A join with other settings is refused.
+/// Settings of a group, which are sent with every join. A join with different settings is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupSettings {
-    /// Engine that carries the group, with its settings.
+    /// The engine that carries the group, and its settings.
     pub profile: Profile,
-    /// [`GroupId::name_check`] of the group's name, which distinguishes two names with the same id.
+    /// The [`GroupId::name_check`] of the group's name, which distinguishes names that have the
+    /// same id.
     pub name_check: u32,
 }
 
@@ -24,20 +25,21 @@ pub struct GroupSettings {
 pub enum Profile {
     /// The lateral engine (Ricochet, Slingshot).
     TimeCritical(RateOfFire),
-    /// The token ring (RMP), with its quorum policy after a fault.
+    /// The token ring (RMP), with the quorum that a ring needs after a fault.
     Ordered(Quorum),
     /// Bulk delivery (RDCM).
     Bulk,
-    /// An engine from outside this crate, which the node was
-    /// [given](crate::node::Node::with_guest). Carom does not check its settings.
+    /// An engine from outside this crate that was [added to the
+    /// node](crate::node::Node::with_guest). Carom does not check its settings.
     Guest,
 }
 
-/// The rate-of-fire (r, c) of repairs (Slingshot 3.1, Ricochet 3): for every `r` packets that a
+/// The rate-of-fire (r, c) of repairs (Slingshot 3.1, Ricochet 3). For every `r` packets that a
 /// node receives, it sends repairs of them to `c` other members on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateOfFire {
-    /// Packets per repair, 1 to [`RateOfFire::MAX_R`]. Must be the same in all groups of a node.
+    /// Number of packets per repair, 1 to [`RateOfFire::MAX_R`]. It must be the same in all groups
+    /// of a node.
     pub r: u8,
     /// Mean number of members that receive a repair of each packet. 0 turns repairs off.
     pub c: u8,
@@ -47,16 +49,16 @@ pub struct RateOfFire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The name is empty or too long. The field is its length in bytes.
+    /// The name is empty or too long. The field is the length of the name in bytes.
     #[error(
         "group name of {0} bytes is invalid: expected 1 to {most} bytes",
         most = GroupSettings::MAX_NAME_BYTES
     )]
     NameLength(usize),
-    /// The name contains a control character. The field is the first one.
-    #[error("group name contains the control character {0:?}")]
+    /// The name contains a control character. The field is the first such character.
+    #[error("group name is invalid: it contains the control character {0:?}")]
     NameCharacter(char),
-    /// r is out of bounds.
+    /// The value of r is out of bounds.
     #[error("rate-of-fire {given} is invalid: expected r from 1 to {}", RateOfFire::MAX_R)]
     RateOfFire {
         /// Requested rate-of-fire.
@@ -72,20 +74,20 @@ pub enum JoinError {
         /// Requested quorum.
         given: Quorum,
     },
-    /// The node is in the maximum number of groups of its membership provider.
+    /// The node is in the maximum number of groups that its membership provider allows.
     #[error("this node is already in {limit} groups, the maximum of its membership")]
     TooManyGroups {
         /// Maximum number of groups.
         limit: usize,
     },
-    /// Another group of this node has another r.
+    /// Other groups of this node use another value of r.
     #[error(
-        "rate-of-fire with r = {given} is invalid: other groups of this node have r = {existing}"
+        "r = {given} is invalid: expected {existing}, the r of the other groups of this node"
     )]
     DifferentR {
-        /// Requested r.
+        /// Requested value of r.
         given: u8,
-        /// The r of the node's groups.
+        /// The value of r in the node's other groups.
         existing: u8,
     },
     /// The node has no engine for groups of this profile.
@@ -100,20 +102,20 @@ pub enum JoinError {
     /// A group with another name has the same id.
     #[error("the group's id is in use by a group with another name")]
     NameCollision,
-    /// The group's members have other settings.
+    /// The members of the group use other settings.
     #[error("requested {ours}, but the group is {theirs}")]
     Contradiction {
         /// Requested settings.
         ours: GroupSettings,
         /// Settings of the group.
         theirs: GroupSettings,
-        /// A member with these settings.
+        /// A member that uses the settings of the group.
         by: NodeId,
     },
     /// The registry did not accept the join.
     #[error("the registry refused the join: {why}")]
     Unserved {
-        /// Reason for it.
+        /// Reason of the registry.
         why: Unserved,
     },
 }
@@ -123,8 +125,8 @@ pub const SETTINGS_BYTES: usize = size_of::<RawSettings>();
 
 /// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32.
 ///
-/// `r` and `c` are 0 for bulk delivery and guests. An ordered group has [`Quorum::to_wire`] in
-/// their place.
+/// The fields `r` and `c` are 0 for bulk delivery and guests. In ordered groups,
+/// [`Quorum::to_wire`] takes their place.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawSettings {
@@ -141,7 +143,8 @@ const BULK: u8 = 3;
 const GUEST: u8 = 255;
 
 impl RateOfFire {
-    /// Maximum r. A receiver rarely holds all but one of more packets.
+    /// Maximum value of r. With more packets per repair, a receiver rarely holds all of them but
+    /// one.
     pub const MAX_R: u8 = 32;
 
     /// Creates the rate-of-fire (`r`, `c`).
@@ -152,7 +155,7 @@ impl RateOfFire {
     /// Checks the bounds.
     ///
     /// # Errors
-    /// [`JoinError::RateOfFire`] if r is not in 1..=32.
+    /// Returns [`JoinError::RateOfFire`] if r is not from 1 to [`RateOfFire::MAX_R`].
     pub fn validate(self) -> Result<(), JoinError> {
         if self.r == 0 || self.r > Self::MAX_R {
             return Err(JoinError::RateOfFire { given: self });
@@ -162,7 +165,7 @@ impl RateOfFire {
 }
 
 impl Profile {
-    /// Returns the protocol of the engine.
+    /// Returns the protocol of the engine that carries the group.
     pub fn protocol(self) -> Protocol {
         match self {
             Self::TimeCritical(_) => Protocol::Lateral,
@@ -175,7 +178,7 @@ impl Profile {
     /// Checks the bounds of the engine's settings.
     ///
     /// # Errors
-    /// [`JoinError::RateOfFire`] or [`JoinError::Quorum`].
+    /// Returns [`JoinError::RateOfFire`] or [`JoinError::Quorum`].
     pub fn validate(self) -> Result<(), JoinError> {
         match self {
             Self::TimeCritical(rate) => rate.validate(),
@@ -186,7 +189,7 @@ impl Profile {
 }
 
 impl Default for RateOfFire {
-    /// Returns (8, 5), the choice of the papers.
+    /// Returns (8, 5), which the papers use.
     fn default() -> Self {
         Self::new(8, 5)
     }
@@ -221,11 +224,11 @@ impl GroupSettings {
 
     /// Checks that `name` can be the name of a group.
     ///
-    /// It must have 1 to [`GroupSettings::MAX_NAME_BYTES`] bytes and no control characters, so that
-    /// it can be printed on one line.
+    /// A name must be 1 to [`GroupSettings::MAX_NAME_BYTES`] bytes long. It must not contain
+    /// control characters, so that it can be printed on one line.
     ///
     /// # Errors
-    /// [`JoinError::NameLength`] or [`JoinError::NameCharacter`].
+    /// Returns [`JoinError::NameLength`] or [`JoinError::NameCharacter`].
     pub fn check_name(name: &str) -> Result<(), JoinError> {
         let bytes = name.len();
         if bytes == 0 || bytes > Self::MAX_NAME_BYTES {
@@ -242,7 +245,7 @@ impl GroupSettings {
         Self { profile, name_check: GroupId::name_check(name) }
     }
 
-    /// Appends the encoded settings, which have [`SETTINGS_BYTES`], to `out`.
+    /// Appends the encoded settings, [`SETTINGS_BYTES`] in total, to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (profile, r, c) = match self.profile {
             Profile::TimeCritical(RateOfFire { r, c }) => (TIME_CRITICAL, r, c),
@@ -258,10 +261,11 @@ impl GroupSettings {
         out.extend_from_slice(raw.as_bytes());
     }
 
-    /// Decodes the settings at the beginning of `bytes`. Returns them with the remaining bytes.
+    /// Decodes the settings at the start of `bytes`. Returns them and the remaining bytes.
     ///
     /// # Errors
-    /// The bytes are too few, have an impossible value, or are of an unknown profile.
+    /// Returns an error if there are too few bytes, if a value is invalid, or if the profile is
+    /// unknown.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let (raw, rest) = RawSettings::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
         let rate = RateOfFire::new(raw.r, raw.c);

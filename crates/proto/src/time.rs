@@ -1,4 +1,4 @@
-//! Time, as drivers pass it to the engines.
+//! Time, as the drivers pass it to the engines.
 
 use core::fmt;
 use core::ops::Add;
@@ -23,7 +23,8 @@ impl Time {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the time `span` before this one, or the epoch if it would be before the epoch.
+    /// Returns the time `span` before this one, or the epoch if the result would be before the
+    /// epoch.
     pub fn before(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(span)))
     }

@@ -1,12 +1,11 @@
-//! Timer queue of an engine: many keys, each with at most one due time.
-
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::Time;
 
-/// A set of keys with one due time each.
+/// A timer queue: a set of keys, each with one due time.
 ///
-/// Due keys are returned in order of time, and of the key for equal times: always the same order.
+/// Due keys are returned in order of time. Keys with equal times are returned in their own order,
+/// so that the result is deterministic.
 #[derive(Debug)]
 pub struct Timers<K> {
     due_times: BTreeMap<K, Time>,
@@ -19,14 +18,15 @@ impl<K: Copy + Ord> Timers<K> {
         Self { due_times: BTreeMap::new(), queue: BTreeSet::new() }
     }
 
-    /// Sets the due time of `key`, and replaces an earlier one.
+    /// Sets the due time of `key`, and replaces the previous time.
     pub fn set(&mut self, key: K, at: Time) {
         self.cancel(key);
         self.due_times.insert(key, at);
         self.queue.insert((at, key));
     }
 
-    /// Sets the due time of `key`, unless that is `at` or later. Returns `true` if it was set.
+    /// Sets the due time of `key` to `at`, unless the key already has this time or a later one.
+    /// Returns `true` if the time was set.
     pub fn set_no_earlier(&mut self, key: K, at: Time) -> bool {
         let is_later = self.due_times.get(&key).is_none_or(|due| *due < at);
         if is_later {
@@ -35,7 +35,7 @@ impl<K: Copy + Ord> Timers<K> {
         is_later
     }
 
-    /// Sets the due time of `key` to `at`, unless it is `at` or earlier already.
+    /// Sets the due time of `key` to `at`, unless the key already has this time or an earlier one.
     pub fn set_no_later(&mut self, key: K, at: Time) {
         if self.due_times.get(&key).is_none_or(|due| *due > at) {
             self.set(key, at);

@@ -1,18 +1,18 @@
-//! Views: the members of a group, and their changes.
+//! Views: the members of groups, and the changes of membership.
 
 use crate::{GroupId, NodeId};
 
-/// One change of the membership of one group.
+/// A change in the membership of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViewChange {
     /// Group whose view changed.
     pub group: GroupId,
-    /// Member that joined or left, never the engine's own node.
+    /// The member that joined or left. It is never the engine's own node.
     pub node: NodeId,
     /// Kind of the change.
     pub kind: ViewChangeKind,
-    /// Version of the group's view after this change, counted locally: it grows by one with every
-    /// change, and is not comparable between nodes.
+    /// Version of the group's view after this change. It is counted locally and grows by one with
+    /// every change. Versions of different nodes cannot be compared.
     pub version: u32,
 }
 
@@ -23,7 +23,7 @@ pub enum ViewChangeKind {
     Joined,
     /// The node left on its own initiative.
     Left,
-    /// The node was detected to have failed.
+    /// The node was found to have failed.
     Failed,
 }
 
@@ -35,7 +35,7 @@ pub struct View {
 }
 
 impl View {
-    /// Applies `change`. Returns `true` if the members changed.
+    /// Applies `change`. Returns `true` if the set of members has changed.
     pub fn apply(&mut self, change: &ViewChange) -> bool {
         self.version = change.version;
         match (change.kind, self.members.binary_search(&change.node)) {
@@ -58,7 +58,7 @@ impl View {
         self.members.binary_search(&node).is_ok()
     }
 
-    /// Returns the version after the last change.
+    /// Returns the version of the view after the last change.
     pub fn version(&self) -> u32 {
         self.version
     }

@@ -14,9 +14,10 @@
 //! | 24 | 8 | incarnation | [`Incarnation`] of that node |
 //! | 32 | 4 | view | version of the sender's view of the group, or an epoch |
 //!
-//! All numbers are big-endian. The checksum is needed for two reasons: the one of UDP has only 16
-//! bits, is often left to the network card and is absent on loopback; and a corrupt repair would
-//! spread its error to other packets. It protects against accidents, not against attackers.
+//! All numbers are big-endian. The checksum is needed for two reasons. The checksum of UDP has only
+//! 16 bits, is often left to the network card, and is absent on loopback. A corrupt repair would
+//! also spread its error to other packets. The checksum protects against accidents, not against
+//! attackers.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -28,32 +29,33 @@ use crate::{Endpoint, GroupId, Incarnation, NodeId, Origin};
 
 /// First two bytes of every datagram.
 pub const MAGIC: u16 = 0xCA70;
-/// Version of the wire format. Other versions are rejected. Version 1 had no incarnation.
+/// Version of the wire format. Datagrams of other versions are rejected. Version 1 had no
+/// incarnation.
 pub const VERSION: u8 = 2;
 /// Size of the common header in bytes.
 pub const HEADER_BYTES: usize = size_of::<RawHeader>();
-/// Maximum size of a datagram in bytes: what UDP over IPv4 can carry.
+/// Maximum size of a datagram in bytes, which is the limit of UDP over IPv4.
 pub const MAX_DATAGRAM_BYTES: usize = 65_507;
 
 const FLAGS_OFFSET: usize = 5;
 const CHECKSUM_OFFSET: usize = 8;
 
-/// State machine of a node that a datagram is addressed to.
+/// Protocol of a datagram, which selects the state machine that processes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Protocol {
     /// Ricochet and Slingshot.
     Lateral = 1,
-    /// Membership: gossip, and the pings of the registry.
+    /// Membership: gossip, and the pings for the registry.
     Membership = 2,
-    /// Path detection of the runtime: which members multicast reaches.
+    /// Path detection of the runtime, which finds the members that multicast reaches.
     Path = 3,
     /// RMP.
     Ordered = 4,
     /// RDCM.
     Bulk = 5,
     /// An engine from outside this crate ([`Profile::Guest`](crate::Profile::Guest)), which defines
-    /// its own kinds.
+    /// its own packet types.
     Guest = 64,
 }
 
@@ -64,9 +66,9 @@ pub struct Header {
     pub protocol: Protocol,
     /// Packet type within the protocol.
     pub kind: u8,
-    /// Flags of the packet type.
+    /// Flags of the packet. The packet type defines their meaning.
     pub flags: u8,
-    /// Group of the packet, or [`GroupId::NONE`] if none or several.
+    /// Group of the packet, or [`GroupId::NONE`] if it concerns none or several.
     pub group: GroupId,
     /// Node that sent the datagram.
     pub sender: NodeId,
@@ -78,30 +80,30 @@ pub struct Header {
 
 /// A received datagram, whose header is parsed once.
 ///
-/// The header is a claim until [`Datagram::body`] has verified the datagram. It is sufficient to
-/// reject foreign groups without computing the checksum.
+/// The header is not trustworthy until [`Datagram::body`] has verified the datagram. It is
+/// sufficient for rejecting packets of foreign groups without computing the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
     header: Header,
     bytes: &'a [u8],
 }
 
-/// Reason why a datagram was rejected. Each is counted, and none is reported as an error.
+/// Reason why a datagram was rejected. Rejected datagrams are counted and not reported as errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The length contradicts the packet type or the length field.
+    /// The length does not match the packet type or the length field.
     #[error("wrong length")]
     Length,
-    /// Not a datagram of Carom.
+    /// The datagram is not from Carom.
     #[error("wrong magic")]
     Magic,
-    /// A version of Carom's format that this program does not support.
+    /// The version of the wire format is not supported by this program.
     #[error("unknown version")]
     Version,
-    /// A protocol or packet type that this program does not know.
+    /// The protocol or packet type is not supported by this program.
     #[error("unknown protocol or type")]
     Kind,
-    /// Damaged in transit.
+    /// The datagram was corrupted in transit.
     #[error("wrong checksum")]
     Checksum,
     /// A field has an impossible value.
@@ -132,12 +134,12 @@ struct RawHeader {
 }
 
 impl Header {
-    /// Returns the node that sent the datagram, with its incarnation.
+    /// Returns the node that sent the datagram, and its incarnation.
     pub fn origin(&self) -> Origin {
         Origin { node: self.sender, incarnation: self.incarnation }
     }
 
-    /// Appends the header to `out`. Call [`seal`] after the body was appended.
+    /// Appends the header to `out`. Call [`seal`] after you have appended the body.
     ///
     /// Returns the offset in `out` at which the datagram starts.
     pub fn begin(&self, out: &mut Vec<u8>) -> usize {
@@ -162,7 +164,8 @@ impl Header {
     /// Parses and verifies `datagram`. Returns its header and its body.
     ///
     /// # Errors
-    /// The datagram is malformed, damaged, or of an unknown version or protocol.
+    /// Returns an error if the datagram is malformed or corrupted, or if its version or protocol is
+    /// unknown.
     pub fn decode(datagram: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let datagram = Datagram::parse(datagram)?;
         Ok((datagram.header, datagram.body()?))
@@ -173,7 +176,8 @@ impl<'a> Datagram<'a> {
     /// Parses the header of `bytes`.
     ///
     /// # Errors
-    /// The datagram is not Carom's, or of an unknown version or protocol.
+    /// Returns an error if the datagram is not from Carom, or if its version or protocol is
+    /// unknown.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let (raw, _) = RawHeader::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
         if raw.magic.get() != MAGIC {
@@ -194,7 +198,7 @@ impl<'a> Datagram<'a> {
         Ok(Self { header, bytes })
     }
 
-    /// Rejoins a datagram that was kept with the header parsed from it.
+    /// Combines the bytes of a stored datagram with the header that was parsed from them.
     pub fn with_header(header: Header, bytes: &'a [u8]) -> Self {
         Self { header, bytes }
     }
@@ -209,10 +213,10 @@ impl<'a> Datagram<'a> {
         self.bytes
     }
 
-    /// Verifies length and checksum, and returns the body.
+    /// Verifies the length and the checksum, and returns the body.
     ///
     /// # Errors
-    /// The datagram is damaged.
+    /// Returns an error if the datagram is corrupted.
     pub fn body(&self) -> Result<&'a [u8], DecodeError> {
         let (raw, body) =
             RawHeader::ref_from_prefix(self.bytes).map_err(|_| DecodeError::Length)?;
@@ -240,20 +244,19 @@ impl Protocol {
     }
 }
 
-/// Writes length and checksum into the datagram from `start` to the end of `out`.
+/// Writes the length and the checksum of the datagram that reaches from `start` to the end of
+/// `out`.
 ///
 /// # Panics
-/// `start` has no header, or the datagram is longer than [`MAX_DATAGRAM_BYTES`].
+/// Panics if there is no header at `start`, or if the datagram is longer than
+/// [`MAX_DATAGRAM_BYTES`].
 pub fn seal(out: &mut [u8], start: usize) {
     let bytes = out.len() - start;
     assert!(bytes <= MAX_DATAGRAM_BYTES, "the datagram is larger than UDP allows");
     seal_in_parts(out, start);
 }
 
-/// Like [`seal`], but for a packet that is sent in parts if it exceeds a datagram.
-///
-/// # Panics
-/// `start` has no header.
+/// Like [`seal`], but for a packet that is sent in parts if it does not fit in one datagram.
 pub(crate) fn seal_in_parts(out: &mut [u8], start: usize) {
     let datagram = &mut out[start..];
     assert!(datagram.len() >= HEADER_BYTES, "the datagram has no header");
@@ -263,16 +266,13 @@ pub(crate) fn seal_in_parts(out: &mut [u8], start: usize) {
     datagram[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 4].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Clears flags in the header of the datagram from `start` to the end of `out`.
-///
-/// # Panics
-/// Those of [`seal`].
+/// Clears flags in the header of the datagram that reaches from `start` to the end of `out`.
 pub(crate) fn clear_flags(out: &mut [u8], start: usize, flags: u8) {
     out[start + FLAGS_OFFSET] &= !flags;
     seal(out, start);
 }
 
-/// Appends port (u16), family (u8: 4 or 6) and address, for which `out` must have room.
+/// Appends the port (u16), the family (u8: 4 or 6) and the address. `out` must have room for them.
 pub(crate) fn put_endpoint(out: &mut impl BufMut, endpoint: Endpoint) {
     out.put_u16(endpoint.0.port());
     match endpoint.0.ip() {
@@ -287,7 +287,6 @@ pub(crate) fn put_endpoint(out: &mut impl BufMut, endpoint: Endpoint) {
     }
 }
 
-/// Decodes an endpoint, and advances `bytes` past it.
 pub(crate) fn take_endpoint(bytes: &mut impl Buf) -> Result<Endpoint, DecodeError> {
     let short = |_| DecodeError::Length;
     let port = bytes.try_get_u16().map_err(short)?;

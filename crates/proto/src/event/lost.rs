@@ -1,29 +1,28 @@
-//! Messages that are not delivered.
-
 use core::fmt;
 
 use crate::{GroupId, NodeId, SeqNo};
 
-/// A range of messages that this node will not receive: those whose first packet has a number from
-/// `first` to `last`.
+/// A range of messages that this node will not receive. The first packet of each of them has a
+/// sequence number from `first` to `last`.
 ///
-/// Each lost message is reported once, and a delivered message is never reported.
+/// Each lost message is reported once, and delivered messages are never reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Group of the messages.
     pub group: GroupId,
     /// Node that multicast the messages.
     pub sender: NodeId,
-    /// First sequence number.
+    /// First sequence number of the range.
     pub first: SeqNo,
-    /// Last sequence number, not before `first`.
+    /// Last sequence number of the range, not before `first`.
     pub last: SeqNo,
     /// Reason for the loss.
     pub cause: LossCause,
 }
 
 impl Lost {
-    /// Returns the number of lost packets, which is that of messages if all of them fit one packet.
+    /// Returns the number of lost packets. It equals the number of lost messages if each of them
+    /// fits in one packet.
     pub fn count(&self) -> u32 {
         self.last.0.wrapping_sub(self.first.0).wrapping_add(1)
     }
@@ -33,15 +32,16 @@ impl Lost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// The message's deadline, or the engine's limit for repairs, passed before it was repaired.
+    /// The message's deadline or the engine's limit for repairs passed before the message was
+    /// repaired.
     DeadlinePassed,
-    /// No node that was queried had the message or answered.
+    /// No queried node had the message, or none replied.
     AttemptsSpent,
     /// This node is so far behind the sender that it does not try to catch up.
     TooFarBehind,
-    /// The message arrived, but the application's event queue was full.
+    /// The message arrived while the application's event queue was full.
     QueueFull,
-    /// The message has several packets, and there was no room to reassemble it.
+    /// The message consists of several packets, and there was no room to reassemble it.
     NoRoom,
     /// This node published the message, and another node is the sender of the group.
     AnotherSender,

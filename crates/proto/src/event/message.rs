@@ -1,5 +1,3 @@
-//! Delivered messages.
-
 use core::time::Duration;
 
 use bytes::Bytes;
@@ -14,28 +12,32 @@ pub struct Message {
     pub group: GroupId,
     /// Node that multicast the message.
     pub sender: NodeId,
-    /// Position among the sender's packets in the group, of the first packet of the message.
+    /// Sequence number of the first packet of the message, among the sender's packets in the group.
     pub seqno: SeqNo,
-    /// Content of the message. It may share its allocation with others: copy it to keep it long.
+    /// Content of the message. It may share its allocation with other messages, which keeps them in
+    /// memory: copy the content to store it for long.
     pub payload: Bytes,
-    /// Source of the content. For several packets, that of the packet that was missing longest.
+    /// Source of the content. For a message of several packets, the source of the packet that was
+    /// missing longest.
     pub how: How,
-    /// Time from multicast to delivery. `None` if the nodes' clocks disagree or it is not measured.
+    /// Time from multicast to delivery. `None` if the clocks of the nodes disagree, or if the age
+    /// is not measured.
     pub age: Option<Duration>,
-    /// Time for which the message, or its longest missing packet, was known to be missing.
+    /// Time for which the message was known to be missing. For a message of several packets, the
+    /// longest time of any packet.
     pub missing_for: Duration,
-    /// Place in the total order. `None` for messages with a weaker guarantee than
-    /// [total order](crate::ring::Qos::TotallyOrdered), and for those of other engines.
+    /// Place in the total order. `None` for messages with a weaker guarantee than [total
+    /// order](crate::ring::Qos::TotallyOrdered), and for messages of other engines.
     pub place: Option<Place>,
 }
 
 /// Source of a delivered message's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Received by the sender's multicast.
+    /// The sender's multicast was received.
     Direct,
-    /// Recovered from repairs. The node sent the last of them.
+    /// The content was recovered from repairs. This node sent the last repair.
     Recovered(NodeId),
-    /// Retransmitted by this node on request.
+    /// The content was retransmitted by this node on request.
     Retransmitted(NodeId),
 }

@@ -17,15 +17,15 @@ pub enum Event {
     /// A message of the group, delivered at most once unless it was sent with
     /// [`Qos::Unreliable`](crate::ring::Qos::Unreliable).
     Message(Message),
-    /// Messages that this node should have received and will not receive.
+    /// Messages that this node should have received but will not receive.
     Lost(Lost),
     /// A change of the group's view: another member joined, left or failed.
     View(ViewChange),
-    /// A member that lags so far behind that the sender no longer waits for it.
+    /// A member is so far behind that the sender no longer waits for it.
     Slow(Slow),
-    /// A receiver of this node's bulk stream that slows down the others.
+    /// A receiver of this node's bulk stream slows down the other receivers.
     Limiting(Limiting),
-    /// Confirmation of this node's messages, the answer to
+    /// Confirmation of this node's messages, in reply to
     /// [`Engine::confirm`](crate::Engine::confirm).
     Confirmed(Confirmed),
     /// A change of an ordered group's ring, reported at its position among the messages.

@@ -1,10 +1,10 @@
-//! Progress of the members: confirmations, and members that lag behind.
+//! Progress of the members: confirmations, and members that are behind.
 
 use core::time::Duration;
 
 use crate::{GroupId, NodeId, SeqNo};
 
-/// A member that does not keep up with this node.
+/// A member that does not keep up with this node's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slow {
     /// Group in which the member lags.
@@ -20,41 +20,44 @@ pub struct Slow {
 pub struct Confirmed {
     /// Group of the messages.
     pub group: GroupId,
-    /// Last confirmed sequence number. All messages of this node up to it are settled everywhere.
+    /// Last confirmed sequence number. At every member, all messages of this node up to it are
+    /// settled.
     pub up_to: SeqNo,
-    /// Number of members that confirmed, without those that joined after the last of these
-    /// messages. 0 if there was no member: see [`Confirmed::is_unconfirmed`].
+    /// Number of members that confirmed, excluding members that joined after the last of these
+    /// messages. If there was no other member, this is 0; see [`Confirmed::is_unconfirmed`].
     pub members: usize,
-    /// Members, even former ones, that lost messages, with the number of packets that each lost.
+    /// Current and former members that lost messages, each with the number of packets that it lost.
     pub incomplete: Vec<(NodeId, u32)>,
 }
 
 impl Confirmed {
-    /// Returns `true` if there was no member, so that no member is known to have the messages.
+    /// Returns `true` if there was no other member, so that no member is known to have the
+    /// messages.
     pub fn is_unconfirmed(&self) -> bool {
         self.members == 0
     }
 }
 
-/// A receiver of a bulk stream for which the sender and the other receivers wait.
+/// A slow receiver of a bulk stream for which the sender and the other receivers wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limiting {
     /// Group of the receiver.
     pub group: GroupId,
     /// The slow receiver.
     pub node: NodeId,
-    /// Time for which the others waited for it within `over`.
+    /// Time for which the other receivers waited for this one within `over`.
     pub held: Duration,
     /// Length of the measured interval, which ends now.
     pub over: Duration,
-    /// Time since it began to slow the others down.
+    /// Time since this receiver began to slow down the other receivers.
     pub since: Duration,
-    /// `true` if the others continue without it, `false` if they wait for it.
+    /// `true` if the other receivers continue without this one, `false` if they wait for it.
     pub is_left_behind: bool,
 }
 
 impl Limiting {
-    /// Returns the percentage of the others' possible rate that they get with this receiver.
+    /// Returns the rate of the stream as a percentage of the rate that the other receivers could
+    /// reach without this one.
     pub fn percent_of_others(&self) -> u8 {
         let over = self.over.as_secs_f64().max(f64::MIN_POSITIVE);
         let share = 1.0 - (self.held.as_secs_f64() / over).min(1.0);

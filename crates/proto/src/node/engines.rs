@@ -1,4 +1,4 @@
-//! Registry of the engines of a node.
+//! Engines of a node.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -16,14 +16,14 @@ pub struct Engines {
     pub lateral: Lateral,
     /// Engine of the ordered groups.
     pub ordered: Rmp,
-    /// Engine of the caller, if there is one.
+    /// Engine that the caller added, if any.
     pub guest: Option<Box<dyn Engine>>,
     /// Engine of the bulk groups.
     pub bulk: Rdcm,
 }
 
 impl Engines {
-    /// Creates the engines with default settings, except for the lateral one.
+    /// Creates the engines. All but the lateral engine have their default settings.
     pub(super) fn new(origin: Origin, config: lateral::Config, seed: u64) -> Self {
         Self {
             lateral: Lateral::new(origin, config, seed),
@@ -59,7 +59,7 @@ impl Engines {
         ORDER.into_iter().filter_map(|protocol| self.of(protocol))
     }
 
-    /// Calls `call` with each engine, in order, until it returns something.
+    /// Calls `call` with each engine, in [`ORDER`], until it returns `Some`.
     pub(super) fn find_map<T>(
         &mut self,
         call: impl FnMut(&mut dyn Engine) -> Option<T>,
@@ -75,8 +75,8 @@ impl Engines {
         order.iter().find_map(|protocol| call(self.of_mut(*protocol)?))
     }
 
-    /// Returns the next datagram of the engines, or else that of the membership. Bulk data comes
-    /// last: it always waits, and must not starve the membership.
+    /// Appends the next datagram of the engines, or of the membership if no engine has one. Only
+    /// bulk data comes after the membership, because it is always available and would starve it.
     pub(super) fn poll_transmit(
         &mut self,
         membership: &mut dyn Membership,
@@ -97,6 +97,6 @@ impl Engines {
     }
 }
 
-/// Order in which the engines are called. The most urgent one is first.
+/// Order in which the engines are called, most urgent first.
 const ORDER: [Protocol; 4] =
     [Protocol::Lateral, Protocol::Ordered, Protocol::Guest, Protocol::Bulk];

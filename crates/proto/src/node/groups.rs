@@ -22,10 +22,10 @@ pub(super) struct Joined {
     restarts: u32,
 }
 
-/// Stage of a membership in a group.
+/// Stage of this node's membership in a group.
 ///
-/// An ordered group joins its ring once all possible members are known, and leaves it in order.
-/// Other groups are left once the members have what was sent.
+/// An ordered group joins its ring once all possible members are known, and leaves it gracefully.
+/// Other groups are left once the members have confirmed the node's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The membership searches for the other members. The engine does not have the group yet.
@@ -40,17 +40,17 @@ impl Node {
     /// Joins the group called `name`.
     ///
     /// # Errors
-    /// The settings are out of bounds, or contradict those already known. The node is then not in
-    /// the group. A contradiction that is discovered later is reported by [`NodeEvent::Refused`].
+    /// Returns an error if the settings are out of bounds, or if they contradict settings that are
+    /// already known. The node is then not in the group. A contradiction that is discovered later
+    /// is reported by [`NodeEvent::Refused`].
     pub fn join(&mut self, now: Time, name: &str, profile: Profile) -> Result<GroupId, JoinError> {
         self.join_with(now, name, profile, JoinOptions::default())
     }
 
-    /// Like [`Node::join`], but with the options that this node chooses for itself in an ordered
-    /// group.
+    /// Like [`Node::join`], but with options for this node's membership in an ordered group.
     ///
     /// # Errors
-    /// Those of [`Node::join`].
+    /// Returns the errors of [`Node::join`].
     pub fn join_with(
         &mut self,
         now: Time,
@@ -83,7 +83,7 @@ impl Node {
             Err(error) => {
                 tracing::debug!(node = %self.id(), %group, name, %error, "join refused");
                 if was_in {
-                    // The earlier membership has ended, although this join failed.
+                    // This join failed, but the earlier membership has ended.
                     self.events.push_back(NodeEvent::Out(group));
                 }
             }
@@ -91,7 +91,6 @@ impl Node {
         joined.map(|()| group)
     }
 
-    /// Joins a group that this node is not in.
     fn begin(
         &mut self,
         now: Time,
@@ -126,18 +125,19 @@ impl Node {
             self.groups.remove(&group);
             return Err(error);
         }
-        // Other groups wait for a report of the membership.
+        // Other groups start when the membership reports that it has settled.
         if self.membership.has_joined(group) {
             self.begin_ring(now, group);
         }
         Ok(())
     }
 
-    /// Leaves the group. [`NodeEvent::Out`] reports the end. Has no effect if the node is not in
-    /// the group.
+    /// Leaves the group. Has no effect if the node is not in the group. [`NodeEvent::Out`] reports
+    /// that the leave is complete.
     ///
-    /// An ordered group first sends the accepted messages, and leaves its ring in order. Other
-    /// groups are left when all members have confirmed what was sent, or after [`LEAVE_WITHIN`].
+    /// In an ordered group, the node first sends the accepted messages, and then leaves the ring
+    /// gracefully. In other groups, the leave is complete when all members have confirmed the
+    /// node's messages, or after [`LEAVE_WITHIN`].
     pub fn leave(&mut self, now: Time, group: GroupId) {
         let own = self.id();
         let Some(joined) = self.groups.get_mut(&group) else { return };
@@ -159,15 +159,15 @@ impl Node {
         }
     }
 
-    /// Returns `true` if a group is being left.
+    /// Returns `true` if this node is leaving a group.
     pub fn is_leaving(&self) -> bool {
         self.groups.values().any(|joined| joined.stage == Stage::Leaving)
     }
 
-    /// Leaves all groups at once and notifies the other nodes that this one stops.
+    /// Leaves all groups at once and notifies the other nodes that this node stops.
     ///
-    /// To leave in order, call [`Node::leave`] first and wait while the node
-    /// [is leaving](Node::is_leaving). A ring that is left in order does not have to detect a
+    /// To leave gracefully, call [`Node::leave`] first and wait while the node [is
+    /// leaving](Node::is_leaving). The other members of a ring then do not have to detect a
     /// failure.
     pub fn shut_down(&mut self, now: Time) {
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
@@ -181,7 +181,7 @@ impl Node {
 
     /// Returns the groups that this node is in, with their settings and views.
     ///
-    /// Groups that are being left are not included.
+    /// Groups that this node is leaving are not included.
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, &GroupSettings, &View)> {
         let joined = self.groups.iter().filter(|(_, joined)| joined.stage != Stage::Leaving);
         joined.map(|(group, joined)| (*group, &joined.settings, &joined.view))
@@ -189,7 +189,8 @@ impl Node {
 
     /// Returns `true` if the join of `group` is complete.
     ///
-    /// The membership has accepted it, and an ordered group has a ring.
+    /// The join is complete when the membership has accepted it and, for an ordered group, a ring
+    /// exists.
     pub fn has_joined(&self, group: GroupId) -> bool {
         let needs_ring = self.groups.get(&group).is_some_and(Joined::is_ring);
         self.membership.has_joined(group)
@@ -219,7 +220,7 @@ impl Node {
     }
 
     /// Returns the view that the membership reports for `group`, or `None` if the node is not in
-    /// it.
+    /// the group.
     pub fn view(&self, group: GroupId) -> Option<&View> {
         self.groups.get(&group).map(|joined| &joined.view)
     }
@@ -305,9 +306,9 @@ impl Node {
 
     /// Starts the rings of groups whose possible members are known by now.
     ///
-    /// A node that searches for its ring earlier finds no member, and founds a ring of its own. All
-    /// waiting groups are checked only when the membership `has_settled`, because there can be
-    /// thousands.
+    /// A node that searched for its ring earlier would find no member, and would found its own
+    /// ring. All waiting groups are checked only when the membership `has_settled`, because there
+    /// can be thousands.
     fn begin_rings(&mut self, now: Time, has_settled: bool) {
         let mut ready = BTreeSet::new();
         if has_settled {
@@ -323,7 +324,6 @@ impl Node {
         }
     }
 
-    /// Starts the search for the ring of a group, unless it has started already.
     fn begin_ring(&mut self, now: Time, group: GroupId) {
         if !self.seeking.remove(&group) {
             return;
@@ -333,14 +333,14 @@ impl Node {
             return;
         }
         let (settings, options) = (joined.settings, joined.options);
-        // The profile fits and the group is new to the engine, so it cannot refuse.
+        // The engine cannot refuse, because the profile fits and the group is new to the engine.
         if let Err(error) = self.engines.ordered.join_with(now, group, settings, options) {
             tracing::error!(node = %self.id(), %group, %error, "the ring engine refused the join");
         }
         self.enter(now, group);
     }
 
-    /// Reports all members known to the membership to the ring engine, which now has the group.
+    /// Reports all members that the membership knows to the ring engine, which now has the group.
     fn enter(&mut self, now: Time, group: GroupId) {
         let Some(joined) = self.groups.get_mut(&group) else { return };
         joined.stage = Stage::In;
@@ -353,13 +353,12 @@ impl Node {
         }
     }
 
-    /// Removes the groups that the ring engine has finished leaving.
     pub(super) fn forget_ended(&mut self, now: Time) {
         while let Some(group) = self.engines.ordered.poll_ended() {
             let is_begun = |it: &Joined| it.is_ring() && it.stage != Stage::Seeking;
             let is_ours = self.groups.get(&group).is_some_and(is_begun);
             if is_ours && !self.engines.ordered.has(group) {
-                // The ring's last events precede the end.
+                // The last events of the ring precede the end of the membership.
                 while let Some(event) = self.engines.ordered.poll_event() {
                     self.events.push_back(NodeEvent::Group(event));
                 }
@@ -368,28 +367,25 @@ impl Node {
         }
     }
 
-    /// Removes the group if it is being left and its members have confirmed everything.
     pub(super) fn forget_if_confirmed(&mut self, now: Time, group: GroupId) {
         if self.leaving.contains_key(&group) && self.unconfirmed(group).is_empty() {
             self.forget(now, group);
         }
     }
 
-    /// Removes the groups whose members have not confirmed in time.
     pub(super) fn forget_due(&mut self, now: Time) {
         let due = self.leaving.iter().filter(|(_, at)| **at <= now);
         let due: Vec<GroupId> = due.map(|(group, _)| *group).collect();
         due.into_iter().for_each(|group| self.forget(now, group));
     }
 
-    /// Removes the group and reports it.
     fn forget(&mut self, now: Time, group: GroupId) {
         if self.take_out(now, group) {
             self.events.push_back(NodeEvent::Out(group));
         }
     }
 
-    /// Removes the group without an event. Returns `true` if the node was in it.
+    /// Removes the group without an event. Returns `true` if the node was in the group.
     fn take_out(&mut self, now: Time, group: GroupId) -> bool {
         self.drop_engine(now, group);
         self.leaving.remove(&group);
@@ -401,7 +397,6 @@ impl Node {
         true
     }
 
-    /// Removes the group from its engine.
     fn drop_engine(&mut self, now: Time, group: GroupId) {
         if let Some(engine) = self.engine_of(group) {
             engine.abandon(now, group);
@@ -415,9 +410,10 @@ impl Joined {
     }
 }
 
-/// Maximum time for which a node that leaves a group waits for the members to confirm what it sent.
+/// Maximum time for which a node that leaves a group waits until the members have confirmed its
+/// messages.
 ///
-/// A ring has a [setting](crate::rmp::Config::leave_within) of the same length.
+/// For rings, the [setting](crate::rmp::Config::leave_within) has the same default.
 pub const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

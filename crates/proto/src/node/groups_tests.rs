@@ -10,8 +10,8 @@ use crate::ring::Quorum;
 use crate::wire::Datagram;
 use crate::{Endpoint, Transmit, Wakeup, lateral};
 
-/// A membership that settles at [`SETTLED_AT`], in all groups at once or in each separately. It
-/// counts the queries about groups.
+/// A membership that settles at [`SETTLED_AT`], either in all groups at once or in each group
+/// separately. It counts the queries about groups.
 struct Slow {
     is_settled: bool,
     is_by_group: bool,
@@ -65,7 +65,7 @@ impl Membership for Slow {
 }
 
 /// Joins ordered groups before the membership is settled. Returns the number of queries about
-/// groups until all of them have begun.
+/// groups until all of them have started.
 fn questions(groups: u64, is_by_group: bool) -> u64 {
     let questions = Arc::new(AtomicU64::new(0));
     let (joined, counted) = (Vec::new(), Arc::clone(&questions));

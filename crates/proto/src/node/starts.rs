@@ -1,4 +1,4 @@
-//! Current incarnation of each node, and the rules for accepting datagrams in its name.
+//! The current incarnation of each node, and the rules for accepting datagrams in its name.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -9,12 +9,12 @@ use crate::recent::Recent;
 use crate::wire::{Datagram, Header, Protocol};
 use crate::{Endpoint, NodeId, Time};
 
-/// Known nodes, with the incarnations that their datagrams carry.
+/// Known nodes, with the incarnations in their datagrams.
 #[derive(Debug, Default)]
 pub struct Starts {
     nodes: BTreeMap<NodeId, Known>,
-    /// Nodes that were heard and are gone, with their last endpoint and the time of their end. A
-    /// ring keeps them for some time.
+    /// Nodes that have sent datagrams and are gone, with their last endpoint and the time of their
+    /// end. A ring keeps them for some time.
     gone: Recent<NodeId, (Endpoint, Time)>,
 }
 
@@ -25,7 +25,7 @@ struct Known {
 }
 
 impl Starts {
-    /// Sets the endpoint at which the node is reached.
+    /// Sets the endpoint at which the node is reachable.
     pub fn meet(&mut self, node: NodeId, endpoint: Endpoint) {
         self.gone.remove(node);
         let known = Known { endpoint, incarnations: Incarnations::default() };
@@ -45,13 +45,13 @@ impl Starts {
         self.nodes.get(&node).map_or_else(|| self.gone.get(node).is_some(), Known::is_heard)
     }
 
-    /// Returns the start that a datagram belongs to.
+    /// Classifies a datagram by its incarnation and its source.
     ///
     /// - A new incarnation is accepted only if the datagram is intact and came from the node's
     ///   address.
-    /// - Once a node was heard from its own address, datagrams in its name from another address are
+    /// - After a datagram has arrived from the node's own address, those from other addresses are
     ///   rejected.
-    /// - Packets of ordered groups are accepted from any known node's address, because nodes
+    /// - Packets of ordered groups are accepted from the address of any known node, because nodes
     ///   forward them for each other.
     /// - Packets of a guest engine are accepted from any address, because this crate does not know
     ///   them.
@@ -73,10 +73,8 @@ impl Starts {
         }
     }
 
-    /// Returns `true` if the node is or recently was heard from its own address, and `source` is
-    /// another.
-    ///
-    /// A node that the membership no longer reports may be at another address 60 s later.
+    /// Returns `true` if `source` is not the node's own address, and datagrams have arrived from
+    /// that address. For a node that is gone, this is limited to [`GONE_FOR`].
     pub fn is_elsewhere(&self, now: Time, node: NodeId, source: Endpoint) -> bool {
         match self.nodes.get(&node) {
             Some(known) => known.is_heard() && known.endpoint != source,
@@ -87,7 +85,8 @@ impl Starts {
         }
     }
 
-    /// Returns `true` if a packet of the protocol may come from `source` in another node's name.
+    /// Returns `true` if a packet of the protocol may come from `source` in the name of another
+    /// node.
     fn may_forward(&self, source: Endpoint, protocol: Protocol) -> bool {
         match protocol {
             Protocol::Ordered => self.nodes.values().any(|other| other.endpoint == source),
@@ -103,10 +102,10 @@ impl Known {
     }
 }
 
-/// Time for which a node that is gone is accepted from its former address only. A ring has removed
-/// it by then.
+/// Time for which a node that is gone is accepted only from its former address. Rings have removed
+/// the node by then.
 const GONE_FOR: Duration = Duration::from_secs(60);
-/// Maximum number of nodes that are gone whose address is kept.
+/// Maximum number of nodes that are gone for which the address is stored.
 const MOST_GONE: usize = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Parts that the engines have in common.
+//! Parts that the engines share.
 
 mod rtt;
 

@@ -1,5 +1,3 @@
-//! Estimation of round-trip times.
-
 use core::time::Duration;
 
 /// Smoothed round-trip time and its mean deviation, as in TCP (RFC 6298).
