@@ -82,7 +82,7 @@ pub enum JoinError {
     },
     /// Other groups of this node use another value of r.
     #[error(
-        "r = {given} is invalid: expected {existing}, the r of the other groups of this node"
+        "rate-of-fire with r = {given} is invalid: expected r = {existing}, like the node's other groups"
     )]
     DifferentR {
         /// Requested value of r.

@@ -1,5 +1,5 @@
-//! Settings of a node's lateral engine. Members of a group may differ in all of them. The settings
-//! on which members must agree are in [`GroupSettings`](crate::GroupSettings).
+//! Settings of a node's lateral engine, which may differ between the members of a group. The
+//! settings on which all members must agree are in [`GroupSettings`](crate::GroupSettings).
 
 use core::time::Duration;
 
@@ -10,83 +10,94 @@ use crate::{RateOfFire, SeqNo};
 
 /// Settings of a [`Lateral`](super::Lateral) engine.
 ///
-/// A time is 0 or from 1 us to 24 h.
+/// Each time must be 0 or from 1 us to 24 h.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Bytes of the largest IP packet on the path, at least 700. Default 1500. Repairs never exceed
-    /// it, so that it limits the message that fits one packet: 1284 bytes at r = 8.
+    /// Size, in bytes, of the largest IP packet that the path carries. At least 700, default 1500.
+    /// Repairs never exceed it, which limits the size of a message in one packet: 1284 bytes at r =
+    /// 8.
     pub path_mtu: u16,
-    /// Bytes of the largest message. Default and maximum 16 MiB. A message that does not fit one
-    /// packet is split into fragments. One that fits is always accepted: 0 disables fragmentation.
+    /// Maximum size of a message in bytes. Default and maximum 16 MiB. A message that does not fit
+    /// in one packet is split into fragments. A message that fits is always accepted, so that 0
+    /// disables fragmentation.
     pub message_bytes: usize,
-    /// Rate at which fragments leave, in bytes per second, for all groups together. It keeps large
-    /// messages from crowding out other traffic. 0 is no limit. Default 32 MiB.
+    /// Rate at which fragments are sent, in bytes per second, for all groups together. The limit
+    /// prevents large messages from delaying other traffic. 0 means no limit. Default 32 MiB.
     pub pace_bytes_per_second: u64,
-    /// Maximum number of packets in flight to the slowest member while fragments queue. Never more
-    /// than `window`. Default 1024, which is what a receiver buffers (Ricochet 3.2.5).
+    /// Maximum number of packets in flight to the slowest member while fragments are queued, but
+    /// never more than `window`. Default 1024, which is the number that a receiver buffers
+    /// (Ricochet 3.2.5).
     pub flight: u32,
-    /// Maximum bytes of queued messages. An empty queue accepts any message. Default 32 MiB.
+    /// Maximum size of the queued messages in bytes. An empty queue accepts any message. Default 32
+    /// MiB.
     pub queue_bytes: usize,
-    /// Maximum number of bytes of messages in reassembly, at most half of `buffer_bytes`. The bytes
-    /// in use reduce the capacity of the data buffer. Default 32 MiB.
+    /// Maximum memory, in bytes, for messages in reassembly, at most half of `buffer_bytes`. Memory
+    /// in use reduces the capacity of the data buffer. Default 32 MiB.
     pub assembly_bytes: usize,
-    /// Packets that may share a repair. Default [`RepairScope::Regions`].
+    /// Selects the packets that may share a repair. Default [`RepairScope::Regions`].
     pub scope: RepairScope,
-    /// `true` if this node's own messages enter its repair bins. A sender is the most reliable
-    /// source of its packets. `false` in the papers. Default `true`.
+    /// `true` if this node's own messages enter its repair bins, because a sender is the most
+    /// reliable source of its packets. Default `true`; `false` in the papers.
     pub own_packets: bool,
     /// Number of lanes, at least 1. Packet k enters lane k mod `stagger`, so that a burst of losses
-    /// is spread over as many repairs (Ricochet slides). A larger value delays repairs by the same
-    /// factor. Default 1.
+    /// is spread over that number of repairs (Ricochet slides). A larger value delays repairs by
+    /// the same factor. Default 1.
     pub stagger: u8,
-    /// Age of the oldest packet at which a partly filled batch is sent. It protects the last
-    /// packets before a pause. `None` in the papers: never. Default 20 ms.
+    /// Age of the oldest packet at which a partly filled batch is sent, which protects the last
+    /// packets before a pause. If `None`, as in the papers, such batches are never sent. Default 20
+    /// ms.
     pub flush_after: Option<Duration>,
-    /// Maximum number of members of each group that repair targets are drawn from: a uniformly
-    /// random subset (Slingshot 3.3). `None` is the full view. Default `None`.
+    /// Maximum number of members of each group from which repair targets are drawn. These members
+    /// are a uniformly random subset (Slingshot 3.3). `None` selects the full view. Default `None`.
     pub partial_view: Option<usize>,
-    /// Method of solving repairs with several missing packets. Default [`Solver::Elimination`].
+    /// Method of solving repairs that have several missing packets. Default
+    /// [`Solver::Elimination`].
     pub solver: Solver,
     /// Maximum number of pending repairs. Default 256; 20 in the papers.
     pub pending_repairs: usize,
     /// Lifetime of a pending repair. Default 1 s.
     pub pending_age: Duration,
-    /// NAK recovery (phase 2): requests for packets that repairs did not bring. `None` disables it.
+    /// NAK recovery (phase 2), which requests packets that repairs did not recover. `None` disables
+    /// it.
     pub nak: Option<NakConfig>,
     /// Time from the last message to the first heartbeat, which announces the end of the stream to
-    /// the group. The interval doubles up to 64 times this value. `None` in the papers: a sender
-    /// sends only heartbeats that request or answer something. Default 100 ms.
+    /// the group. The interval doubles up to 64 times this value. If `None`, as in the papers, a
+    /// sender only sends heartbeats that request or answer something. Default 100 ms.
     pub heartbeat: Option<Duration>,
     /// Start of the stream that a new receiver is owed. Default [`StreamStart::AskSender`].
     pub stream_start: StreamStart,
-    /// Lowest first sequence number of own streams. Default 1. With [`StreamStart::FromFirst`]
-    /// every stream begins with it, and all members must use the same value. Otherwise, a node with
-    /// an incarnation adds an offset below 2^31 that is derived from the incarnation and the group.
-    /// Simulations set it just below 2^31 or 2^32, so that numbers wrap early.
+    /// Lowest first sequence number of this node's streams. Default 1. With
+    /// [`StreamStart::FromFirst`], every stream begins with this number, and all members must use
+    /// the same value. Otherwise, a node with an incarnation adds an offset below 2^31, which is
+    /// derived from the incarnation and the group. Simulations set this value just below 2^31 or
+    /// 2^32, so that numbers wrap around early.
     pub first_number: SeqNo,
-    /// Time after which a missing packet is lost, whatever else is tried. Default 10 s.
+    /// Time after which a missing packet is reported as lost, even if recovery continues. Default
+    /// 10 s.
     pub give_up_after: Duration,
-    /// Maximum bytes of packets kept to decode repairs and to answer NAKs. Default 64 MiB.
+    /// Maximum memory, in bytes, for packets that are kept to decode repairs and to answer NAKs.
+    /// Default 64 MiB.
     pub buffer_bytes: usize,
-    /// Age at which these packets are evicted, many at once: up to an eighth later. Default 10 s.
+    /// Age at which these packets are evicted. Eviction may be delayed by up to an eighth of this
+    /// time, so that many packets are evicted at once. Default 10 s.
     pub buffer_age: Duration,
-    /// Largest step of a stream, in packets, that is recovered. The packets skipped in a larger one
-    /// are reported as lost. Default 65536, at most 2^24.
+    /// Largest jump of a stream, in packets, after which the skipped packets are recovered. The
+    /// packets skipped in a larger jump are reported as lost. Default 65536, maximum 2^24.
     pub max_gap: u32,
-    /// Maximum number of packets by which a sender may lead the slowest member of a group. Beyond
-    /// it, the sender is held back. 0 is no limit, as in the papers. Default 16384.
+    /// Maximum number of packets by which a sender may lead the slowest member of a group. At this
+    /// limit, the sender is held back. 0 means no limit, as in the papers. Default 16384.
     pub window: u32,
-    /// Time for which a member may hold back a sender. Then it is reported as slow, and the sender
-    /// does not wait for it until it has caught up. Default 500 ms.
+    /// Time for which a member may hold back a sender. The member is then reported as slow, and the
+    /// sender does not wait for it until it has caught up. Default 500 ms.
     pub patience: Duration,
     /// Maximum number of senders remembered in each group. Default 4096.
     pub streams_per_group: usize,
 }
 
-/// Packets that may share a repair.
+/// Selects the packets that may share a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairScope {
-    /// All packets of the groups that sender and target share (Ricochet).
+    /// All packets of the groups that the sender and the target of the repair share (Ricochet).
     Regions,
     /// Only packets of the same group (Slingshot; "per-group repairs" of Ricochet's figure 4).
     PerGroup,
@@ -95,46 +106,52 @@ pub enum RepairScope {
 /// Method of solving repairs with two or more missing packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Solver {
-    /// A repair waits until all but one of its packets have arrived: the papers' rule.
+    /// Each repair waits until all but one of its packets have arrived, as in the papers.
     Peeling,
-    /// Repairs are equations over GF(2) and are solved together.
+    /// Repairs are treated as equations over GF(2) and solved together. This recovers more packets.
     Elimination,
 }
 
 /// Start of the stream that a new receiver is owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamStart {
-    /// The first position sent after the sender learned of this member. The sender is queried.
+    /// The first packet sent after the sender learned of this member. The receiver queries the
+    /// sender for its position.
     AskSender,
-    /// The very first packet. For experiments in which all members are present from the start.
+    /// The very first packet of the stream. Only for experiments in which all members are present
+    /// from the start.
     FromFirst,
 }
 
 /// Settings of NAK recovery.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NakConfig {
-    /// Time for repairs to bring a missing packet before the first NAK. Default 25 ms.
+    /// Time that repairs have to recover a missing packet before the first NAK is sent. Default 25
+    /// ms.
     pub after: Duration,
-    /// Maximum random delay added to each attempt. Default 5 ms.
+    /// Maximum random delay that is added to each attempt. Default 5 ms.
     pub jitter: Duration,
     /// First node to query. Default [`AskFirst::RepairSender`].
     pub first: AskFirst,
-    /// First retry interval. It doubles up to fourfold, after 8 attempts to 16-fold. Default 10 ms.
+    /// First retry interval. It doubles up to 4 times this value, and after 8 attempts up to 16
+    /// times. Default 10 ms.
     pub retry: Duration,
     /// Maximum number of attempts for one packet. Default 40.
     pub attempts: u8,
-    /// Maximum number of packets requested per second; 0: none. Default 50000.
+    /// Maximum number of packets requested per second. 0 disables requests. Default 50000.
     pub ids_per_second: u32,
-    /// Maximum number of packets retransmitted per second; 0: none. Default 50000.
+    /// Maximum number of packets retransmitted per second. 0 disables retransmissions. Default
+    /// 50000.
     pub answers_per_second: u32,
 }
 
-/// First node to query for a missing packet, before random members and the sender in turn.
+/// First node to query for a missing packet. Later attempts alternate between random members and
+/// the packet's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskFirst {
-    /// Nodes that sent repairs containing the packet, then the packet's sender.
+    /// The nodes that sent repairs containing the packet, then the packet's sender.
     RepairSender,
-    /// The packet's sender, then nodes that sent repairs containing the packet.
+    /// The packet's sender, then the nodes that sent repairs containing the packet.
     DataSender,
     /// A random member of the group.
     AnyMember,
@@ -152,17 +169,18 @@ pub enum ConfigError {
     /// A setting that must be positive is 0.
     #[error("{0} must not be 0")]
     Zero(&'static str),
-    /// `max_gap` is too large. A number that is farther ahead is taken for an old one.
+    /// `max_gap` is too large. A sequence number farther ahead would be taken for an old one.
     #[error("max_gap {0} is invalid: expected at most 16777216")]
     MaxGap(u32),
-    /// A time is neither 0 nor from 1 us to 24 h.
+    /// A time is neither 0 nor between 1 us and 24 h.
     #[error("{0} must be from 1 us to 24 h")]
     Time(&'static str),
 }
 
 const IP_UDP_BYTES: usize = 28;
 pub(super) const MIN_PATH_MTU: u16 = 700;
-/// Bound for the packets queued in one group. A number further ahead is an old one.
+/// Maximum number of packets queued in one group. A number that is farther ahead is taken for an
+/// old one.
 pub(super) const MAX_AHEAD: i32 = 1 << 24;
 const MAX_GAP: u32 = MAX_AHEAD as u32;
 
@@ -213,8 +231,9 @@ impl Default for NakConfig {
 }
 
 impl Config {
-    /// Returns the settings that restore the papers' behavior: own packets stay out of the bins, no
-    /// flush, no heartbeat, the papers' solver, no window, and no message larger than a packet.
+    /// Returns the settings that match the papers: own packets stay out of the bins, there is no
+    /// flush, no heartbeat and no window, repairs are solved by peeling, and no message is larger
+    /// than a packet.
     pub fn as_in_the_papers() -> Self {
         Self {
             message_bytes: 0,
@@ -232,7 +251,7 @@ impl Config {
     /// Checks the settings.
     ///
     /// # Errors
-    /// Returns the reason for the first invalid setting.
+    /// Returns the reason why the first invalid setting is invalid.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.path_mtu < MIN_PATH_MTU {
             return Err(ConfigError::PathMtu(self.path_mtu));
@@ -274,24 +293,23 @@ impl Config {
         out_of_bounds(&times).map_or(Ok(()), |name| Err(ConfigError::Time(name)))
     }
 
-    /// Returns the size of the largest datagram that fits the path MTU, in bytes.
+    /// Returns the size, in bytes, of the largest datagram that fits in the path MTU.
     pub fn max_datagram_bytes(&self) -> usize {
         usize::from(self.path_mtu) - IP_UDP_BYTES
     }
 
-    /// Returns the size of the largest message in a group with this rate-of-fire, in bytes.
+    /// Returns the size, in bytes, of the largest message in a group with this rate-of-fire.
     pub fn payload_limit(&self, rate: RateOfFire) -> usize {
         self.message_bytes.min(MAX_MESSAGE_BYTES).max(self.packet_limit(rate))
     }
 
-    /// Returns the size of the largest message that fits one packet, in bytes. A repair that
-    /// contains it, with the ids of r packets, still fits the path MTU.
+    /// Returns the size, in bytes, of the largest message that fits in one packet. A repair that
+    /// contains it and the ids of r packets still fits in the path MTU.
     pub fn packet_limit(&self, rate: RateOfFire) -> usize {
         let repair = REPAIR_BYTES + usize::from(rate.r) * ID_BYTES;
         self.max_datagram_bytes() - repair.max(DATA_BYTES) - SYMBOL_HEADER_BYTES
     }
 
-    /// Returns the size of each fragment but the last, in bytes.
     pub(super) fn fragment_bytes(&self, rate: RateOfFire) -> u16 {
         (self.packet_limit(rate) - FRAGMENT_HEADER_BYTES) as u16
     }

@@ -1,4 +1,4 @@
-//! Facts and outputs that all parts of the engine share.
+//! Settings, state and outputs that all parts of the engine share.
 
 use alloc::collections::VecDeque;
 
@@ -26,10 +26,9 @@ pub(super) struct Context {
     pub(super) counters: Counters,
 }
 
-/// Maximum number of queued datagrams. More are dropped and counted.
+/// Maximum number of queued datagrams. Further ones are dropped and counted.
 const MAX_QUEUED: usize = 1 << 16;
 
-/// A timer. Each is set at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TimerKey {
     Heartbeat(GroupIx),
@@ -56,12 +55,12 @@ impl Context {
         self.send([destination], (id, view), packet);
     }
 
-    /// Sends a packet that belongs to no single group.
+    /// Sends a packet that belongs to no group or to several groups.
     pub(super) fn transmit_to(&mut self, node: NodeId, packet: Packet<'_>) {
         self.send([Destination::Node(node)], (GroupId::NONE, 0), packet);
     }
 
-    /// Queues a packet for each of these destinations. Returns the size of all copies in bytes.
+    /// Queues a packet for each destination. Returns the total size of the copies in bytes.
     pub(super) fn send(
         &mut self,
         destinations: impl IntoIterator<Item = Destination>,
@@ -79,8 +78,8 @@ impl Context {
         bytes
     }
 
-    /// Returns `true` if a repair or a retransmission of the symbol fits a UDP datagram. Symbols of
-    /// correct senders do, because all groups of a node have the same r.
+    /// Returns `true` if a repair or a retransmission of the symbol fits in a UDP datagram. Symbols
+    /// of correct senders always fit, because all groups of a node have the same r.
     pub(super) fn fits_repair(&self, symbol: &[u8]) -> bool {
         let ids = usize::from(self.groups.r.unwrap_or(RateOfFire::MAX_R)) * ID_BYTES;
         REPAIR_BYTES + ids + symbol.len() <= MAX_DATAGRAM_BYTES

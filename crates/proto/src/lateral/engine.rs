@@ -1,4 +1,4 @@
-//! The engine: receives the inputs, and decides between its parts.
+//! The engine, which receives the inputs and delegates to its parts.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -25,11 +25,11 @@ use crate::{
     ViewChange, ViewChangeKind, Wakeup,
 };
 
-/// Lateral engine of one node, for all its groups.
+/// The lateral engine of one node, for all its groups.
 #[derive(Debug)]
 pub struct Lateral {
     cx: Context,
-    /// Upper bound for [`Config::path_mtu`], which [`NetworkChange::PathMtu`] lowers and raises.
+    /// Upper bound of [`Config::path_mtu`], which [`NetworkChange::PathMtu`] changes.
     max_path_mtu: u16,
     sender: Sender,
     receiver: Receiver,
@@ -40,10 +40,10 @@ pub struct Lateral {
 }
 
 impl Lateral {
-    /// Creates the engine of the node `origin`. All its randomness derives from `seed`.
+    /// Creates the engine of the node `origin`, which draws all random values from `seed`.
     ///
     /// # Panics
-    /// If the configuration is not [valid](Config::validate).
+    /// Panics if the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
         if let Err(error) = config.validate() {
             panic!("the configuration of the lateral engine is invalid: {error}");
@@ -76,7 +76,7 @@ impl Lateral {
         }
     }
 
-    /// Returns the counters: totals since the engine was created.
+    /// Returns the counters since the engine was created.
     pub fn counters(&self) -> Counters {
         let mut counters = self.cx.counters;
         let bins = self.bins.counts;
@@ -91,7 +91,7 @@ impl Lateral {
         counters
     }
 
-    /// Returns the number of bytes in the data buffer, at most [`Config::buffer_bytes`].
+    /// Returns the size, in bytes, of the data buffer, which is at most [`Config::buffer_bytes`].
     pub fn buffer_bytes(&self) -> usize {
         self.receiver.streams.bytes()
     }
@@ -310,7 +310,8 @@ impl Engine for Lateral {
         let own = sender.leave(cx, ix);
         let group_left = cx.groups.leave(ix);
         group_left.targets().iter().for_each(|node| bins.remove_node(*node, ix));
-        // The bins of the group are rebuilt now, while members that stay can still use its packets.
+        // The bins of the group are rebuilt now, while the remaining members can still use its
+        // packets.
         bins.rebuild(&mut |repair: Repair<'_>| repair.send(cx));
         let least = least_position(group, cx.origin.incarnation, &cx.config);
         left.insert(group, LeftGroup::new(&own, least, former));
@@ -460,7 +461,7 @@ impl Engine for Lateral {
 }
 
 const KEPT_BYTES: usize = 1 << 20;
-/// Separates the nonces from all other draws.
+/// Separates the nonces from all other random values.
 const NONCE_SEED: u64 = 0x6e6f_6e63_6573_2121;
 
 #[cfg(test)]

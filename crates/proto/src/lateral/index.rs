@@ -1,4 +1,4 @@
-//! Indices of groups and streams in their tables. An index is reused once its entry is removed.
+//! Indices of groups and streams in their tables. An index is reused after its entry is removed.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct GroupIx(pub(super) u32);

@@ -1,7 +1,8 @@
-//! Groups that this node has left: the positions of its own streams, so that no number is reused,
-//! and its positions in the streams of others, so that no message is delivered twice.
+//! Groups that this node has left. The positions of its own streams are kept so that no number is
+//! reused. Its positions in the streams of other nodes are kept so that no message is delivered
+//! twice.
 //!
-//! Both are bounded. Of all groups whose own streams are forgotten, only the length of the longest
+//! Both are bounded. For the groups whose own streams are forgotten, only the length of the longest
 //! stream is kept. A new stream skips that many numbers.
 
 use alloc::collections::BTreeMap;
@@ -15,7 +16,7 @@ use crate::{GroupId, Incarnation, Rng};
 pub(super) struct LeftGroups {
     by_id: BTreeMap<GroupId, (u64, LeftGroup)>,
     order: BTreeMap<u64, GroupId>,
-    /// Number of the first leave whose senders are remembered.
+    /// Number of the first leave for which the senders are remembered.
     first_with_senders: u64,
     leaves: u64,
     senders: usize,
@@ -26,7 +27,8 @@ pub(super) struct LeftGroups {
 pub(super) struct LeftGroup {
     pub(super) start: Position,
     pub(super) next: Position,
-    /// Number of positions used, counted from the lowest at which a stream of the group may begin.
+    /// Number of positions used, counted from the lowest position at which a stream of the group
+    /// may begin.
     length: u32,
     pub(super) former: FormerStreams,
 }
@@ -43,8 +45,8 @@ impl LeftGroup {
 }
 
 /// Returns the lowest position at which a stream of the node in the group may begin. Each
-/// incarnation of the node begins at another one, so that repairs and retransmissions of packets of
-/// a former incarnation name no packet of the current one.
+/// incarnation of the node begins at a different position. Repairs and retransmissions of packets
+/// from a former incarnation then do not match packets of the current one.
 pub(super) fn least_position(
     group: GroupId,
     Incarnation(bits): Incarnation,
@@ -52,7 +54,7 @@ pub(super) fn least_position(
 ) -> Position {
     let is_fixed = bits == 0 || config.stream_start == StreamStart::FromFirst;
     let offset = if is_fixed { 0 } else { Rng::new(bits ^ u64::from(group.0)).next_u64() };
-    // The offset is below 2^31: with the default `first_number`, half of all numbers remain before
+    // The offset is below 2^31. With the default `first_number`, half of all numbers remain before
     // the wrap.
     Position::of_first(config.first_number.plus(offset as u32 >> 1))
 }
@@ -79,7 +81,8 @@ impl LeftGroups {
         Some(left)
     }
 
-    /// First position in a group that is not remembered: no number of a forgotten stream is reused.
+    /// Returns a position after all forgotten streams if the group is not remembered, so that no
+    /// number is reused.
     pub(super) fn first_position(&self, least: Position) -> Position {
         least.plus(self.longest_forgotten)
     }
@@ -145,7 +148,7 @@ mod tests {
         groups.insert(GroupId(0), left(77, 0));
         forget_all(&mut groups);
         for used in [127, 177] {
-            // The group is forgotten, and joined again for 50 messages.
+            // The group is forgotten, and then joined again for 50 messages.
             assert!(groups.take(GroupId(0)).is_none());
             let mut own = OwnStream::new(groups.first_position(least));
             (0..50).for_each(|_| _ = own.take_number());

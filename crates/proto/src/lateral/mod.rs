@@ -1,8 +1,8 @@
 //! The lateral engine: Ricochet and Slingshot in one protocol.
 //!
 //! Data packets are sent by multicast. Receivers send each other XORs of the packets that they
-//! received. A lost packet is therefore repaired after the next few packets of a node's *whole*
-//! traffic, not only of the same sender in the same group.
+//! received. The time to repair a lost packet therefore depends on the rate of a node's *whole*
+//! traffic, not only on the rate of the same sender in the same group.
 //!
 //! # Papers and code
 //!
@@ -45,8 +45,8 @@
 //!   papers protect a packet only if enough others follow ([`Config::flush_after`],
 //!   [`Config::heartbeat`]).
 //! * Pending repairs are solved together as equations ([`Solver::Elimination`]).
-//! * A batch does not draw a node that another open batch of the same region holds while it can
-//!   wait for one: "exactly one repair packet that includes d" (Ricochet 3); see
+//! * A batch waits instead of drawing a node that another open batch of the same region holds, as
+//!   far as its debts permit: "exactly one repair packet that includes d" (Ricochet 3); see
 //!   `repair/bins`.
 //! * A receiver queries each sender for the first position that it is owed (`Open`). A loss right
 //!   after a join is noticed, and no packet from before the join is requested.

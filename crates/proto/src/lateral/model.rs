@@ -42,22 +42,24 @@ use crate::RateOfFire;
 /// Parameters of the analysis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// Number of nodes in the group, N_G; at least 2.
+    /// Number of nodes in the group, N_G, at least 2.
     pub group_size: u32,
-    /// Number of nodes in a view, N_v, with its own: 2 to `group_size`, which is the full view.
+    /// Number of nodes in a view, including its own node: N_v, from 2 to `group_size` (the full
+    /// view).
     pub view_size: u32,
-    /// Rate-of-fire (r, c): a repair to c others for every r packets. c is below `view_size`.
+    /// Rate-of-fire (r, c): for every r packets, a repair is sent to c other nodes. c must be less
+    /// than `view_size`.
     pub rate: RateOfFire,
-    /// Probability p with which a node drops a packet, data or repair, from 0 to 1.
+    /// Probability p that a node drops a packet (data or repair), from 0 to 1.
     pub loss: f64,
 }
 
 /// Bounds for the probability that repairs recover a lost packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// Lower bound: all repairs that contain the packet have the same contents.
+    /// Lower bound, for which all repairs that contain the packet have the same contents.
     pub lower: f64,
-    /// Upper bound: the repairs that contain the packet have no other packet in common.
+    /// Upper bound, for which the repairs that contain the packet have no other packet in common.
     pub upper: f64,
 }
 
@@ -67,7 +69,7 @@ pub enum ModelError {
     /// The group has fewer than 2 nodes.
     #[error("group of {0} is invalid: expected at least 2 nodes")]
     GroupSize(u32),
-    /// A view has its own node and at least one other, and no more than the group.
+    /// The view size is less than 2 or exceeds the size of the group.
     #[error(
         "views of {view_size} nodes are invalid: expected 2 to {group_size}, the size of the group"
     )]
@@ -77,16 +79,16 @@ pub enum ModelError {
         /// Size of the group.
         group_size: u32,
     },
-    /// r or c is out of bounds.
+    /// The value of r or c is out of bounds.
     #[error("rate-of-fire {0} is invalid: expected r from 1 to {max}", max = RateOfFire::MAX_R)]
     RateOfFire(RateOfFire),
-    /// c exceeds the number of other nodes in the view.
+    /// The value of c exceeds the number of other nodes in the view.
     #[error(
         "c = {c} is too large: a view of {view_size} nodes has {others} others",
         others = view_size - 1
     )]
     TooManyTargets {
-        /// c of the rate-of-fire.
+        /// Requested value of c.
         c: u8,
         /// Size of the view.
         view_size: u32,
@@ -100,7 +102,7 @@ impl Setting {
     /// Returns the paper's bounds for the probability that repairs recover a lost packet.
     ///
     /// # Errors
-    /// If the setting is invalid.
+    /// Returns an error if the setting is invalid.
     pub fn recovered(&self) -> Result<Bounds, ModelError> {
         self.validate()?;
         let received = 1.0 - self.loss;
@@ -113,11 +115,11 @@ impl Setting {
         })
     }
 
-    /// Returns repairs as a share of all packets sent to a node: c(1−p) / (r + c(1−p)), from the
-    /// ratio of repairs to data in section 3.2.
+    /// Returns the share of repairs among all packets sent to a node: c(1−p) / (r + c(1−p)), from
+    /// the ratio of repairs to data in section 3.2.
     ///
     /// # Errors
-    /// If the setting is invalid.
+    /// Returns an error if the setting is invalid.
     pub fn overhead(&self) -> Result<f64, ModelError> {
         self.validate()?;
         let repairs = f64::from(self.rate.c) * (1.0 - self.loss);
@@ -145,8 +147,8 @@ impl Setting {
     }
 }
 
-/// Returns `base` to the power of `exponent`, by squaring. The standard library's result differs
-/// between machines.
+/// Returns `base` to the power of `exponent`, by squaring. The result of the standard library
+/// differs between machines.
 fn power(mut base: f64, mut exponent: u32) -> f64 {
     let mut product = 1.0;
     while exponent > 0 {

@@ -1,10 +1,10 @@
 //! Prefetching of memory for waiting datagrams.
 //!
 //! A node in a thousand groups has tens of thousands of streams, which exceed the processor's
-//! cache, and consecutive data packets belong to different ones. If they are handled one after the
-//! other, the processor waits for the memory of each. This module reads that memory for many
-//! packets at once, in a loop without branches that depend on what it reads, so that the processor
-//! fetches all of it in parallel. It changes no state.
+//! cache. Consecutive data packets belong to different streams. If packets are handled one after
+//! the other, the processor waits for memory each time. This module reads the memory for many
+//! packets at once. Its loop has no branches that depend on what it reads, so that the processor
+//! fetches all of it in parallel. No state is changed.
 
 use core::hint::black_box;
 
@@ -15,10 +15,9 @@ use super::streams::Streams;
 use crate::LOOK_AHEAD;
 use crate::wire::{Datagram, Header, Protocol};
 
-/// Number of streams below which the cache holds everything.
+/// Number of streams below which all of them fit in the cache.
 pub(super) const STREAMS_THAT_FIT: usize = 1024;
 
-/// Reads the streams and bins that the `waiting` datagrams will need.
 pub(super) fn prefetch(groups: &Groups, streams: &Streams, bins: &Bins, waiting: &[Datagram<'_>]) {
     if streams.len() < STREAMS_THAT_FIT {
         return;
@@ -33,10 +32,10 @@ pub(super) fn prefetch(groups: &Groups, streams: &Streams, bins: &Bins, waiting:
         *stream = streams.find(group, *sender);
         seen ^= bins.prefetch(group);
     }
-    // Packets that arrive evict as many of the oldest ones.
+    // Packets that arrive evict the same number of oldest packets.
     let evicted = streams.next_evicted(LOOK_AHEAD);
     let read = |ix: StreamIx| streams.prefetch(ix);
     seen ^= needed.into_iter().flatten().chain(evicted).map(read).fold(0, |a, b| a ^ b);
-    // Prevents the compiler from removing the reads, whose result is not needed.
+    // Prevents the compiler from removing the reads, because their result is not used.
     black_box(seen);
 }

@@ -1,4 +1,4 @@
-//! Delivery to the application: messages, reassembled where they were fragmented, and losses.
+//! Delivery of messages and losses to the application. Fragmented messages are reassembled.
 
 mod reassembly;
 
@@ -95,7 +95,8 @@ impl Delivery<'_> {
         }
     }
 
-    /// Returns `false` if the message cannot be completed; its other packets are not waited for.
+    /// Returns `false` if the message cannot be completed. Its other packets are then not waited
+    /// for.
     fn begin_message(
         &mut self,
         (ix, seqno): (StreamIx, SeqNo),
@@ -132,8 +133,8 @@ impl Delivery<'_> {
         true
     }
 
-    /// Returns `true` if one of the packets was given up before `came`, the first of the others to
-    /// arrive. So far, only that packet was reported.
+    /// Returns `true` if a packet of the message was given up before `came`, the first of the other
+    /// packets to arrive. Until then, only the packet that was given up had been reported.
     fn report_rest_of_lost(
         &mut self,
         (ix, came): (StreamIx, SeqNo),
@@ -143,7 +144,7 @@ impl Delivery<'_> {
         let was_given_up = |seqno: &SeqNo| {
             let is_settled =
                 matches!(window.place(*seqno), Place::Before | Place::At(Slot::Settled));
-            // A very small buffer may have evicted `came` already.
+            // A very small buffer may already have evicted `came`.
             is_settled && *seqno != came
         };
         let numbers = (0..=last.distance_from(first) as u32).map(|offset| first.plus(offset));
@@ -195,7 +196,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Returns the number before which everything was delivered or reported.
+    /// Returns the sequence number before which everything was delivered or reported.
     pub(super) fn forget_messages(&mut self, ix: StreamIx, end: SeqNo) -> SeqNo {
         let reported_to = self.reassembly.reported_to(ix, end);
         self.cx.timers.cancel(TimerKey::Reassembly(ix));
@@ -204,9 +205,9 @@ impl Delivery<'_> {
         reported_to
     }
 
-    /// Ends a message that began before the known part of the stream. If that part turns out to be
-    /// owed, the beginning of the message will be missing. The fragments that arrived must not be
-    /// used then.
+    /// Ends a message that began before the known part of the stream. If the sender later confirms
+    /// that this part is owed, the beginning of the message is missing. The fragments that have
+    /// arrived must then not be used.
     fn drop_headless(&mut self, ix: StreamIx, (first, last): (SeqNo, SeqNo)) {
         self.cx.counters.messages_joined_late += 1;
         self.stop_waiting(ix, (first, last));
@@ -253,7 +254,8 @@ impl Delivery<'_> {
         if let Some(Event::Lost(lost)) = self.cx.events.back_mut()
             && (lost.group, lost.sender, lost.cause) == (group, sender, cause)
         {
-            // Packets given up together are in the order of their records, ascending or descending.
+            // Packets that were given up together are in ascending or descending order of their
+            // numbers.
             if lost.last.next() == first {
                 lost.last = last;
                 return;
@@ -272,5 +274,5 @@ fn age(now: Time, symbol: &Symbol) -> Option<Duration> {
     (sent_at <= now).then(|| now.since(sent_at)).filter(|age| *age < CREDIBLE_AGE)
 }
 
-/// A message that seems older than this was sent by a node with a wrong clock.
+/// A message that appears to be older than this came from a node with a wrong clock.
 const CREDIBLE_AGE: Duration = Duration::from_secs(3600);

@@ -35,7 +35,8 @@ use crate::{How, SeqNo, Time};
 #[derive(Debug)]
 pub(crate) struct Reassembly {
     of_streams: BTreeMap<StreamIx, OfStream>,
-    /// Messages in the order in which their reassembly began. Some of them are no longer open.
+    /// Messages in the order in which their reassembly began, including some that are no longer
+    /// open.
     begun: VecDeque<(StreamIx, SeqNo)>,
     open: usize,
     bytes: usize,
@@ -45,7 +46,8 @@ pub(crate) struct Reassembly {
 #[derive(Debug, Default)]
 struct OfStream {
     open: VecDeque<PartialMessage>,
-    /// Numbers of a message that is over, which lay beyond the end of the stream when it ended.
+    /// Sequence numbers of a message that is over. They were beyond the end of the stream when it
+    /// ended.
     unwanted: Option<(SeqNo, SeqNo)>,
 }
 
@@ -56,11 +58,13 @@ pub(crate) struct PartialMessage {
     message_bytes: u32,
     content: Vec<u8>,
     left: u32,
-    /// Time at which its first fragment to arrive was received, or noticed to be missing.
+    /// Time at which the message's first fragment to arrive was received, or was found to be
+    /// missing.
     since: Time,
     touched: Time,
     deadline: Option<Duration>,
-    /// [`How`] of the repaired fragment that was missing longest; `Direct` if none was repaired.
+    /// The [`How`] of the repaired fragment that was missing longest, or `Direct` if none was
+    /// repaired.
     pub(crate) how: How,
     pub(crate) missing_for: Duration,
 }
@@ -78,7 +82,7 @@ pub(crate) enum Useless {
     Contradiction,
 }
 
-/// Memory that an open message is assumed to use in addition to its bytes.
+/// Assumed memory for an open message, in bytes, in addition to its content.
 const OVERHEAD_BYTES: usize = 192;
 
 impl PartialMessage {
@@ -154,8 +158,8 @@ impl Reassembly {
         unwanted.is_some_and(|(from, to)| seqno.distance_from(from) >= 0 && to.is_after(seqno))
     }
 
-    /// Returns `end`, up to which a stream is known, or the number after the last unwanted packet.
-    /// Everything before it was delivered or reported.
+    /// Returns `end`, the known end of the stream, or the number after the last unwanted packet.
+    /// Everything before the result was delivered or reported.
     pub(crate) fn reported_to(&self, stream: StreamIx, end: SeqNo) -> SeqNo {
         let unwanted = self.of_streams.get(&stream).and_then(|of_stream| of_stream.unwanted);
         unwanted.map_or(end, |(_, to)| to.later(end))
@@ -179,7 +183,8 @@ impl Reassembly {
         cost(message_bytes) <= self.max_bytes
     }
 
-    /// Returns the oldest open message if there is no room. The caller has to end it.
+    /// Returns the oldest open message if there is no room for another one. The caller has to end
+    /// it.
     pub(crate) fn in_the_way_of(&mut self, message_bytes: u32) -> Option<(StreamIx, SeqNo)> {
         if self.bytes + cost(message_bytes) <= self.max_bytes {
             return None;
@@ -293,7 +298,7 @@ fn cost(message_bytes: u32) -> usize {
     message_bytes as usize + OVERHEAD_BYTES
 }
 
-/// Ended messages left in the order of begun ones, in addition to as many as are open.
+/// Number of ended messages that may remain in `begun`, in addition to the number of open messages.
 const MOST_ENDED: usize = 64;
 
 #[cfg(test)]

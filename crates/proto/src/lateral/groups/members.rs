@@ -1,5 +1,3 @@
-//! Members of one group, without this node, and the time since which this node has known each.
-
 use crate::{IdMap, NodeId, Time};
 
 /// Members in arbitrary order, so that each is added and removed in one step.
@@ -43,8 +41,8 @@ impl Members {
         self.places.contains(&node)
     }
 
-    /// Returns the first member in cyclic order from `start` on that was already a member at
-    /// `then`, or the one at `start` if there is none.
+    /// Returns the first member in cyclic order from `start` that was already a member at `then`.
+    /// If there is none, returns the member at `start`.
     pub(crate) fn first_since(&self, then: Time, start: usize) -> NodeId {
         let all_around = (start..self.ids.len()).chain(0..start);
         let mut older = all_around.filter(|place| self.since[*place] <= then);

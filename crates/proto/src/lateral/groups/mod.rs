@@ -16,7 +16,7 @@ pub(super) struct Groups {
     vacant: Vec<GroupIx>,
     by_id: IdMap<GroupId, GroupIx>,
     seed: u64,
-    /// The r of all groups; `None` while there is no group.
+    /// The r of all groups. `None` if there is no group.
     pub(super) r: Option<u8>,
 }
 
@@ -79,7 +79,8 @@ impl Groups {
         self.slots[ix.0 as usize].as_mut().expect("an index is kept no longer than its group")
     }
 
-    /// Only members and the sender itself may repair or retransmit; others could inject anything.
+    /// Only members and the sender itself may repair or retransmit. Other nodes could inject forged
+    /// packets.
     pub(super) fn may_know(&self, group: GroupIx, node: NodeId, sender: NodeId) -> bool {
         node == sender || self.get(group).members.contains(node)
     }

@@ -1,9 +1,9 @@
-//! Partial views (Slingshot 3.3): the members of a group that repairs are sent to.
+//! Partial views (Slingshot 3.3): the members of a group to which repairs are sent.
 
 use crate::{NodeId, Rng};
 
-/// A uniformly random subset of a group's members, maintained through view changes. Without a limit
-/// it is all members, and nothing is stored.
+/// A uniformly random subset of a group's members, which is maintained through view changes.
+/// Without a limit, it contains all members and stores nothing.
 #[derive(Debug)]
 pub(super) struct PartialView {
     limit: Option<usize>,
@@ -21,12 +21,11 @@ impl PartialView {
         Self { limit, chosen: Vec::new() }
     }
 
-    /// Returns the chosen nodes; `None` if they are all members.
     pub(super) fn chosen(&self) -> Option<&[NodeId]> {
         self.limit.map(|_| &self.chosen[..])
     }
 
-    /// The new member is in the view with the same probability as every earlier one.
+    /// Admits the new member with the same probability as every earlier one.
     pub(super) fn admit(&mut self, node: NodeId, population: usize, rng: &mut Rng) -> TargetChange {
         let Some(limit) = self.limit else {
             return TargetChange { added: Some(node), removed: None };

@@ -9,7 +9,7 @@ use crate::codec::Field;
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
 use crate::{Class, GroupId, NodeId, Origin, PacketId, RateOfFire, SeqNo};
 
-/// A lateral packet, whose variable parts are borrowed from the datagram.
+/// A lateral packet. Its variable parts are borrowed from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
     /// A message or fragment, sent to the group.
@@ -21,11 +21,11 @@ pub enum Packet<'a> {
     ///
     /// Flag 1 ([`CONFIRM`]): every member replies with a [`Packet::Ack`].
     Data {
-        /// Sequence number in the stream of the header's sender.
+        /// Sequence number of the packet in the stream of the header's sender.
         seqno: SeqNo,
         /// `true` if the packet requests acknowledgments.
         confirm: bool,
-        /// Symbol.
+        /// The symbol that the packet carries.
         symbol: &'a [u8],
     },
     /// XOR of several symbols, for one node. The header's group is 0.
@@ -37,9 +37,9 @@ pub enum Packet<'a> {
     /// | 40 | 16 n | [packet ids](WireId) |
     /// | 40 + 16 n | m | XOR of the symbols, as long as the longest |
     Repair {
-        /// Packets whose symbols are in the XOR.
+        /// Ids of the packets whose symbols are in the XOR.
         ids: &'a [WireId],
-        /// XOR of the symbols.
+        /// The XOR of the symbols.
         sum: &'a [u8],
     },
     /// Request for packets that the header's sender is missing. The header's group is 0.
@@ -49,9 +49,9 @@ pub enum Packet<'a> {
     /// | 36 | 8 | cookie from the queried node's [`Packet::Challenge`]; 0 before the first |
     /// | 44 | 16 n | [packet ids](WireId), n >= 1 |
     Nak {
-        /// Proof that the requester receives what is sent to its address.
+        /// Proof that the requester receives the datagrams sent to its address.
         cookie: u64,
-        /// Requested packets.
+        /// Ids of the requested packets.
         ids: &'a [WireId],
     },
     /// A data packet, sent again by a node that was queried for it.
@@ -62,11 +62,11 @@ pub enum Packet<'a> {
     /// | 44 | 4 | sequence number |
     /// | 48 | n | [symbol] |
     Retransmission {
-        /// Original sender.
+        /// Original sender of the data packet.
         origin: NodeId,
-        /// Sequence number in the stream of the original sender.
+        /// Sequence number of the packet in the stream of the original sender.
         seqno: SeqNo,
-        /// Symbol.
+        /// The symbol that the packet carries.
         symbol: &'a [u8],
     },
     /// Reply to a [`Packet::Nak`] for packets that are not retransmitted. The header's group is 0.
@@ -77,12 +77,12 @@ pub enum Packet<'a> {
     ///
     /// Flag 1 ([`EXPIRED`]): the packets are held, but their deadline has passed.
     HaveNot {
-        /// Packets that the header's sender does not retransmit.
+        /// Ids of the packets that the header's sender does not retransmit.
         ids: &'a [WireId],
-        /// `true` if the packets' deadline has passed.
+        /// `true` if the deadline of the packets has passed.
         expired: bool,
     },
-    /// End of the stream that the header's sender has in the group.
+    /// End of the stream of the header's sender in the group.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -93,16 +93,16 @@ pub enum Packet<'a> {
     /// * Flag 1 ([`CONFIRM`]): every member replies with a [`Packet::Ack`].
     /// * Flag 2 ([`FIRST`]): this answers a [`Packet::Open`].
     Heartbeat {
-        /// Next sequence number of the stream.
+        /// Next sequence number that the sender will use.
         next: SeqNo,
-        /// First sequence number that the receiver is owed, in the answer to an open.
+        /// First sequence number that the receiver is owed. Present only in the answer to an open.
         first: Option<SeqNo>,
-        /// Nonce of the [`Packet::Open`] that this answers, or 0.
+        /// Nonce of the [`Packet::Open`] that the heartbeat answers, or 0 if there is none.
         nonce: u64,
         /// `true` if the heartbeat requests acknowledgments.
         confirm: bool,
     },
-    /// Position of a member in the stream of the node that this is sent to.
+    /// Position of a member in the stream of the node that receives this packet.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -111,21 +111,21 @@ pub enum Packet<'a> {
     /// | 52 | 4 | first sequence number that is neither delivered nor lost |
     /// | 56 | 4 | number of packets of the stream that were lost |
     Ack {
-        /// Incarnation of the sender that is meant. Another one may have its address when this
-        /// arrives.
+        /// Sender of the stream and its incarnation. Another incarnation may have the same address
+        /// when the packet arrives.
         to: Origin,
         /// Sequence number before which every packet is settled.
         settled_to: SeqNo,
-        /// Number of packets of the stream that were lost so far.
+        /// Number of packets of the stream that have been lost so far.
         lost: u32,
     },
-    /// Reply to a [`Packet::Nak`] with a wrong cookie, with the same length and layout. A node
-    /// proves with the right cookie that it receives what is sent to its address. Only then are
-    /// packets retransmitted to it.
+    /// Reply to a [`Packet::Nak`] with a wrong cookie. It has the same length and layout as the
+    /// NAK. With the right cookie, a node proves that it receives the datagrams sent to its
+    /// address. Packets are retransmitted to it only then.
     Challenge {
-        /// Right cookie.
+        /// The right cookie for the requester.
         cookie: u64,
-        /// Requested packets.
+        /// Ids of the requested packets.
         ids: &'a [WireId],
     },
     /// Query for the first sequence number of the receiver's stream that the header's sender is
@@ -135,7 +135,7 @@ pub enum Packet<'a> {
     /// |---|---|---|
     /// | 36 | 8 | nonce, repeated in the answer; no other node receives it |
     Open {
-        /// Nonce.
+        /// A random number that the answer repeats.
         nonce: u64,
     },
 }
@@ -159,14 +159,14 @@ pub struct WireId {
 
 /// Flag of data packets and heartbeats: acknowledgments are requested.
 pub const CONFIRM: u8 = 1;
-/// Flag of heartbeats: the first sequence number owed is present.
+/// Flag of heartbeats: the first sequence number that the receiver is owed is present.
 pub const FIRST: u8 = 2;
-/// Flag of have-nots: the deadline has passed.
+/// Flag of have-nots: the deadline of the packets has passed.
 pub const EXPIRED: u8 = 1;
 
-/// Size of a [`WireId`], in bytes.
+/// Size, in bytes, of a [`WireId`].
 pub const ID_BYTES: usize = size_of::<WireId>();
-/// Size of a repair without its ids and the XOR, in bytes.
+/// Size, in bytes, of a repair without its ids and its XOR.
 pub const REPAIR_BYTES: usize = HEADER_BYTES + 4;
 
 const DATA: u8 = 1;
@@ -200,7 +200,7 @@ impl From<WireId> for PacketId {
 }
 
 impl<'a> Packet<'a> {
-    /// Returns the packet's class, by which a driver handles it.
+    /// Returns the class of the packet, for the driver.
     pub fn class(&self) -> Class {
         match self {
             Self::Data { .. } => Class::Data,
@@ -214,7 +214,8 @@ impl<'a> Packet<'a> {
     /// Decodes a lateral datagram, including its header.
     ///
     /// # Errors
-    /// If the header or the body is invalid, or the datagram is of another protocol.
+    /// Returns an error if the header or the body is invalid, or if the datagram is of another
+    /// protocol.
     pub fn decode(datagram: &'a [u8]) -> Result<(Header, Self), DecodeError> {
         let (header, body) = Header::decode(datagram)?;
         Ok((header, Self::decode_body(&header, body)?))
@@ -258,8 +259,8 @@ impl<'a> Packet<'a> {
     /// Appends the whole datagram to `out`.
     ///
     /// # Panics
-    /// If the datagram would be longer than UDP can carry. The engine fits its packets into the
-    /// path MTU.
+    /// Panics if the datagram is longer than UDP allows. The packets of the engine always fit in
+    /// the path MTU.
     pub fn encode(&self, origin: impl Into<Origin>, group: GroupId, view: u32, out: &mut Vec<u8>) {
         let (kind, flags) = self.kind_and_flags();
         let protocol = Protocol::Lateral;
@@ -315,16 +316,16 @@ fn take_ids<'a>(bytes: &mut &'a [u8]) -> Result<&'a [WireId], DecodeError> {
     if ids.is_empty() { Err(DecodeError::Length) } else { Ok(ids) }
 }
 
-/// Size of a data packet without its symbol, in bytes.
+/// Size, in bytes, of a data packet without its symbol.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<U32>();
 
-/// Returns the number of ids that fit into a NAK or a have-not of at most `datagram_bytes`, at
-/// least 1.
+/// Returns the number of ids that fit in a NAK or a have-not of at most `datagram_bytes`, at least
+/// 1.
 pub fn ids_that_fit(datagram_bytes: usize) -> usize {
     (datagram_bytes.saturating_sub(HEADER_BYTES + size_of::<U64>()) / ID_BYTES).max(1)
 }
 
-// A symbol's payload length has 16 bits, and no datagram is longer than that.
+// The payload length of a symbol has 16 bits, and no datagram is longer than that.
 const _: () = assert!(wire::MAX_DATAGRAM_BYTES <= U16::MAX_VALUE.get() as usize);
 
 #[cfg(test)]

@@ -10,9 +10,9 @@
 //! | 16 | 4 | checksum | CRC-32 of the symbol without this field |
 //! | 20 | n | payload | the message |
 //!
-//! A message that does not fit one packet is split into [fragments](Fragment) of equal length; the
-//! last may be shorter. The payload of such a symbol begins with two more numbers, which count as
-//! payload bytes:
+//! A message that does not fit in one packet is split into [fragments](Fragment) of equal length.
+//! The last one may be shorter. The payload of such a symbol begins with two more numbers, which
+//! count as payload bytes:
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
@@ -37,32 +37,32 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::Time;
 use crate::wire::DecodeError;
 
-/// Size of a symbol before its payload, in bytes.
+/// Size, in bytes, of a symbol without its payload.
 pub const SYMBOL_HEADER_BYTES: usize = size_of::<RawSymbol>();
 
-/// Size of the numbers before a fragment in its symbol's payload, in bytes.
+/// Size, in bytes, of the two numbers that precede a fragment in the payload of its symbol.
 pub const FRAGMENT_HEADER_BYTES: usize = size_of::<RawFragment>();
 
-/// Size of the largest possible message, in bytes: 16 MiB.
+/// Maximum size of a message in bytes: 16 MiB.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// A symbol, held by reference count.
+/// A symbol, stored by reference count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol(Bytes);
 
 /// Position of a fragment in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Index among the message's fragments, from 0. The first fragment has a sequence number lower
-    /// by this.
+    /// Index of the fragment in its message, from 0. It is also the distance from the sequence
+    /// number of the first fragment.
     pub index: u32,
-    /// Size of every fragment of the message but the last, in bytes.
+    /// Size, in bytes, of every fragment of the message except the last.
     pub fragment_bytes: u16,
-    /// Size of the whole message in bytes, more than `fragment_bytes`.
+    /// Size, in bytes, of the whole message, which is more than `fragment_bytes`.
     pub message_bytes: u32,
 }
 
-/// Memory of symbols, in chunks that many symbols share. A chunk is reused when the last of its
+/// Memory for symbols, in chunks that many symbols share. A chunk is reused after the last of its
 /// symbols has been dropped, so that a warm arena does not allocate.
 #[derive(Debug, Default)]
 pub struct Arena {
@@ -107,7 +107,7 @@ impl Symbol {
     /// Creates the symbol of one fragment of `message`, which was sent at `now`.
     ///
     /// # Panics
-    /// If the message has no such fragment.
+    /// Panics if the message has no such fragment.
     pub fn of_fragment(
         arena: &mut Arena,
         now: Time,
@@ -144,10 +144,11 @@ impl Symbol {
         Self(symbol.freeze())
     }
 
-    /// Copies a symbol from a datagram, whose own checksum was verified.
+    /// Copies a symbol from a datagram whose checksum was verified.
     ///
     /// # Errors
-    /// If its length does not match the header, or it is a fragment that no message can have.
+    /// Returns an error if the length does not match the header, or if no message can have such a
+    /// fragment.
     pub fn from_datagram(arena: &mut Arena, bytes: &[u8]) -> Result<Self, DecodeError> {
         if length(bytes)? != bytes.len() {
             return Err(DecodeError::Length);
@@ -158,7 +159,8 @@ impl Symbol {
     /// Copies a symbol that was solved from repairs. It may be followed by zeros.
     ///
     /// # Errors
-    /// If its length, padding or checksum shows that no sender sent it.
+    /// Returns an error if the length, the padding or the checksum shows that no sender sent this
+    /// symbol.
     pub fn from_repair(arena: &mut Arena, bytes: &[u8]) -> Result<Self, DecodeError> {
         let length = length(bytes)?;
         let (symbol, padding) = bytes.split_at_checked(length).ok_or(DecodeError::Length)?;
@@ -172,17 +174,17 @@ impl Symbol {
         Ok(arena.copy(symbol))
     }
 
-    /// Returns the whole symbol.
+    /// Returns the bytes of the whole symbol.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns the message, or the fragment with its two numbers.
+    /// Returns the message, or the fragment and the two numbers before it.
     pub fn payload(&self) -> Bytes {
         self.0.slice(SYMBOL_HEADER_BYTES..)
     }
 
-    /// Returns the fragment and its bytes; `None` if the symbol holds a whole message.
+    /// Returns the fragment and its bytes, or `None` if the symbol contains a whole message.
     pub fn fragment(&self) -> Option<(Fragment, &[u8])> {
         let fragment_bytes = self.raw().fragment_bytes.get();
         (fragment_bytes != 0).then(|| {
@@ -196,7 +198,7 @@ impl Symbol {
         Time(self.raw().sent_at.get())
     }
 
-    /// Returns the time for which the message is useful; `None` if it has no deadline.
+    /// Returns the time for which the message is useful, or `None` if it has no deadline.
     pub fn deadline(&self) -> Option<Duration> {
         match self.raw().deadline_us.get() {
             0 => None,
@@ -222,13 +224,13 @@ impl Fragment {
         self.index as usize * usize::from(self.fragment_bytes)
     }
 
-    /// Returns the length of the fragment, in bytes.
+    /// Returns the size, in bytes, of the fragment.
     pub fn bytes(&self) -> usize {
         usize::from(self.fragment_bytes).min(self.message_bytes as usize - self.offset())
     }
 
-    /// Returns the fragment that a payload holds, and its bytes; `None` if no message has such a
-    /// fragment.
+    /// Returns the fragment that a payload contains, and its bytes. Returns `None` if no message
+    /// can have such a fragment.
     fn read(fragment_bytes: u16, payload: &[u8]) -> Option<(Self, &[u8])> {
         let (raw, bytes) = RawFragment::ref_from_prefix(payload).ok()?;
         let (index, message_bytes) = (raw.index.get(), raw.message_bytes.get());
@@ -242,13 +244,13 @@ impl Fragment {
 }
 
 impl Arena {
-    /// Creates an arena for symbols of `bytes` in all. It keeps a quarter more chunks than they
-    /// fill, for those that are only partly in use.
+    /// Creates an arena for symbols of `bytes` in total. It keeps a quarter more chunks than the
+    /// symbols fill, because some chunks are only partly in use.
     pub fn for_bytes(bytes: usize) -> Self {
         Self { max_retired: bytes / CHUNK_BYTES * 5 / 4 + 16, ..Self::default() }
     }
 
-    /// Drops all chunks that wait for reuse.
+    /// Drops all chunks that are kept for reuse.
     pub fn release(&mut self) {
         self.retired.clear();
     }
@@ -259,7 +261,6 @@ impl Arena {
         Symbol(room.freeze())
     }
 
-    /// Returns an empty buffer with room for exactly `bytes`, split off the current chunk.
     fn room(&mut self, bytes: usize) -> BytesMut {
         if self.chunk.capacity() < bytes {
             let full = core::mem::take(&mut self.chunk);
@@ -277,8 +278,8 @@ impl Arena {
         }
     }
 
-    /// Returns a retired chunk that is not in use, or a new one. Only the oldest few are tried. One
-    /// that is still in use, because a message was kept for long, moves to the end.
+    /// Returns a retired chunk that is not in use, or a new one. Only the oldest few chunks are
+    /// checked. If one is still in use, because a message was kept for long, it moves to the end.
     fn free_chunk(&mut self, bytes: usize) -> BytesMut {
         for _ in 0..RETIRED_LOOKED_AT.min(self.retired.len()) {
             let Some(mut chunk) = self.retired.pop_front() else { break };
@@ -294,7 +295,7 @@ impl Arena {
 /// XORs `symbol` into `sum`.
 ///
 /// # Panics
-/// If `sum` is shorter than `symbol`.
+/// Panics if `sum` is shorter than `symbol`.
 pub fn xor_into(sum: &mut [u8], symbol: &[u8]) {
     assert!(symbol.len() <= sum.len(), "a symbol was XORed into a shorter sum");
     for (byte, other) in sum.iter_mut().zip(symbol) {
@@ -302,7 +303,7 @@ pub fn xor_into(sum: &mut [u8], symbol: &[u8]) {
     }
 }
 
-/// XORs `symbol` into `sum`, extending `sum` if it is shorter.
+/// XORs `symbol` into `sum`. Extends `sum` if it is shorter.
 pub fn xor_growing(sum: &mut Vec<u8>, symbol: &[u8]) {
     let (shared, rest) = symbol.split_at(symbol.len().min(sum.len()));
     xor_into(sum, shared);
@@ -313,7 +314,7 @@ fn deadline_us(deadline: Duration) -> u32 {
     u32::try_from(deadline.as_micros()).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns the length of a symbol according to its header, and checks the fields of a fragment.
+/// Returns the length of a symbol according to its header. Checks the fields of a fragment.
 fn length(bytes: &[u8]) -> Result<usize, DecodeError> {
     let (raw, _) = RawSymbol::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
     let length = SYMBOL_HEADER_BYTES + usize::from(raw.payload_bytes.get());

@@ -46,10 +46,11 @@ impl Receiver {
         if is_other && !(asks_sender && stream.can_be_at(next)) {
             self.restart_stream(cx, ix, incarnation, next);
         } else {
-            // If messages queue at the sender, what it owes begins after what it has sent.
+            // If messages are queued at the sender, the owed part begins after the part that was
+            // sent.
             let waiting = first.distance_from(next);
             let owed_from = if (0..MAX_AHEAD).contains(&waiting) { first } else { next };
-            // A message that this node knew in part when it left the group ends later.
+            // A message that this node had partly received when it left the group ends later.
             let window = &stream.window;
             let [sent, known] = [next, owed_from].map(|number| window.owed_from(number));
             if stream.is_outdated(query, (sent, known)) {
@@ -61,7 +62,7 @@ impl Receiver {
             }
         }
         if self.streams.get_mut(ix).on_answer(incarnation) {
-            // The stream of an unknown incarnation may be one that was followed before.
+            // The stream of an unknown incarnation may be a former stream.
             let former = self.streams.former_mut(group);
             let before = match known {
                 Some(_) => None,
@@ -80,7 +81,7 @@ impl Receiver {
         let stream = self.streams.get(ix);
         let end = stream.window.end();
         if next.distance_from(end) > cx.config.max_gap as i32 {
-            // Packets sent after the jump are owed, unless they are too many as well.
+            // Packets sent after the jump are owed, unless there are too many of them.
             let doubted = stream.doubt_before(next, cx.config.max_gap);
             let owed = doubted.filter(|doubted| doubted.is_after(end)).unwrap_or(next);
             self.skip_to(cx, ix, owed);
@@ -92,7 +93,8 @@ impl Receiver {
         }
     }
 
-    /// Forgets what was claimed and not sent. Numbers before `known` are sent or not owed.
+    /// Forgets numbers that were claimed but not sent. Numbers before `known` were sent or are not
+    /// owed.
     fn take_back(
         &mut self,
         cx: &mut Context,
@@ -106,15 +108,15 @@ impl Receiver {
         self.streams.forget_unsent(ix, (sent, known), is_refuted);
         let window = &self.streams.get(ix).window;
         if query.was_settled_beyond(known) && window.is_settled_beyond(known) {
-            // Everything before that was considered settled, so the stream has to go back.
+            // All earlier numbers were considered settled, so the stream has to move back.
             self.streams.skip_to(ix, known);
             self.delivery(cx).forget_messages(ix, known);
             self.streams.get_mut(ix).go_back();
         }
     }
 
-    /// Late packets of the former incarnation may make it seem current again; its position is
-    /// remembered so that nothing is delivered twice.
+    /// The position of the former stream is remembered so that nothing is delivered twice: late
+    /// packets of a former incarnation may make it appear to be current again.
     pub(super) fn restart_stream(
         &mut self,
         cx: &mut Context,

@@ -1,5 +1,5 @@
-//! Gaps: numbers that were sent and have not arrived. They are recorded as missing, or skipped if
-//! they are too many.
+//! Gaps: sequence numbers that were sent and have not arrived. They are recorded as missing, or
+//! skipped if there are too many of them.
 
 use super::Receiver;
 use crate::lateral::config::StreamStart;
@@ -9,11 +9,11 @@ use crate::lateral::recovery::first_wait;
 use crate::lateral::streams::FormerStream;
 use crate::{LossCause, SeqNo, Time};
 
-/// Maximum number of missing packets. A node with more cannot catch up.
+/// Maximum number of missing packets. A node that lacks more cannot catch up.
 const MAX_MISSING: usize = 1 << 18;
 
 impl Receiver {
-    /// Returns `false` if `end` is not believed: a jump needs the sender's confirmation.
+    /// Returns `false` if `end` is not believed, because the sender has to confirm a jump.
     pub(crate) fn notice_up_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
         let max_gap = cx.config.max_gap;
         let stream = self.streams.get_mut(ix);
@@ -25,14 +25,16 @@ impl Receiver {
                 return false;
             }
             if cx.config.stream_start == StreamStart::AskSender {
-                // The number may be of another incarnation, which is as unconfirmed as the jump.
+                // The number may belong to another incarnation, which is as unconfirmed as the
+                // jump.
                 stream.incarnation = None;
             }
         }
         self.notice_believed(cx, ix, end)
     }
 
-    /// Like [`Self::notice_up_to`], for numbers that the sender has confirmed or that are believed.
+    /// Like [`Self::notice_up_to`], but for numbers that the sender has confirmed or that are
+    /// believed.
     pub(super) fn notice_believed(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
         let stream = self.streams.get_mut(ix);
         let ahead = end.distance_from(stream.window.end());
@@ -89,7 +91,7 @@ impl Receiver {
 
     pub(super) fn skip_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) {
         let known_to = self.empty_window(cx, ix, end);
-        // Packets beyond the end that belong to a message which is over were reported with it.
+        // Packets beyond the end that belong to a message that is over were reported with it.
         let first = self.reassembly.reported_to(ix, known_to);
         if end.is_after(first) {
             cx.counters.missing += end.distance_from(first) as u64;
@@ -100,13 +102,13 @@ impl Receiver {
     }
 
     /// Continues the stream at `end`, which may belong to another incarnation of its sender.
-    /// Returns the number before which every packet was delivered or reported lost.
+    /// Returns the number before which every packet was delivered or reported as lost.
     pub(super) fn move_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> SeqNo {
         let known_to = self.empty_window(cx, ix, end);
         self.delivery(cx).forget_messages(ix, known_to)
     }
 
-    /// Empties the window up to `end`: what is missing is lost. Returns its former end.
+    /// Empties the window up to `end`, and reports missing packets as lost. Returns the former end.
     fn empty_window(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> SeqNo {
         self.delivery(cx).end_messages(ix, LossCause::TooFarBehind);
         let known_to = self.streams.get(ix).window.end();
@@ -118,7 +120,8 @@ impl Receiver {
 
     /// Handles a number that is more than [`max_gap`](crate::lateral::Config::max_gap) ahead. It is
     /// believed once a second number agrees with it. The packets before the first of the two
-    /// numbers are then reported lost. Those between them were sent after the jump, and are owed.
+    /// numbers are then reported as lost. The packets between the two were sent after the jump, and
+    /// are owed.
     fn on_jump(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
         let stream = self.streams.get(ix);
         let (sender, group, former) = (stream.sender, stream.group, stream.incarnation);
@@ -138,12 +141,12 @@ impl Receiver {
             return self.notice_believed(cx, ix, end);
         }
         if !stream.is_silent(cx.now, &cx.config) {
-            // It may belong to another incarnation of the sender, whose numbers begin elsewhere.
-            // Only the sender knows what was lost in between.
+            // The number may belong to another incarnation of the sender, which begins with another
+            // number. Only the sender knows which packets were lost in between.
             self.query_sender(cx, ix);
             return false;
         }
-        // Until the sender answers, the incarnation is unknown, or one that was followed before.
+        // Until the sender answers, the incarnation is unknown. It may be a former one.
         let former_to = self.move_to(cx, ix, doubted);
         let others = self.streams.former_mut(group);
         let resumed = others.take_near(sender, doubted);
@@ -159,7 +162,7 @@ impl Receiver {
     }
 }
 
-/// Counts a missing packet, and returns the time of its first NAK, or that at which it is given up.
+/// Counts a missing packet. Returns the time of its first NAK, or the time at which it is given up.
 fn count_missing(cx: &mut Context) -> Time {
     cx.counters.missing += 1;
     let give_up_after = cx.config.give_up_after;

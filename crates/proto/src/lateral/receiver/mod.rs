@@ -1,5 +1,4 @@
-//! Receiver: the streams of other nodes as they arrive here (Slingshot, algorithm 1, lines 9 to
-//! 27).
+//! Receiver of the streams of other nodes (Slingshot, algorithm 1, lines 9 to 27).
 
 mod answers;
 mod gaps;
@@ -38,9 +37,9 @@ pub(super) struct Heartbeat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     New,
-    /// The packet is new, and was missing.
+    /// The packet is new and had been missing.
     Repaired,
-    /// The packet was held or settled already.
+    /// The packet was already held or settled.
     Known,
     Doubted,
 }
@@ -74,7 +73,7 @@ impl Receiver {
         *self.streams.former_mut(ix) = former;
     }
 
-    /// Every sender gets a last acknowledgment, so that this node's losses do not go unnoticed.
+    /// Sends a last acknowledgment to every sender, so that this node's losses are reported.
     pub(super) fn leave(&mut self, cx: &mut Context, ix: GroupIx) -> FormerStreams {
         let id = cx.id();
         for stream in self.streams.of_group(ix) {
@@ -121,7 +120,8 @@ impl Receiver {
         let overtaken_by = stream.window.start().distance_from(seqno);
         let is_near = overtaken_by > 0 && overtaken_by as u32 <= cx.config.max_gap;
         if is_near && !stream.opened && stream.window.reaches_back() {
-            // The packet was overtaken by the one that this node took for the first of the stream.
+            // The packet was overtaken by the packet that this node took for the first of the
+            // stream.
             self.notice_down_to(cx, ix, seqno);
         }
         let record = match self.streams.get(ix).window.place(seqno) {
@@ -152,7 +152,8 @@ impl Receiver {
         if record.is_some() { Outcome::Repaired } else { Outcome::New }
     }
 
-    /// If the number lies far before the window, this node may have believed numbers never sent.
+    /// If the number is far before the window, this node may have believed numbers that were never
+    /// sent.
     fn on_number_before(&mut self, cx: &mut Context, ix: StreamIx, seqno: SeqNo) {
         let stream = self.streams.get(ix);
         let behind = stream.window.settled_to().distance_from(seqno);
@@ -162,8 +163,8 @@ impl Receiver {
         }
     }
 
-    /// Returns a packet that was repaired, at its first multicast: it enters the bins now, like all
-    /// data packets (Slingshot, algorithm 1, line 12).
+    /// Returns a repaired packet when its multicast arrives for the first time. It enters the bins
+    /// at that time, like all data packets (Slingshot, algorithm 1, line 12).
     pub(super) fn on_known_data(
         &mut self,
         cx: &mut Context,
@@ -199,7 +200,7 @@ impl Receiver {
         found
     }
 
-    /// Returns what is known of a packet in a repair. An unknown packet is recorded as missing.
+    /// Returns the state of a packet in a repair. An unknown packet is recorded as missing.
     pub(super) fn notice_in_repair(
         &mut self,
         cx: &mut Context,
@@ -248,8 +249,8 @@ impl Receiver {
             }
             match stream.window.missing(id.seqno) {
                 Some(missing) if expired => self.give_up(cx, missing, LossCause::DeadlinePassed),
-                // Another node is queried after a short delay. Without it, two nodes that both lack
-                // the packet would keep each other busy.
+                // Another node is queried after a short delay. Without the delay, two nodes that
+                // both lack the packet would query each other continuously.
                 Some(missing) => {
                     let losses = &mut self.streams.losses;
                     let end = losses.get(missing).noticed_at + cx.config.give_up_after;
@@ -261,7 +262,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the next missing packet that is due and need not wait for its sender's answer.
+    /// Returns the next missing packet that is due and does not have to wait for its sender's
+    /// answer.
     pub(super) fn next_due(&mut self, cx: &mut Context) -> Option<(MissingIx, Missing)> {
         while let Some(ix) = self.streams.losses.pop_due(cx.now) {
             let missing = *self.streams.losses.get(ix);
@@ -365,7 +367,8 @@ impl Receiver {
     }
 
     /// Returns the stream of a sender that was heard directly. Returns `None` if there is no room
-    /// for it, or if it is of another incarnation than the known one: the sender is then queried.
+    /// for it, or if the packet is of an unknown incarnation. In the second case, the sender is
+    /// queried.
     pub(super) fn direct_stream_of(
         &mut self,
         cx: &mut Context,
@@ -376,7 +379,7 @@ impl Receiver {
         let ix = self.stream_of(cx, group, from.node, base)?;
         let from_first = cx.config.stream_start == StreamStart::FromFirst;
         let stream = self.streams.get_mut(ix);
-        // A stream known only from repairs has no incarnation, and may belong to any.
+        // A stream known only from repairs has no incarnation, and may belong to any incarnation.
         let is_its = match stream.incarnation {
             Some(known) => known == from.incarnation,
             None => from_first || stream.can_be_at(base),
@@ -399,7 +402,7 @@ impl Receiver {
         Some(ix)
     }
 
-    /// Makes room for another sender. Returns `false` if none can be forgotten.
+    /// Makes room for another sender. Returns `false` if no sender can be forgotten.
     fn forget_departed_sender(&mut self, cx: &mut Context, group: GroupIx) -> bool {
         let members = &cx.groups.get(group).members;
         let departed = |sender| sender != cx.id() && !members.contains(sender);

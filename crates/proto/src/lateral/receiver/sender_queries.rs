@@ -2,10 +2,10 @@
 //! and the sender's current incarnation.
 //!
 //! Any host that receives the group's multicast can forge data packets, repairs and heartbeats. No
-//! packet is settled on these alone. A jump to a number far ahead, another incarnation of the
-//! sender, and a packet that is about to be reported lost wait for the sender's answer to an
-//! *open*. The answer repeats a nonce that no other node has received. If the sender does not
-//! answer, claims about its stream are believed.
+//! packet is settled because of these alone. Three kinds of claims wait for the sender's answer to
+//! an *open*: a jump to a number far ahead, another incarnation of the sender, and a packet that is
+//! about to be reported as lost. The answer repeats a nonce that no other node has received. If the
+//! sender does not answer, claims about its stream are believed.
 
 use core::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::{Destination, Rng, SeqNo};
 
 #[derive(Debug)]
 pub(super) struct SenderQueries {
-    /// Source of nonces. All other draws use another generator, so that nonces cannot be inferred
-    /// from observable random choices.
+    /// Source of nonces. All other random values are drawn from another generator, so that nonces
+    /// cannot be inferred from observable choices.
     nonces: Rng,
 }
 
@@ -37,7 +37,7 @@ impl SenderQueries {
         }
     }
 
-    /// Has no effect if the next open is scheduled.
+    /// Has no effect if the next open is already scheduled.
     pub(super) fn on_heard(&mut self, cx: &mut Context, ix: StreamIx, stream: &mut Stream) {
         if !cx.timers.is_set(TimerKey::Open(ix)) {
             self.send_open(cx, ix, stream);
@@ -59,8 +59,8 @@ impl SenderQueries {
         stream.mark_query_repeated();
     }
 
-    /// Returns the time for which a missing packet has to wait for its sender's answer, if it has
-    /// to. `is_over` is `true` if it is about to be given up.
+    /// Returns the time for which a missing packet has to wait for its sender's answer, or `None`
+    /// if it does not have to wait. `is_over` is `true` if the packet is about to be given up.
     pub(super) fn verify(
         &mut self,
         cx: &mut Context,

@@ -1,7 +1,7 @@
-//! Cookies that prove that a node receives what is sent to its address. They prevent that packets
-//! are sent to a node because others requested them in its name.
+//! Cookies that prove that a node receives the datagrams sent to its address. They prevent that
+//! packets are sent to a node because other hosts requested them in its name.
 //!
-//! The requester keeps one number for each node that it queried.
+//! The requester stores one cookie for each node that it queried.
 
 use alloc::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! NAK recovery (Slingshot, algorithm 1, lines 34 to 40): requests for the packets that repairs did
-//! not bring, and answers to the requests of others.
+//! NAK recovery (Slingshot, algorithm 1, lines 34 to 40): requests for packets that repairs did not
+//! recover, and answers to the requests of other nodes.
 
 mod cookies;
 mod nak_suppression;
@@ -65,7 +65,8 @@ impl NakRecovery {
             return Step::GiveUp(LossCause::AttemptsSpent);
         }
         if !self.request_limit.take(now) {
-            // At least a millisecond later, so that many packets are requested together.
+            // The pause is at least a millisecond long, so that many packets are requested
+            // together.
             let next = self.request_limit.next_at(now).max(now + Duration::from_millis(1));
             return if next < end { Step::PauseUntil(next) } else { Step::WaitUntil(end) };
         }
@@ -90,7 +91,8 @@ impl NakRecovery {
         cx.transmit_to(target, Packet::Nak { cookie, ids });
     }
 
-    /// Repeats a request for what is still missing, with the cookie that the queried node requires.
+    /// Repeats a request for packets that are still missing, with the cookie that the queried node
+    /// requires.
     pub(super) fn on_challenge(
         &mut self,
         cx: &mut Context,
@@ -114,7 +116,7 @@ impl NakRecovery {
         }
     }
 
-    /// Answers a request, if its cookie proves that the requester receives the answers.
+    /// Answers a request if its cookie proves that the requester receives the answers.
     pub(super) fn on_nak(
         &mut self,
         cx: &mut Context,

@@ -1,7 +1,8 @@
-//! Suppression of NAKs: the waiting times and the rate limit. A NAK is not sent while a repair can
-//! still bring the packet, while an earlier NAK can still be answered, or while the rate limit is
-//! exhausted. NAKs are unicast, so those of other members are not heard and suppress nothing.
-//! [`NakRecovery::next_step`](super::NakRecovery::next_step) makes the decision.
+//! Suppression of NAKs: waiting times and a rate limit. A NAK is not sent while a repair may still
+//! recover the packet, while an earlier NAK may still be answered, or while the rate limit is
+//! exhausted. NAKs are unicast, so a node does not receive those of other members and cannot
+//! suppress its own because of them. [`NakRecovery::next_step`](super::NakRecovery::next_step)
+//! makes the decision.
 
 use core::time::Duration;
 
@@ -22,8 +23,8 @@ fn jitter(nak: &NakConfig, rng: &mut Rng) -> Duration {
     nak.jitter.mul_f64(rng.fraction())
 }
 
-/// Rate limit with a burst of a tenth of a second's worth: the generic cell rate algorithm, in
-/// which the time up to which the allowance is used runs ahead of the clock.
+/// Rate limit that permits a burst of a tenth of a second's allowance. It uses the generic cell
+/// rate algorithm, in which the time up to which the allowance is used runs ahead of the clock.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     interval_ns: u64,
@@ -31,7 +32,7 @@ pub(super) struct RateLimit {
 }
 
 impl RateLimit {
-    /// Creates a limit of `per_second`. 0 allows nothing.
+    /// Creates a limit of `per_second`. If it is 0, nothing is permitted.
     pub(super) fn new(per_second: u32) -> Self {
         let interval_ns = 1_000_000_000_u64.checked_div(u64::from(per_second)).unwrap_or(u64::MAX);
         Self { interval_ns, used_up_to: Time::ZERO }
@@ -52,7 +53,7 @@ impl RateLimit {
     }
 }
 
-/// Time's worth of the allowance that may be used at once.
+/// Part of the allowance, as a time, that may be used at once.
 const BURST: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Targets of NAKs: the node that is queried for a missing packet.
+//! Targets of NAKs: the nodes that are queried for a missing packet.
 
 use crate::lateral::config::AskFirst;
 use crate::lateral::groups::Members;
@@ -8,15 +8,16 @@ use crate::{NodeId, Rng};
 /// From this attempt on, the sender is queried even if it is not in the view.
 const LATER: usize = 3;
 
-/// Returns the node to query at this attempt: first the nodes that [`AskFirst`] names, in its
-/// order, then random members and the packet's sender in turn.
+/// Returns the node to query at this attempt. The first attempts query the nodes that [`AskFirst`]
+/// selects, in its order. Later attempts alternate between random members and the packet's sender.
 ///
-/// Only members are queried. A random member that joined after the packet was noticed missing
-/// cannot have it, unless it had wrongly been taken for failed. It is chosen only if there is no
-/// other.
+/// Only members are queried. A random member that joined after the packet was found to be missing
+/// cannot have it, unless the member had wrongly been considered failed. It is chosen only if there
+/// is no other member.
 ///
 /// The sender is also queried if it is not in the view: while the view is empty, and from the
-/// fourth attempt on. In a partial view (Slingshot 3.3) its absence need not mean that it has left.
+/// fourth attempt on. In a partial view (Slingshot 3.3), its absence does not imply that it has
+/// left.
 pub(super) fn nak_target(
     first: AskFirst,
     missing: &Missing,

@@ -1,28 +1,29 @@
-//! Algorithm 1 for one region (Ricochet 3.1.2): the bins that serve it, and the number of its nodes
-//! that each of them selects.
+//! Algorithm 1 for one region (Ricochet 3.1.2): the bins that serve the region, and the number of
+//! its nodes that each bin selects.
 //!
 //! Each packet of a group A must reach c_A of the |A| other members. The *share* of A, `c_A / |A|`,
-//! is the same in all its regions, and a region of |R| nodes gets `|R|` times that. A [`Chain`]
-//! keeps the groups of a region in classes of equal share. A group whose share changes moves from
-//! one class to another, and all other links of the chain stay unchanged.
+//! is the same in all its regions. In a region of |R| nodes, the packet must reach `|R|` times the
+//! share. A [`Chain`] keeps the groups of a region in classes of equal share. A group whose share
+//! changes moves from one class to another, and all other links of the chain remain unchanged.
 
 use core::ops::{BitXor, BitXorAssign, Range};
 
 use crate::Rng;
 
-/// A set of groups: the XOR of a random 128-bit number for each of them (Zobrist hashing). Adding
-/// or removing a group takes one step.
+/// A set of groups, represented by the XOR of a random 128-bit number for each of them (Zobrist
+/// hashing). Adding or removing a group takes one step.
 ///
 /// A node draws these numbers from its seed and keeps them secret, so that collisions cannot be
 /// provoked by choosing groups. Two sets collide by chance with a probability of 2^-128. Two
-/// regions then wrongly share bins, and repairs are less useful to one of them.
+/// regions would then wrongly share bins, and repairs would be less useful to one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SetId(u128);
 
-/// One link of a region's chain: a bin, and the number of targets that it selects per repair.
+/// One link of a region's chain: a bin, and the number of targets that the bin selects per repair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Link {
-    /// Lowest share of the bin's groups: it has all groups of the region from this share on.
+    /// Lowest share of the bin's groups. The bin contains all groups of the region from this share
+    /// on.
     pub(crate) share: f64,
     pub(crate) set: SetId,
     pub(crate) targets: f64,
@@ -72,8 +73,8 @@ impl Span {
     }
 
     /// Returns the range of elements in `all`, which is sorted by share, that a change of classes
-    /// in the span can affect: those in the span, and the next one, which selects what these leave
-    /// to it.
+    /// in the span can affect. The range contains the elements in the span and the next one, whose
+    /// number of targets depends on them.
     pub(crate) fn places<T>(self, all: &[T], share: impl Fn(&T) -> f64) -> Range<usize> {
         let first = all.partition_point(|one| share(one) < self.least);
         let behind = all[first..].partition_point(|one| share(one) <= self.most);
@@ -81,7 +82,7 @@ impl Span {
     }
 }
 
-/// Symmetric difference: the groups that are in exactly one of two sets.
+/// Symmetric difference: the groups that are in exactly one of the two sets.
 impl BitXor for SetId {
     type Output = Self;
 
@@ -121,11 +122,12 @@ impl Chain {
 
     /// Returns the links for a region of `nodes` nodes that a change in the `span` can affect.
     ///
-    /// The bin of the first link holds packets of all groups of the region, and selects the lowest
-    /// of their shares. The next link leaves out the groups with that share, and selects the
+    /// The bin of the first link contains packets of all groups of the region, and selects the
+    /// lowest of their shares. The next link omits the groups with that share, and selects the
     /// difference to the lowest of the remaining shares. This continues until no group is left.
-    /// Every packet of a group thus enters the bins of all links before its group is left out, and
-    /// these together select the share of the group. Groups that want no targets are in no bin.
+    /// Every packet of a group thus enters the bins of all links before its group is omitted, and
+    /// these bins together select the share of the group. Groups that want no targets are in no
+    /// bin.
     pub(crate) fn links(&self, nodes: usize, span: Span) -> impl Iterator<Item = Link> {
         let places = span.places(&self.classes, |class| class.share);
         let before = &self.classes[..places.start];
@@ -141,8 +143,8 @@ impl Chain {
     }
 
     fn place(&self, share: f64) -> Result<usize, usize> {
-        // Equal fractions are equal numbers: a quotient is rounded correctly, and two different
-        // fractions of numbers below 2^26 differ by more than the rounding.
+        // Equal fractions are equal numbers. A quotient is rounded correctly, and two different
+        // fractions of numbers below 2^26 differ by more than the rounding error.
         self.classes.binary_search_by(|class| class.share.total_cmp(&share))
     }
 }

@@ -6,7 +6,8 @@ use crate::lateral::config::RepairScope;
 use crate::lateral::index::GroupIx;
 
 pub(crate) type Memberships = BTreeMap<NodeId, BTreeSet<GroupIx>>;
-/// Number of targets that each bin selects from each region. Both are identified by their groups.
+/// Number of targets that each bin selects from each region. Bins and regions are identified by
+/// their groups.
 pub(crate) type Selections = BTreeMap<(Vec<GroupIx>, Vec<GroupIx>), f64>;
 
 /// Returns the members of the groups 0 to 2 in figures 5 to 7 of the Ricochet paper: |a|=5 |b|=1
@@ -27,7 +28,7 @@ pub(crate) fn papers_example() -> Vec<(NodeId, GroupIx)> {
 }
 
 /// Computes the selections from the memberships alone, as in the paper: finds the regions, and
-/// visits the groups of each from the lowest rate on.
+/// visits the groups of each region from the lowest rate on.
 pub(crate) fn selections_of(
     memberships: &Memberships,
     scope: RepairScope,
@@ -59,8 +60,8 @@ pub(crate) fn selections_of(
     selections
 }
 
-/// Algorithm 1 for a region whose groups want these mean numbers of targets. Returns the groups of
-/// each bin and the number of targets that it selects.
+/// Runs algorithm 1 for a region whose groups want these mean numbers of targets. Returns the
+/// groups of each bin and the number of targets that it selects.
 fn in_full(mut rates: Vec<(GroupIx, f64)>) -> Vec<(Vec<GroupIx>, f64)> {
     rates.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
     let mut links = Vec::new();

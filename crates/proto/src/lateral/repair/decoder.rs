@@ -57,7 +57,7 @@ impl Decoder {
             match receiver.notice_in_repair(cx, from, id) {
                 Known::Held => {}
                 Known::Missing if missing.contains(&id) => {
-                    // The equations assume that a packet occurs once in an XOR.
+                    // The equations assume that each packet occurs only once in an XOR.
                     cx.counters.repairs_contradictory += 1;
                     return;
                 }
@@ -86,8 +86,9 @@ impl Decoder {
         self.accept_all_solved(cx, receiver);
     }
 
-    /// Accepts solved packets, and those solved by them in turn. The number is limited so that
-    /// sockets are served in time; the rest is accepted at the next call.
+    /// Accepts solved packets, and the packets that these solve in turn. The number per call is
+    /// limited so that sockets are served in time. The remaining packets are accepted in the next
+    /// call.
     pub(crate) fn accept_all_solved(&mut self, cx: &mut Context, receiver: &mut Receiver) {
         for _ in 0..MAX_SOLVED_AT_ONCE {
             let Some(solved) = self.pending.pop_solved() else { return };
@@ -109,7 +110,8 @@ impl Decoder {
         };
         let streams = &receiver.streams;
         let stream = streams.find_packet(&cx.groups, id);
-        // The packet may have been given up, or its group left, while the equation was pending.
+        // While the equation was pending, the packet may have been given up, or this node may have
+        // left its group.
         let missing = |ix: &StreamIx| streams.get(*ix).window.missing(id.seqno).is_some();
         if let Some(ix) = stream.filter(missing) {
             self.accept(cx, receiver, (ix, id.seqno), &symbol, How::Recovered(from));
@@ -117,8 +119,8 @@ impl Decoder {
     }
 }
 
-/// Returns `true` if all these packets are held, as for most repairs. The function only reads. Each
-/// look-up waits for memory, and the processor can overlap several of them.
+/// Returns `true` if all these packets are held, which is the case for most repairs. This function
+/// only reads. Each look-up waits for memory, and the processor can overlap several of them.
 fn holds_all(cx: &Context, streams: &Streams, ids: &[WireId]) -> bool {
     ids.iter().map(|id| PacketId::from(*id)).all(|id| {
         let stream = streams.find_packet(&cx.groups, id);

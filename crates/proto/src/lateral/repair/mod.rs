@@ -1,8 +1,8 @@
 //! Repairs: their construction and their decoding.
 //!
-//! * [`bins`] collect packets into repairs, for the nodes that [`regions`] and [`chain`] determine
+//! - [`bins`] collect packets into repairs for the nodes that [`regions`] and [`chain`] determine
 //!   (Ricochet, algorithm 1).
-//! * [`decoder`] solves the repairs of others, together with the [`pending_repairs`].
+//! - [`decoder`] solves the repairs from other nodes, together with the [`pending_repairs`].
 
 mod bins;
 mod chain;

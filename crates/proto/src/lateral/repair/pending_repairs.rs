@@ -1,10 +1,10 @@
 //! Pending repairs: repairs with two or more missing packets.
 //!
-//! Each pending repair is an equation over GF(2): the XOR of its missing packets is the rest of its
-//! XOR without the held packets. By the papers' rule, a repair waits until one packet is left
+//! Each pending repair is an equation over GF(2): the XOR of its missing packets equals its own XOR
+//! without the held packets. By the papers' rule, a repair waits until only one packet is missing
 //! ([`Solver::Peeling`]). [`Solver::Elimination`] instead keeps the equations in reduced row
-//! echelon form and solves every packet that they determine together. The pivot of a row, one of
-//! its packets, occurs in no other row.
+//! echelon form and solves every packet that they determine together. The pivot of a row is one of
+//! its packets and occurs in no other row.
 //!
 //! Rows are bit sets with a column for each unknown packet. The cost of a datagram is bounded:
 //! there are [`MAX_UNKNOWN`] columns, and a row that would exceed [`MAX_WORK`] is dropped. Any
@@ -22,11 +22,11 @@ use crate::{IdMap, NodeId, PacketId, Time};
 
 const MAX_UNKNOWN: usize = 2048;
 /// Maximum number of bytes XORed for one datagram. With 256 pending repairs at an MTU of 1500, half
-/// of it suffices for all of them.
+/// of this is sufficient for all of them.
 const MAX_WORK: usize = 1 << 20;
 const WORK_OF_BITS: usize = MAX_UNKNOWN / 8;
 
-/// Maximum number of unknown packets of a row that are tried as its pivot.
+/// Maximum number of unknown packets of a row that are considered as its pivot.
 const MAX_CANDIDATES: usize = 8;
 
 #[derive(Debug)]
@@ -34,7 +34,6 @@ pub(crate) struct PendingRepairs {
     solver: Solver,
     max_rows: usize,
     max_age: Duration,
-    /// Pending repairs in order of arrival.
     rows: VecDeque<Row>,
     columns: Columns,
     solved: VecDeque<Solved>,
@@ -55,7 +54,7 @@ pub(crate) struct Solved {
 #[derive(Debug)]
 struct Row {
     unknown: FixedBitSet,
-    /// One of the unknown packets. With elimination it occurs in no other row.
+    /// One of the unknown packets. With elimination, it occurs in no other row.
     pivot: usize,
     sum: Vec<u8>,
     from: NodeId,
@@ -70,7 +69,7 @@ struct Columns {
     vacant: Vec<usize>,
 }
 
-/// Rest of [`MAX_WORK`].
+/// Remaining part of [`MAX_WORK`].
 #[derive(Debug)]
 struct Work(usize);
 
@@ -90,7 +89,7 @@ impl PendingRepairs {
         }
     }
 
-    /// Renews the work limit, at the beginning of each datagram or timeout.
+    /// Resets the work limit at the start of each datagram or timeout.
     pub(crate) fn renew_work(&mut self) {
         self.work = Work(MAX_WORK);
     }
@@ -128,7 +127,7 @@ impl PendingRepairs {
             }
             row.unknown.remove(column);
             xor_growing(&mut row.sum, symbol);
-            // A row that is solved or has lost its pivot is placed again.
+            // A row that is solved or has lost its pivot must be placed again.
             let stays = row.pivot != column && !row.is_solved();
             if !stays {
                 unsettled.push(row.take());
@@ -184,7 +183,7 @@ impl PendingRepairs {
         }
     }
 
-    /// Places a row that is not among the others: reduces it, and solves or inserts it.
+    /// Places a row that is not among `rows`: reduces it, and then solves or inserts it.
     fn place(&mut self, mut row: Row) {
         if self.solver == Solver::Elimination {
             for other in &self.rows {
@@ -197,12 +196,13 @@ impl PendingRepairs {
                 }
             }
         }
-        // Every row with the pivot has to be changed, so the pivot should occur in few.
+        // Every row that contains the pivot has to be changed, so the pivot should occur in few
+        // rows.
         let rows_with = |column: &usize| {
             self.rows.iter().filter(|other| other.unknown.contains(*column)).count()
         };
         let candidates = row.unknown.ones().take(MAX_CANDIDATES);
-        // There is none if earlier repairs determine the same.
+        // There is no candidate if earlier repairs determine the same packets.
         let Some(pivot) = candidates.min_by_key(rows_with) else { return };
         row.pivot = pivot;
         if row.is_solved() {
@@ -217,7 +217,7 @@ impl PendingRepairs {
         self.rows.insert(after.map_or(0, |place| place + 1), row);
     }
 
-    /// Eliminates the new row's pivot from the others, and removes the rows that this solves.
+    /// Eliminates the new row's pivot from the other rows, and removes the rows that this solves.
     fn reduce_with(&mut self, row: &Row) {
         let Self { rows, columns, solved, work, over_budget, .. } = self;
         rows.retain_mut(|other| {
@@ -271,7 +271,7 @@ impl Columns {
         MAX_UNKNOWN - self.by_id.len()
     }
 
-    /// Returns the column of a packet. There must be room.
+    /// Returns the column of a packet. There must be a vacant column if the packet is new.
     fn of(&mut self, id: PacketId) -> usize {
         let Self { by_id, ids, vacant } = self;
         *by_id.get_or_insert_with(id, || match vacant.pop() {
@@ -355,7 +355,7 @@ mod tests {
         PendingRepairs::new(solver, 4096, Duration::from_secs(1), 7)
     }
 
-    /// Takes solved packets, checks that they are correct, and feeds them back like the engine.
+    /// Takes solved packets, checks that they are correct, and feeds them back as the engine does.
     fn drain(pending: &mut PendingRepairs) -> Vec<u32> {
         let mut numbers = Vec::new();
         while let Some(solved) = renewed(pending).pop_solved() {
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn elimination_drops_rows_whose_turn_comes_too_late() {
         let mut pending = roomy(Solver::Elimination);
-        // The last repair takes packet 1 as its pivot and solves all 300 rows before it.
+        // The last repair takes packet 1 as its pivot, and solves all 300 rows before it.
         for number in 0..300 {
             insert_sum(&mut pending, Time(0), &[10 + number, 1, 2], vec![number as u8; 4096]);
         }
@@ -464,7 +464,8 @@ mod tests {
         pending.check();
     }
 
-    /// Returns the packets that a set of equations determines, by plain elimination on bit masks.
+    /// Returns the packets that a set of equations determines, using plain elimination on bit
+    /// masks.
     fn determined(equations: &[u64]) -> Vec<u32> {
         let mut rows: Vec<u64> = Vec::new();
         for equation in equations {
@@ -486,8 +487,8 @@ mod tests {
         solved
     }
 
-    /// Feeds in equations and then arrivals, like the engine, and compares the solved packets with
-    /// the determined ones.
+    /// Adds equations and then packets as the engine does, and compares the solved packets with the
+    /// determined ones.
     fn solves_what_is_determined(equations: &[u64], arrivals: &[u32]) -> Result<(), TestCaseError> {
         let mut pending = PendingRepairs::new(Solver::Elimination, 64, Duration::from_secs(1), 7);
         let mut there = 0_u64;

@@ -1,18 +1,19 @@
-//! Fragmentation and pacing of messages that do not fit one packet.
+//! Fragmentation and pacing of messages that do not fit in one packet.
 //!
-//! Such a message, and all later messages of its group, queue here until they have left. Sequence
-//! numbers are assigned in the order in which messages were accepted. A packet leaves when it is
-//! its group's turn, when the pace allows it, and when no member is too far behind:
+//! Such a message and all later messages of its group are queued here until they have been sent.
+//! Sequence numbers are assigned in the order in which the messages were accepted. A packet is sent
+//! when it is its group's turn, the pace permits it, and no member is too far behind:
 //!
-//! * The *pace*, `pace_bytes_per_second`, is that of the node. All groups share it in turn. Unused
-//!   allowance of up to [`BURST`] may leave at once, so that moderately large messages are not
-//!   delayed.
-//! * The *flight*, `flight`, is that of a group: the maximum number of packets in flight to the
-//!   slowest member, which is as many as a receiver buffers (Ricochet 3.2.5). Acknowledgments are
-//!   requested along the way, so that members slower than the pace determine the rate.
+//! - The *pace*, `pace_bytes_per_second`, applies to the node. All groups share it in turn. An
+//!   unused allowance of up to [`BURST`] may be sent at once, so that moderately large messages are
+//!   not delayed.
+//! - The *flight*, `flight`, applies to a group. It is the maximum number of packets in flight to
+//!   the slowest member, which is the number that a receiver buffers (Ricochet 3.2.5).
+//!   Acknowledgments are requested along the way, so that members slower than the pace determine
+//!   the rate.
 //!
-//! Messages of one packet do not queue unless others of their group do. Repairs, answers and
-//! heartbeats never queue.
+//! Messages of one packet are queued only if other messages of their group are. Repairs, answers
+//! and heartbeats are never queued.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::time::Duration;
@@ -37,11 +38,10 @@ pub(super) struct QueuedMessage {
     pub(super) payload: Bytes,
     pub(super) accepted_at: Time,
     pub(super) deadline: Option<Duration>,
-    /// Next fragment to leave; `None` if the message fits one packet.
+    /// Next fragment to send. `None` if the message fits in one packet.
     pub(super) fragment: Option<Fragment>,
 }
 
-/// Rate limit in bytes per second, with a burst of [`BURST`].
 #[derive(Debug, Default)]
 struct Pace {
     bytes_per_second: u64,
@@ -49,7 +49,8 @@ struct Pace {
 }
 
 const BURST: Duration = Duration::from_millis(4);
-/// Time's worth of fragments that leave together, so that the node is not woken for each of them.
+/// Amount of fragments, as a time at the pace, that are sent together so that the node does not
+/// wake up for each.
 const TRAIN: Duration = Duration::from_millis(1);
 
 impl QueuedMessage {
@@ -102,7 +103,7 @@ impl Fragmenter {
         (!self.pace.allows(now)).then(|| self.pace.next_at())
     }
 
-    /// Skips the group whose turn it is until it is resumed, because a member holds it back.
+    /// Skips the current group until it is resumed, because a member holds it back.
     pub(super) fn hold_back_first(&mut self) {
         self.held_back.extend(self.turns.pop_front());
     }
@@ -140,7 +141,7 @@ impl Fragmenter {
         Some((group, symbol))
     }
 
-    /// Drops the messages of a group. Returns the number of those that have not left in full.
+    /// Drops the messages of a group. Returns the number of messages that were not sent completely.
     pub(super) fn forget(&mut self, group: GroupIx) -> usize {
         self.turns.retain(|other| *other != group);
         self.held_back.remove(&group);

@@ -28,14 +28,14 @@ impl Sender {
         cx.transmit(Destination::Group(cx.groups.get(ix).id), ix, packet);
     }
 
-    /// Schedules a heartbeat to a member that joined. It may have been a member before and have
-    /// missed packets, and this node may send nothing that would reveal them.
+    /// Schedules a heartbeat to a member that joined. The member may have been one before and have
+    /// missed packets, and this node may send nothing else that would reveal the loss.
     pub(crate) fn on_joined(&mut self, cx: &mut Context, ix: GroupIx, node: NodeId) {
         let Some(interval) = cx.config.heartbeat else { return };
         let own = self.get_mut(ix);
         if own.is_joiner(node) {
             own.begin_joiner_heartbeats(interval);
-            // Randomized, so that senders do not all send at once.
+            // Random, so that not all senders send at once.
             let at = cx.now + interval / 2 + interval.mul_f64(cx.rng.fraction() / 2.0);
             cx.timers.set_no_later(TimerKey::Joiners(ix), at);
         }
@@ -51,7 +51,7 @@ impl Sender {
         }
         let again_after = own.next_joiner_heartbeat(first_interval);
         cx.timers.set(TimerKey::Joiners(ix), cx.now + again_after);
-        // One multicast if most members are joiners, otherwise unicast.
+        // Uses one multicast if most members are joiners, and unicast otherwise.
         let is_most = joiners.len() > 1 && joiners.len() * 2 > own.count();
         let destinations = if is_most {
             vec![Destination::Group(cx.groups.get(ix).id)]

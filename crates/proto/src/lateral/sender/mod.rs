@@ -1,4 +1,4 @@
-//! Sender: this node's own streams, their flow control, and their confirmation.
+//! Sender of this node's own streams, with their flow control and confirmation.
 
 mod fragmentation;
 mod heartbeats;
@@ -61,7 +61,8 @@ impl Sender {
         if has_joined { own.add_member(node) } else { own.remove_member(node) }
     }
 
-    /// Fails with the member that is furthest behind if it holds the group back.
+    /// Returns an error with the member that is furthest behind, if this member holds the group
+    /// back.
     pub(super) fn check_window(&mut self, cx: &mut Context, ix: GroupIx) -> Result<(), SendError> {
         let Some((by, behind)) = self.get_mut(ix).held_back_by(cx.config.window) else {
             return Ok(());
@@ -118,7 +119,7 @@ impl Sender {
         None
     }
 
-    /// Returns the number, and `true` if the packet is to request acknowledgments.
+    /// Returns the sequence number, and `true` if the packet has to request acknowledgments.
     pub(super) fn number_packet(&mut self, config: &Config, ix: GroupIx) -> (SeqNo, bool) {
         let window = self.window(config, ix);
         let own = self.get_mut(ix);
@@ -144,7 +145,8 @@ impl Sender {
         }
     }
 
-    /// Returns `true` if all members have confirmed what the application wants confirmed.
+    /// Returns `true` if all members have confirmed the messages for which the application
+    /// requested confirmation.
     pub(super) fn report_confirmation(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let own = self.get_mut(ix);
         let Some(confirmation) = own.take_confirmation() else { return false };
@@ -156,7 +158,7 @@ impl Sender {
             members: confirmation.members,
             incomplete: confirmation.incomplete,
         }));
-        // Members that hold back are still queried for acknowledgments.
+        // Members that hold back the sender are still queried for acknowledgments.
         if !is_held_back {
             cx.timers.cancel(TimerKey::Heartbeat(ix));
             if sent_since {
@@ -174,7 +176,8 @@ impl Sender {
         }
     }
 
-    /// Returns `true` if the group was held back and is not any more: queued packets may be sent.
+    /// Returns `true` if the group was held back and no longer is, so that queued packets may be
+    /// sent.
     pub(super) fn resume(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let window = self.window(&cx.config, ix);
         let is_free = self.get_mut(ix).release(window);

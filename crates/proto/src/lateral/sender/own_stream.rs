@@ -6,8 +6,8 @@ use core::time::Duration;
 use crate::lateral::config::MAX_AHEAD;
 use crate::{NodeId, SeqNo, Time};
 
-/// A position in a node's own stream. Positions do not wrap, so that a member that has been silent
-/// for 2^31 packets is still behind. The low half is the [`SeqNo`] on the wire.
+/// A position in a node's own stream. Positions do not wrap around, so that a member that has been
+/// silent for 2^31 packets is still behind. The low half is the [`SeqNo`] on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position(u64);
 
@@ -15,7 +15,7 @@ pub(crate) struct Position(u64);
 pub(crate) struct OwnStream {
     pub(crate) start: Position,
     pub(crate) next: Position,
-    /// Position after all accepted messages. Beyond `next` while packets are queued.
+    /// Position after all accepted messages. It is after `next` while packets are queued.
     pub(crate) accepted_to: Position,
     members: BTreeMap<NodeId, Member>,
     confirm: Option<Position>,
@@ -23,10 +23,10 @@ pub(crate) struct OwnStream {
     heartbeat_interval: Duration,
     joiners_interval: Duration,
     acks_requested_to: Position,
-    /// Lower bound for the positions of all members that are waited for. While `next` is less than
-    /// a window ahead of it, no member needs to be checked.
+    /// Lower bound of the positions of all members for which the sender waits. While `next` is less
+    /// than a window ahead of it, no member needs to be checked.
     confirmed_to: Position,
-    /// Members that have left since the last confirmation, latest first.
+    /// Members that have left since the last confirmation, most recent first.
     departed: VecDeque<Member>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Confirmation {
 
 const MAX_DEPARTED: usize = 64;
 const CONFIRM_INTERVAL: Duration = Duration::from_millis(20);
-/// Longest interval between requests for acknowledgments, as a multiple of the first.
+/// Longest interval between requests for acknowledgments, as a multiple of the first interval.
 const LONGEST_CONFIRM: u32 = 16;
 const LONGEST_HEARTBEAT: u32 = 64;
 
@@ -54,20 +54,21 @@ struct Member {
     node: NodeId,
     first: Position,
     settled_to: Position,
-    /// Position before which it has confirmed everything since it joined; `None` before its first
-    /// acknowledgment. If it equals the end of the stream, the member does not need heartbeats.
+    /// Position before which the member has confirmed everything since it joined, or `None` before
+    /// its first acknowledgment. If it equals the end of the stream, the member needs no
+    /// heartbeats.
     acked_to: Option<Position>,
-    /// End of the stream when the member joined, until it has confirmed it. The member may have
-    /// been one before, and have missed packets before the end.
+    /// End of the stream when the member joined. `None` once the member has confirmed it. The
+    /// member may have been one before, and may have missed packets before this end.
     join_end: Option<Position>,
     lost: u32,
-    /// `true` if the sender does not wait for it.
+    /// `true` if the sender does not wait for the member.
     slow: bool,
 }
 
 impl Member {
-    /// Returns the number of packets before `next` that it has not settled. A member that joined
-    /// while a message was in flight is not owed the rest of that message.
+    /// Returns the number of packets before `next` that the member has not settled. A member that
+    /// joined while a message was in flight is not owed the rest of that message.
     fn behind(&self, next: Position) -> u32 {
         next.distance_from(self.settled_to)
     }
@@ -75,7 +76,7 @@ impl Member {
 
 impl Position {
     pub(crate) fn of_first(seqno: SeqNo) -> Self {
-        // A whole turn of the circle lies before it: every number has a position before any other.
+        // The offset of 2^32 gives every sequence number a position before any other.
         Self((1 << 32) + u64::from(seqno.0))
     }
 
@@ -91,7 +92,7 @@ impl Position {
         Self(self.0.saturating_sub(u64::from(count)))
     }
 
-    /// Returns 0 if it lies before `other`, and at most `u32::MAX`.
+    /// Returns 0 if `self` is before `other`, and at most `u32::MAX`.
     pub(crate) fn distance_from(self, other: Self) -> u32 {
         self.0.saturating_sub(other.0).try_into().unwrap_or(u32::MAX)
     }
@@ -117,7 +118,7 @@ impl OwnStream {
         *self = Self { start, ..Self::new(next) };
     }
 
-    /// Returns the first number of a message, or `None` if too many packets are queued.
+    /// Returns the first sequence number of a message, or `None` if too many packets are queued.
     pub(super) fn accept(&mut self, packets: u32) -> Option<SeqNo> {
         let first = self.accepted_to;
         let end = first.plus(packets);
@@ -135,7 +136,7 @@ impl OwnStream {
         taken.seqno()
     }
 
-    /// The node is owed nothing of messages that were accepted before.
+    /// Adds a node, which is not owed messages that were accepted before.
     pub(crate) fn add_member(&mut self, node: NodeId) {
         let (first, settled_to) = (self.accepted_to, self.accepted_to);
         let join_end = (self.next > self.start).then_some(self.next);
@@ -153,7 +154,7 @@ impl OwnStream {
         }
     }
 
-    /// A node that is not known as a member is owed messages from now on.
+    /// A node that is not known as a member is owed only messages that follow.
     pub(super) fn first_for(&self, node: NodeId) -> SeqNo {
         self.members.get(&node).map_or(self.accepted_to, |member| member.first).seqno()
     }
@@ -161,11 +162,11 @@ impl OwnStream {
     pub(super) fn on_ack(&mut self, node: NodeId, settled_to: SeqNo, lost: u32, window: u32) {
         let next = self.next;
         let Some(member) = self.members.get_mut(&node) else { return };
-        // A number beyond the next one means an old position.
+        // A number beyond the next one stands for an old position.
         let settled_to = next.latest(settled_to);
         member.acked_to = member.acked_to.max(Some(settled_to));
         member.join_end = member.join_end.filter(|end| settled_to < *end);
-        // An earlier position was overtaken, or is of packets that the member is not owed.
+        // An earlier position is outdated, or belongs to packets that the member is not owed.
         if settled_to < member.settled_to {
             return;
         }
@@ -193,7 +194,8 @@ impl OwnStream {
             .max_by_key(|(_, behind)| *behind)
     }
 
-    /// Returns the member that holds the sender back under this window, and how far it is behind.
+    /// Returns the member that holds the sender back with this window, and the number of packets
+    /// that it is behind.
     pub(super) fn held_back_by(&mut self, window: u32) -> Option<(NodeId, u32)> {
         if window == 0 || self.next.distance_from(self.confirmed_to) < window {
             return None;
@@ -278,7 +280,7 @@ impl OwnStream {
         self.heartbeat_interval = doubled.unwrap_or(interval);
         // At the longest interval, acknowledgments are requested. When all members have confirmed
         // the end of a stream that has paused, the heartbeats stop. They continue until then.
-        // Otherwise, a member that was disconnected would never learn of its losses.
+        // Otherwise, a member that was disconnected would never detect its losses.
         let confirm = is_waiting || longest.is_some_and(|longest| interval >= longest);
         Some(DueHeartbeat { confirm, next_after: doubled.map(|_| interval) })
     }
@@ -316,7 +318,7 @@ impl OwnStream {
         self.members.values().filter(behind).map(|member| member.node)
     }
 
-    /// Includes members that have left since. One that has joined since is owed nothing before
+    /// Includes members that have left since. A member that has joined since is owed nothing before
     /// `up_to`.
     fn confirmed(&self, up_to: Position) -> usize {
         let is_owed = |member: &&Member| member.first < up_to || up_to == self.start;
@@ -325,7 +327,7 @@ impl OwnStream {
         self.members.values().filter(is_owed).count() + departed
     }
 
-    /// Members that have left are returned once.
+    /// Members that have left are returned only once.
     fn take_incomplete(&mut self) -> Vec<(NodeId, u32)> {
         let here = self.members.values().filter(|member| member.lost > 0);
         let mut all: Vec<_> = here.map(|member| (member.node, member.lost)).collect();

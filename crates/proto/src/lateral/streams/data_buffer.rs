@@ -21,7 +21,7 @@ pub(crate) struct DataBuffer {
     packets: VecDeque<Held>,
     first: HeldIx,
     bytes: usize,
-    /// Bytes of the limit that are used for other things.
+    /// Part of the limit, in bytes, that is used for other purposes.
     reserved: usize,
     max_bytes: usize,
     max_age: Duration,
@@ -29,11 +29,11 @@ pub(crate) struct DataBuffer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// By its multicast, or it is this node's own.
+    /// The packet arrived by its multicast, or is this node's own.
     Multicast,
-    /// Solved from repairs. Its multicast has not arrived.
+    /// The packet was solved from repairs, and its multicast has not arrived.
     Repair,
-    /// Retransmitted on request. Its multicast has not arrived.
+    /// The packet was retransmitted on request, and its multicast has not arrived.
     Retransmission,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Held {
     symbol: Option<Symbol>,
 }
 
-/// Memory of a packet in addition to its bytes: its entries here and in the window of its stream.
+/// Memory for a packet in addition to its bytes: its entries here and in the window of its stream.
 const OVERHEAD_BYTES: usize = 96;
 
 impl Held {
@@ -86,7 +86,7 @@ impl DataBuffer {
         ix
     }
 
-    /// Returns the path by which the packet had arrived before, and its symbol.
+    /// Returns the path by which the packet first arrived, and its symbol.
     pub(crate) fn mark_multicast(&mut self, ix: HeldIx) -> (Arrival, Symbol) {
         let place = self.place(ix);
         let held = &mut self.packets[place];
@@ -98,7 +98,7 @@ impl DataBuffer {
     }
 
     pub(crate) fn next_evicted(&self, count: usize) -> impl Iterator<Item = StreamIx> {
-        // The size of the last packet is the best estimate for the next ones.
+        // The size of the last packet is the best estimate for the next packets.
         let bytes = self.packets.back().and_then(|last| last.symbol.as_ref()).map_or(0, cost);
         let count = if self.bytes + self.reserved + bytes > self.max_bytes { count } else { 0 };
         self.packets.iter().take(count).map(|held| held.stream)
@@ -127,8 +127,8 @@ impl DataBuffer {
         self.packets.front().is_some_and(|first| first.received_at + self.max_age <= now)
     }
 
-    /// An eighth of the age limit later than the first packet is due, so that many are evicted at
-    /// once and the node is not woken for each packet.
+    /// The time is an eighth of the age limit after the first packet is due, so that many packets
+    /// are evicted at once and the node does not wake up for each.
     pub(crate) fn next_eviction(&self) -> Option<Time> {
         let lenience = self.max_age / 8;
         self.packets.front().map(|first| first.received_at + self.max_age + lenience)
@@ -152,7 +152,7 @@ impl DataBuffer {
         assert!(first.is_none_or(|held| held.symbol.is_some()), "nothing is kept first");
     }
 
-    /// Ensures that the first entry is a packet that is kept, because the bounds apply to it.
+    /// Ensures that the first entry is a packet that is still held, because the bounds apply to it.
     fn forget_dropped(&mut self) {
         while self.packets.front().is_some_and(|held| held.symbol.is_none()) {
             self.packets.pop_front();

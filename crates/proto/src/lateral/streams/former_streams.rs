@@ -1,6 +1,6 @@
-//! Positions in streams that this node does not follow at the moment: streams of senders from
-//! before it left a group, and of former incarnations of senders, whose last packets may arrive
-//! late.
+//! Positions in streams that this node does not currently follow. These are the streams of senders
+//! in a group that this node left, and of former incarnations of senders, whose last packets may
+//! arrive late.
 
 use crate::incarnations::LATE_FOR;
 use crate::recent::Recent;
@@ -13,19 +13,20 @@ pub(crate) struct FormerStreams(Recent<(NodeId, Option<Incarnation>), FormerStre
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FormerStream {
     pub(crate) to: SeqNo,
-    /// Time at which another incarnation of the sender replaced this one, if one did.
+    /// Time at which another incarnation of the sender replaced this one, if any.
     pub(crate) over_since: Option<Time>,
 }
 
 impl FormerStream {
-    /// Its last packets may still be in flight. They do not show that it is the current one.
+    /// The last packets of this incarnation may still be in flight. They do not show that it is
+    /// current.
     fn is_late(&self, now: Time) -> bool {
         self.over_since.is_some_and(|since| now < since + LATE_FOR)
     }
 }
 
 impl FormerStreams {
-    /// At most `limit` streams are remembered, the latest ones.
+    /// Remembers at most the `limit` latest streams.
     pub(crate) fn note(
         &mut self,
         sender: NodeId,

@@ -1,9 +1,10 @@
-//! Streams of each group, current and former ones.
+//! Streams of each group, including former ones.
 
 use super::former_streams::FormerStreams;
 use crate::lateral::index::{GroupIx, StreamIx};
 
-/// Streams of each group. Each stores its position there, and is added and removed in one step.
+/// Streams of each group. Each stream stores its position here, so that it is added and removed in
+/// one step.
 #[derive(Debug, Default)]
 pub(crate) struct GroupStreams(Vec<OfGroup>);
 
@@ -25,7 +26,7 @@ impl GroupStreams {
         let OfGroup { streams, last, .. } = &mut self.0[group.0 as usize];
         streams.swap_remove(place as usize);
         if *last == place as usize {
-            // The stream that moves there has not been searched.
+            // The stream that moves to this place has not been searched.
             *last = last.checked_sub(1).unwrap_or(streams.len().saturating_sub(1));
         }
         streams.get(place as usize).copied()
@@ -48,7 +49,7 @@ impl GroupStreams {
         self.0.get(group.0 as usize).map_or(&[], |of_group| &of_group.streams)
     }
 
-    /// Searches at most `count` streams, and continues where the last search ended.
+    /// Searches at most `count` streams. Continues where the last search ended.
     pub(crate) fn find_next(
         &mut self,
         group: GroupIx,

@@ -1,4 +1,4 @@
-//! Loss list: the packets that are missing here, with the time of the next action for each.
+//! Loss list: the packets that are missing, with the time of the next action for each.
 
 use crate::lateral::index::StreamIx;
 use crate::{NodeId, SeqNo, Time, Timers};
@@ -12,7 +12,7 @@ pub(crate) struct Missing {
     pub(crate) seqno: SeqNo,
     pub(crate) noticed_at: Time,
     pub(crate) attempts: u8,
-    /// Nodes that sent repairs containing it, the first ones to arrive.
+    /// Nodes that sent repairs containing the packet, in order of arrival.
     pub(crate) holders: Holders,
 }
 
@@ -82,8 +82,8 @@ impl LossList {
         self.due.next_due().map(|due| due.max(self.paused_until))
     }
 
-    /// Makes the packet, and all others that become due, wait until `end`, because no NAK may be
-    /// sent before. They wait together, so that the node is not woken for each of them.
+    /// Makes the packet and all others that become due wait until `end`, because no NAK may be sent
+    /// before. They wait together, so that the node does not wake up for each.
     pub(crate) fn pause(&mut self, now: Time, ix: MissingIx, end: Time) {
         self.due.set(ix, now);
         self.paused_until = end;

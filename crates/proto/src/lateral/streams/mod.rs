@@ -1,7 +1,7 @@
-//! Streams: the state of every sender's packets in every group, that is, which are delivered,
-//! missing or lost.
+//! Streams: the state of every sender's packets in every group, which are delivered, missing or
+//! lost.
 //!
-//! A *stream* is one sender's packets in one group.
+//! A *stream* consists of the packets of one sender in one group.
 
 mod data_buffer;
 mod former_streams;
@@ -110,7 +110,7 @@ impl Streams {
         self.by_group.of(group).len() - usize::from(self.find(group, own).is_some())
     }
 
-    /// Returns an idle stream whose sender `departed`. Only a few streams are checked in each call,
+    /// Returns an idle stream whose sender has `departed`. Each call checks only a few streams,
     /// because non-members can cause a call with each datagram.
     pub(super) fn next_idle(
         &mut self,
@@ -140,8 +140,8 @@ impl Streams {
         }
     }
 
-    /// Buffers a packet, which is in the window or just beyond its end. If it was missing, the
-    /// caller has removed its record. Packets that exceed the memory limit are evicted.
+    /// Buffers a packet, which is in the window or just beyond its end. If the packet was missing,
+    /// the caller has already removed its record. Packets that exceed the memory limit are evicted.
     pub(super) fn hold(
         &mut self,
         now: Time,
@@ -190,7 +190,7 @@ impl Streams {
         self.get_mut(ix).push_missing_before(missing);
     }
 
-    /// Makes packets due now that have been missing for `after` and were not requested.
+    /// Makes packets due now that have been missing for `after` and were not requested yet.
     pub(super) fn make_due(&mut self, ix: StreamIx, now: Time, after: Duration) {
         let Self { slots, losses, .. } = self;
         let stream = slots[ix.0 as usize].as_ref().expect("the stream is there");
@@ -243,8 +243,8 @@ impl Streams {
     }
 
     /// Forgets the numbers from the end of the stream down to `next`, which the sender has not
-    /// sent. It stops at a packet that was received and that the sender may have sent: one before
-    /// `waiting`, or any if the claims are not refuted.
+    /// sent. Stops at a packet that was received and that the sender may have sent. This is a
+    /// packet before `waiting`, or any packet if the claims are not refuted.
     pub(super) fn forget_unsent(
         &mut self,
         ix: StreamIx,

@@ -7,17 +7,18 @@ use crate::SeqNo;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
-    /// A host that does not receive this node's unicast cannot forge the answer, which repeats it.
+    /// The answer repeats the nonce. A host that does not receive this node's unicast cannot forge
+    /// it.
     pub(crate) nonce: u64,
-    /// End of the stream when the query was first sent. Claims up to here that lie beyond the
+    /// End of the stream when the query was first sent. Claims up to this end that exceed the
     /// answer were forged.
     end: SeqNo,
     /// Number after the last packet that has arrived since. The packet was sent before the query or
     /// after the answer, or is forged.
     pub(super) came_to: Option<SeqNo>,
     pub(super) is_second: bool,
-    /// Number before which everything was settled when the query was first sent. An answer before
-    /// it shows that numbers were settled which were never sent.
+    /// Number before which everything was settled when the query was first sent. If an answer is
+    /// before it, numbers that were never sent have been settled.
     pub(super) settled: SeqNo,
 }
 

@@ -1,7 +1,7 @@
-//! ReceiveWindow of a stream: the state of each of its packets.
+//! Receive window of a stream: the state of each of its packets.
 //!
 //! It extends from the oldest packet that is still held or missing to the latest known one. Every
-//! number before the window is settled for good, so that no packet is delivered twice.
+//! number before the window is permanently settled, so that no packet is delivered twice.
 
 use alloc::collections::VecDeque;
 
@@ -16,12 +16,13 @@ pub(crate) struct ReceiveWindow {
     base: SeqNo,
     /// Number before which everything is settled.
     settled_to: SeqNo,
-    /// First number that was ever in the window, or a later one once that lies far behind. It
-    /// follows the window, because numbers that are half the circle apart cannot be compared.
+    /// First number that was ever in the window. It follows the window at a distance, because
+    /// numbers that are 2^31 apart cannot be compared.
     start: SeqNo,
-    /// Number before which the sender itself vouched for everything. Never before the window.
+    /// Number before which the sender itself has confirmed everything. It is never before the
+    /// window.
     vouched_to: SeqNo,
-    /// Position at which this node left the group before. Everything earlier is settled.
+    /// Position at which this node left the group earlier. Everything before it is settled.
     floor: Option<SeqNo>,
 }
 
@@ -34,13 +35,13 @@ pub(crate) enum Slot {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// Before the window: settled, or not owed.
+    /// The packet is before the window: settled, or not owed.
     Before,
     At(Slot),
     Ahead,
 }
 
-/// Distance at which the start follows the window: more packets than a message can have.
+/// Distance at which the start follows the window. It exceeds the number of packets of any message.
 const START_LAG: u32 = 1 << 24;
 
 impl ReceiveWindow {
@@ -90,7 +91,8 @@ impl ReceiveWindow {
         self.start
     }
 
-    /// The window still holds everything that it ever held, so that it can grow backwards.
+    /// Returns `true` if the window still contains everything that it ever contained, so that it
+    /// can grow backwards.
     pub(crate) fn reaches_back(&self) -> bool {
         self.base == self.start
     }
@@ -149,7 +151,8 @@ impl ReceiveWindow {
         self.slots.push_back(Slot::Missing(missing));
     }
 
-    /// If nothing in the window is vouched for, neither is the packet before it.
+    /// If the sender has confirmed nothing in the window, it has not confirmed the packet before it
+    /// either.
     pub(super) fn push_missing_before(&mut self, missing: MissingIx) {
         assert!(self.reaches_back(), "numbers that were settled would be missing again");
         let is_any_vouched = self.vouched_to.is_after(self.base);
@@ -193,14 +196,14 @@ impl ReceiveWindow {
         self.follow();
     }
 
-    /// Makes the stream begin where the window does, with nothing before that vouched for.
+    /// Makes the stream begin with the window. Nothing before it counts as confirmed by the sender.
     pub(super) fn go_back(&mut self) {
         self.start = self.base;
         self.vouched_to = self.base;
     }
 
-    /// Moves the start of the window to `first`, or to the first packet held if that is earlier.
-    /// Missing numbers before that are not owed, and may never have been sent.
+    /// Moves the start of the window to `first`, or to the first held packet if that is earlier.
+    /// Missing numbers before the new start are not owed, and may never have been sent.
     pub(super) fn pop_not_owed(&mut self, first: SeqNo) -> Vec<MissingIx> {
         let mut records = Vec::new();
         if !self.reaches_back() {
@@ -223,8 +226,8 @@ impl ReceiveWindow {
         records
     }
 
-    /// Removes the last packet if its number is `next` or later. A packet that was received stays
-    /// if it lies before `waiting` or the claims are not refuted: the sender may have sent it.
+    /// Removes the last packet if its number is `next` or later. A received packet remains if it is
+    /// before `waiting` or if the claims are not refuted, because the sender may have sent it.
     pub(super) fn pop_unsent(
         &mut self,
         (next, waiting): (SeqNo, SeqNo),
@@ -247,12 +250,13 @@ impl ReceiveWindow {
     }
 
     pub(super) fn is_vouched(&self, seqno: SeqNo) -> bool {
-        // Counted forwards from the window, because a claim may be half the circle ahead.
+        // Counted forwards from the window, because a claim may be 2^31 ahead.
         let ahead = |number: SeqNo| number.distance_from(self.base) as u32;
         ahead(seqno) < ahead(self.vouched_to.later(self.base))
     }
 
-    /// Numbers beyond those that the sender vouched for and those received without a gap.
+    /// Returns the count of numbers beyond those that the sender confirmed and those received
+    /// without a gap.
     pub(super) fn claimed(&self) -> u32 {
         let sure = self.vouched_to.later(self.settled_to);
         self.end().distance_from(sure).max(0) as u32
@@ -267,8 +271,8 @@ impl ReceiveWindow {
         assert!(!matches!(self.slots.front(), Some(Slot::Settled)), "the window was not trimmed");
     }
 
-    /// The start stays further behind than a message has fragments, so that packets from before the
-    /// window and from before the stream remain distinguishable.
+    /// The distance from the start to the window stays larger than any message, so that packets
+    /// from before the window and packets from before the stream can be distinguished.
     fn follow(&mut self) {
         if !(0..=2 * START_LAG as i32).contains(&self.base.distance_from(self.start)) {
             self.start = self.base.minus(START_LAG);

@@ -1,8 +1,8 @@
-//! One stream, and how far claims about it are believed.
+//! One stream, and the rules for believing claims about it.
 //!
 //! Any datagram can claim that a number exists: a later packet, a repair, a heartbeat. A host that
-//! only receives multicast can forge all of these, but not the answer to a query that was sent to
-//! the sender alone.
+//! only receives multicast can forge all of these. It cannot forge the answer to a query that was
+//! sent only to the sender.
 
 use core::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::lateral::index::GroupIx;
 use crate::lateral::packet::Packet;
 use crate::{GroupId, Incarnation, NodeId, Origin, PacketId, SeqNo, Time};
 
-/// One sender's packets in one group.
+/// The packets of one sender in one group.
 ///
 /// The fields that every packet needs come first and fill one cache line. With thousands of
-/// streams, that of a packet is rarely in the cache.
+/// streams, the line of a packet's stream is rarely in the cache.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Stream {
@@ -26,7 +26,7 @@ pub(crate) struct Stream {
     pub(crate) group: GroupIx,
     pub(crate) group_id: GroupId,
     pub(crate) window: ReceiveWindow,
-    /// Incarnation of the sender, once the sender was heard directly.
+    /// Incarnation of the sender. `None` until the sender is heard directly.
     pub(crate) incarnation: Option<Incarnation>,
     /// `true` if the first number that this node is owed is known.
     pub(crate) opened: bool,
@@ -34,15 +34,16 @@ pub(crate) struct Stream {
     pub(crate) query: Option<Query>,
     /// Time at which the sender was last considered silent, after many opens without an answer.
     silent_since: Option<Time>,
-    /// End of the stream when its sender left the view; `None` if it is in the view or never was.
+    /// End of the stream when its sender left the view. `None` if the sender is in the view or
+    /// never was.
     left_at: Option<SeqNo>,
-    /// Number too far ahead to be believed before another one agrees with it.
+    /// Number that is too far ahead to be believed before another one agrees with it.
     pub(crate) doubted: Option<SeqNo>,
     lost: u32,
     pub(super) place: u32,
 }
 
-/// Number of unverified packets that are requested without the sender's answer.
+/// Number of unverified packets that are requested without waiting for the sender's answer.
 const CREDIBLE_CLAIMS: u32 = 64;
 /// Largest step of a stream that is believed without its sender's answer.
 const CREDIBLE_STEP: u32 = 256;
@@ -134,11 +135,11 @@ impl Stream {
         }
     }
 
-    /// Counts an open, and begins a query with `nonce` unless one is open. Returns the nonce of the
+    /// Counts an open. Begins a query with `nonce` unless a query is open. Returns the nonce of the
     /// query and the time to wait for the answer.
     ///
     /// A sender that has not answered [`MAX_OPENS`] opens is considered silent. It is queried again
-    /// when it is heard again, because what it sent before is still owed.
+    /// when it is heard again, because the packets that it sent before are still owed.
     pub(crate) fn next_open(&mut self, now: Time, nonce: u64) -> Option<(u64, Duration)> {
         if self.opened && self.query.is_none() {
             return None;
@@ -181,15 +182,15 @@ impl Stream {
         self.is_silent(now, config) || self.left_at.is_some()
     }
 
-    /// Returns `true` if the sender returned, and claims in its name were believed meanwhile.
+    /// Returns `true` if the sender has returned, and claims in its name were believed meanwhile.
     pub(crate) fn on_view_change(&mut self, has_left: bool) -> bool {
         let end = self.window.end();
         let left_at = core::mem::replace(&mut self.left_at, has_left.then_some(end));
         !has_left && left_at.is_some_and(|before| end.is_beyond(before))
     }
 
-    /// Returns `true` if the sender has not vouched for a missing packet, and there are many
-    /// unverified packets or this one is about to be given up (`is_over`).
+    /// Returns `true` if the sender has not confirmed a missing packet, and either there are many
+    /// unverified packets or this packet is about to be given up (`is_over`).
     pub(crate) fn is_unverified(&self, seqno: SeqNo, is_over: bool) -> bool {
         !self.window.is_vouched(seqno) && (is_over || self.window.claimed() > CREDIBLE_CLAIMS)
     }
@@ -200,16 +201,17 @@ impl Stream {
         ahead > credible && !self.window.is_vouched(end.minus(1))
     }
 
-    /// Returns the doubted number if it agrees with `end`: if it is at most `max_gap` before it.
+    /// Returns the doubted number if it agrees with `end`, that is, if it is at most `max_gap`
+    /// before it.
     pub(crate) fn doubt_before(&self, end: SeqNo, max_gap: u32) -> Option<SeqNo> {
         let agrees = |doubted: &SeqNo| (0..=max_gap as i32).contains(&end.distance_from(*doubted));
         self.doubted.filter(agrees)
     }
 
-    /// Repairs and retransmissions do not contain the incarnation, but each incarnation numbers its
-    /// packets from elsewhere. Two incarnations are near each other only by chance. If the sender
-    /// was heard directly, only numbers believed without its answer can be of the other
-    /// incarnation.
+    /// Repairs and retransmissions do not contain the incarnation, but each incarnation begins with
+    /// a different number. The numbers of two incarnations are close to each other only by chance.
+    /// If the sender was heard directly, only numbers that are believed without its answer can be
+    /// of the other incarnation.
     pub(crate) fn can_be_at(&self, next: SeqNo) -> bool {
         let end = self.window.end();
         match self.incarnation {
@@ -218,9 +220,9 @@ impl Stream {
         }
     }
 
-    /// Returns `true` if the answer to `query` may be outdated: it refutes a claim, but a packet
-    /// that it does not cover has arrived since the query, or more is settled by now. Such a packet
-    /// may also be forged, which the answer to a second query shows.
+    /// Returns `true` if the answer to `query` may be outdated. An answer is outdated if it refutes
+    /// a claim, but a packet that it does not cover has arrived since the query, or more is settled
+    /// by now. Such a packet may also be forged, which the answer to a second query shows.
     pub(crate) fn is_outdated(&self, query: Query, (sent, known): (SeqNo, SeqNo)) -> bool {
         let has_come = query.came_to.is_some_and(|to| to.is_after(sent));
         let is_overtaken = query.is_refuted_by(known) && has_come

@@ -1,4 +1,4 @@
-//! Contents of repair bins: batches, in lanes.
+//! Batches, which are the contents of repair bins, in their lanes.
 
 use alloc::collections::BTreeMap;
 
@@ -8,26 +8,26 @@ use crate::lateral::packet::WireId;
 use crate::lateral::repair::regions::RegionIx;
 use crate::{NodeId, RateOfFire, Rng};
 
-/// Index of a bin. Indices of removed bins are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BinIx(pub(crate) u32);
 
 /// One of the `stagger` interleaved sets of batches.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
-    /// The part of each batch that every packet touches, by bin.
+    /// The part of each batch that every packet accesses, by bin.
     pub(crate) cells: Vec<Cell>,
     pub(crate) batches: Vec<Batch>,
     /// Nodes drawn by open batches, by region. A node that two batches share is listed twice.
     pub(crate) held: Vec<Vec<NodeId>>,
-    /// Bins that owe targets to the region and found all of its nodes held, by region. The first
-    /// one has waited longest, and gets the next node that a batch releases.
+    /// Bins that owe targets to the region while all of its nodes are held, by region. The first
+    /// bin has waited longest, and gets the next node that a batch releases.
     pub(crate) waiting: Vec<Vec<BinIx>>,
 }
 
-/// Number of packets that a bin still counts in one lane: until its batch is full or, if the batch
-/// has no targets, until one is to draw some. The highest bit is set if the batch has targets. Most
-/// packets touch nothing else of most bins, which is why it is one small number.
+/// Number of packets that a bin still counts in one lane. The count ends when the batch is full or,
+/// if the batch has no targets, when a later batch has to draw some. The highest bit is set if the
+/// batch has targets. Most packets access only this part of most bins, so it is a single small
+/// number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell(u16);
 
@@ -43,8 +43,8 @@ pub(crate) struct Batch {
     pub(crate) sources: SmallVec<[Source; 1]>,
     pub(crate) targets: SmallVec<[(RegionIx, NodeId); 1]>,
     pub(crate) ids: Vec<WireId>,
-    /// XOR of their symbols. The buffer is taken when the first packet arrives, so that few buffers
-    /// are in use and these stay in the cache.
+    /// XOR of the batch's symbols. The buffer is taken when the first packet arrives, so that few
+    /// buffers are in use and these stay in the cache.
     pub(crate) sum: Vec<u8>,
     pub(crate) generation: u32,
     /// `true` if the next batch is known to draw a target.
@@ -63,20 +63,21 @@ pub(crate) struct Source {
 impl Cell {
     const WANTED: u16 = 1 << 15;
 
-    /// Creates the cell of batches without targets, `left` packets long in all, at least 1.
+    /// Creates the cell for batches without targets, which together count `left` packets (at least
+    /// 1).
     pub(crate) fn idle(left: u32) -> Self {
         Self(left as u16)
     }
 
-    /// Creates the cell of a batch with targets for `left` packets, at least 1.
+    /// Creates the cell for a batch with targets, which counts `left` packets (at least 1).
     pub(crate) fn wanted(left: u32) -> Self {
         Self(left as u16 | Self::WANTED)
     }
 
-    /// Counts a packet. Returns `true` if the batch has targets or the count is over.
+    /// Counts a packet. Returns `true` if the batch has targets or the count has ended.
     pub(crate) fn tick(&mut self) -> bool {
         self.0 -= 1;
-        // Zero wraps around, so that one comparison finds both.
+        // Zero wraps around, so that one comparison detects both cases.
         self.0.wrapping_sub(1) >= Self::WANTED - 1
     }
 
@@ -105,11 +106,11 @@ impl Lane {
         }
     }
 
-    /// Counts a packet in all of `bins`. `noted` becomes those for which [`Cell::tick`] returns
+    /// Counts a packet in all of `bins`. Sets `noted` to the bins for which [`Cell::tick`] returns
     /// `true`.
     ///
-    /// Nothing else is done for each bin of a packet, of which there are about a hundred in a
-    /// thousand groups. The loop has no branch, because which bins are noted cannot be predicted.
+    /// In a thousand groups, a packet is in about a hundred bins, and nothing else is done for most
+    /// of them. The loop has no branch, because it cannot be predicted which bins are noted.
     pub(crate) fn count(&mut self, bins: &[BinIx], noted: &mut Vec<BinIx>) {
         noted.clear();
         noted.resize(bins.len(), BinIx(0));
@@ -127,7 +128,7 @@ impl Lane {
         for bin in bins {
             let (cell, batch) = (&self.cells[bin], &self.batches[bin]);
             assert_eq!(cell.is_wanted(), !batch.targets.is_empty(), "a batch counts for nobody");
-            // Several batches without targets are counted at once.
+            // A cell can count several batches without targets at once.
             let most = if cell.is_wanted() { r } else { r * MAX_BATCHES_AHEAD };
             assert!((1..=most).contains(&cell.left()), "a full bin was not sent");
             let holds = if cell.is_wanted() { r - cell.left() } else { 0 };
@@ -155,7 +156,7 @@ impl Lane {
 /// Maximum number of batches without targets that are drawn in advance.
 pub(crate) const MAX_BATCHES_AHEAD: u32 = 1000;
 
-/// Draws up to `wanted` random nodes that are not in `held`. Returns their number.
+/// Draws up to `wanted` random nodes that are not in `held`. Returns the number of nodes drawn.
 pub(crate) fn draw_free(
     rng: &mut Rng,
     nodes: &mut [NodeId],
@@ -180,8 +181,8 @@ pub(crate) fn draw_free(
     drawn
 }
 
-/// Draws up to `wanted` nodes that only other batches hold. The last `own` of `held` are the
-/// batch's own. `nodes` are in random order, because [`draw_free`] has just visited all of them.
+/// Draws up to `wanted` nodes that only other batches hold. The last `own` entries of `held` belong
+/// to this batch. `nodes` are in random order, because [`draw_free`] has just visited all of them.
 pub(crate) fn draw_shared(
     nodes: &[NodeId],
     held: &mut Vec<NodeId>,

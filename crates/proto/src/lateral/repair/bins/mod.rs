@@ -2,24 +2,25 @@
 //!
 //! Every bin exists once in each of `stagger` *lanes*. Packet k enters lane k mod `stagger`. The
 //! packets that a bin collects in one lane between drawing its targets and sending are a *batch*
-//! ([`Batch`](batches::Batch)). A batch draws its targets when it begins, before it holds any
-//! packet. A batch that draws none only counts packets. After r packets, the batch is sent to its
-//! targets and the next one begins.
+//! ([`Batch`](batches::Batch)). A batch draws its targets when it begins, before it contains any
+//! packet. A batch that draws no target only counts packets. After r packets, the batch is sent to
+//! its targets and the next one begins.
 //!
-//! There are two guarantees (section 3). A packet of group A goes to c_A members on average, by
-//! Algorithm 1 (see [`chain`](super::chain)). And it goes to each of them in one repair only: a
-//! batch draws no node that another open batch of the same lane has drawn from the same region.
-//! Only batches that are open at the same time can share a packet.
+//! There are two guarantees (section 3). First, a packet of group A is sent to c_A members on
+//! average, by Algorithm 1 (see [`chain`](super::chain)). Second, each of these members gets the
+//! packet in one repair only: a batch draws no node that another open batch of the same lane has
+//! drawn from the same region. Only batches that are open at the same time can share a packet.
 //!
-//! Targets that a batch could not draw for that reason are *owed* by its source and drawn at the
-//! next opportunity. A bin that waits for a node gets the next one that is released in its region,
-//! even in the middle of a count. A debt is canceled only when a view change unlinks the bin from
-//! the region. Apart from that, the mean is exact.
+//! Targets that a batch could not draw because of the second guarantee are *owed* by its source and
+//! drawn at the next opportunity. A bin that waits for a node gets the next one that is released in
+//! its region, even in the middle of a count. A debt is canceled only when a view change unlinks
+//! the bin from the region. With this exception, the mean is exact.
 //!
-//! Debts are limited by [`MAX_OWED`]. If some group of the region wants every packet at every node,
-//! a node would have to move from one batch to the next without a gap. Targets beyond the limit are
-//! drawn from nodes that other batches hold. A packet may then reach a node twice, but the mean
-//! holds. `targets_shared` counts these draws, `targets_short` the targets that are owed.
+//! Debts are limited by [`MAX_OWED`]. If a group of the region sends every packet to every node, a
+//! node would have to move from one batch to the next without a gap. Targets beyond the limit are
+//! therefore drawn from nodes that other batches hold. A packet may then reach a node twice, but
+//! the mean remains correct. `targets_shared` counts these draws, and `targets_short` counts the
+//! owed targets.
 //!
 //! `rebuild` applies view changes to the bins.
 
@@ -45,25 +46,26 @@ pub(crate) struct Bins {
     r: u8,
     flush_after: Option<Duration>,
     of_group: Vec<Vec<BinIx>>,
-    /// Bins that serve each region, by region index: its chain when it was last applied.
+    /// Bins that serve each region, by region index. This is the region's chain when it was last
+    /// applied.
     of_region: Vec<Vec<(Link, BinIx)>>,
     bins: Vec<Bin>,
     vacant: Vec<BinIx>,
     by_set: IdMap<SetId, BinIx>,
     /// Bins to visit after all changes have been applied.
     changed: Vec<BinIx>,
-    /// Chain that is being applied, with the bins that it keeps.
+    /// Chain that is being applied, with the existing bins that it keeps.
     links: Vec<(Link, Option<BinIx>)>,
     lanes: Vec<Lane>,
     /// Batches with a packet and targets, ordered by the age of their oldest packet.
     to_flush: VecDeque<Flush>,
-    /// Reusable buffers for the XORs of batches, as many as were in use at once.
+    /// Reusable buffers for the XORs of batches, limited to the number that was in use at once.
     spare_sums: Vec<Vec<u8>>,
     arrivals: u64,
     rng: Rng,
     full: Vec<BinIx>,
     wanted: Vec<usize>,
-    /// Regions in which nodes were released that bins wait for.
+    /// Regions with waiting bins in which nodes were released.
     freed: Vec<RegionIx>,
     pub(crate) counts: Counts,
 }
@@ -79,9 +81,7 @@ pub(crate) struct Counts {
 #[derive(Debug)]
 pub(crate) struct Repair<'a> {
     pub(crate) targets: &'a [(RegionIx, NodeId)],
-    /// Packets in the XOR, 1 to r.
     pub(crate) ids: &'a [WireId],
-    /// XOR of their symbols, as long as the longest.
     pub(crate) sum: &'a [u8],
 }
 
@@ -104,7 +104,7 @@ struct Bin {
     /// Groups of the bin, sorted.
     groups: Vec<GroupIx>,
     set: SetId,
-    /// Number of regions from which it selects targets; 0 if the bin does not exist.
+    /// Number of regions from which the bin selects targets. If it is 0, the bin does not exist.
     regions: usize,
     /// `true` if the bin is in [`Bins::changed`].
     is_marked: bool,
@@ -118,7 +118,8 @@ struct Flush {
     generation: u32,
 }
 
-/// Maximum targets that a bin owes a region in a lane. More are drawn from those of other batches.
+/// Maximum number of targets that a bin owes a region in a lane. Further targets are drawn from
+/// those of other batches.
 const MAX_OWED: usize = 8;
 
 impl Bins {
@@ -201,7 +202,8 @@ impl Bins {
             }
             cell.left() == 0
         });
-        // Batches may end and others draw targets only after the packet has entered all its bins.
+        // Batches may end, and others may draw targets, only after the packet has entered all of
+        // its bins.
         for bin in &full {
             if self.lanes[lane].cells[bin.0 as usize].is_wanted() {
                 self.finish(*bin, lane, &mut send);
@@ -210,7 +212,7 @@ impl Bins {
         }
         self.reassign_released(lane);
         for bin in full.drain(..) {
-            // Bins that got a released node have already drawn.
+            // Bins that received a released node have already drawn.
             if self.lanes[lane].cells[bin.0 as usize].left() == 0 {
                 self.draw(bin, lane);
             }
@@ -285,9 +287,9 @@ impl Bins {
     }
 
     /// Draws the targets of an empty batch. If there are none, the number of further batches
-    /// without targets is drawn at once, so that bins which rarely draw a target are rarely
-    /// visited. A node in many groups has many such bins. The outcome is the same as with one draw
-    /// per batch: the draws are independent, and debts change only when there is a target.
+    /// without targets is drawn at once, so that bins that rarely draw a target are rarely visited.
+    /// A node in many groups has many such bins. The outcome is the same as with one draw per
+    /// batch, because the draws are independent and debts change only when there is a target.
     fn draw(&mut self, bin: BinIx, lane: usize) {
         if self.is_blocked(bin, lane) {
             return;
@@ -330,7 +332,7 @@ impl Bins {
     }
 
     /// Returns `true` if the bin owes targets and other batches hold all nodes of its only region.
-    /// It tries again when a node is released or after another r packets.
+    /// The bin tries again when a node is released, or after another r packets.
     fn is_blocked(&mut self, bin: BinIx, lane: usize) -> bool {
         let Lane { cells, batches, held, .. } = &mut self.lanes[lane];
         let [source] = &mut batches[bin.0 as usize].sources[..] else { return false };
@@ -349,8 +351,8 @@ impl Bins {
         blocked
     }
 
-    /// Gives the nodes that batches have just released to waiting bins: in each region, to the one
-    /// that has waited longest. Their batches begin with the next packet.
+    /// Gives the nodes that batches have just released to waiting bins. In each region, the bin
+    /// that has waited longest is first. The batches of these bins begin with the next packet.
     fn reassign_released(&mut self, lane: usize) {
         while let Some(region) = self.freed.pop() {
             let Some(bin) = self.lanes[lane].waiting[region.0 as usize].first().copied() else {
@@ -358,7 +360,7 @@ impl Bins {
             };
             self.lanes[lane].stop_waiting(bin, region);
             let Lane { cells, batches, .. } = &mut self.lanes[lane];
-            // The count without targets ends early, so that less is owed.
+            // The count without targets ends early, which reduces the number of owed targets.
             let rest = f64::from(cells[bin.0 as usize].left()) / f64::from(self.r);
             for source in &mut batches[bin.0 as usize].sources {
                 source.owed = (source.owed - source.targets * rest).max(0.0);
@@ -367,15 +369,16 @@ impl Bins {
         }
     }
 
-    /// Draws the number of targets from each source, until there is one. Returns the number of
-    /// batches without targets before that, which is 0 if this batch is known to be `due`.
+    /// Draws the number of targets from each source until one of the numbers is positive. Returns
+    /// the number of preceding batches without targets, which is 0 if this batch is known to be
+    /// `due`.
     fn batches_without_target(&mut self, bin: BinIx, lane: usize, due: bool) -> u32 {
         let sources = &self.lanes[lane].batches[bin.0 as usize].sources;
         self.wanted.clear();
         if let [source] = &sources[..]
             && source.targets + source.owed < 1.0
         {
-            // The usual case in many groups: one region, and one target or none.
+            // In many groups, the usual case is one region, and one target or none.
             let mean = source.targets + source.owed;
             self.wanted.push(1);
             let trials = if due { 0 } else { MAX_BATCHES_AHEAD };

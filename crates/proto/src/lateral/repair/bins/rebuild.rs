@@ -1,17 +1,17 @@
 //! Updates of the bins after changes of the regions. View changes take effect with the next packet.
 //!
-//! If a region has other nodes than before, its whole chain is linked again. If only groups
-//! changed, the links of the shares between which they moved are compared with the former links of
-//! the same shares. Their group sets differ by the changed groups at most. A bin that serves no
-//! other region gets its new set in place. All other links stay.
+//! If the nodes of a region changed, its whole chain is linked again. If only groups changed, the
+//! links of the shares between which they moved are compared with the former links of the same
+//! shares. Their group sets differ at most by the changed groups. A bin that serves no other region
+//! gets its new set in place. All other links remain.
 //!
-//! A change in one group thus costs a few steps for each of its regions. Bins are created or
+//! A change in one group therefore takes a few steps for each of its regions. Bins are created or
 //! removed, at one step for each of their groups, only where a class of equal shares begins or
 //! ends, or where regions share bins.
 //!
 //! A batch continues through a change as long as all its packets are useful to all its targets. It
-//! is sent early when nodes of a region from which it has targets change, when the bin stops
-//! serving such a region, and when the bin loses a group.
+//! is sent early in three cases: the nodes of a region from which it has targets change, the bin
+//! stops serving such a region, or the bin loses a group.
 
 use super::batches::{Batch, BinIx, Cell, Lane, Source};
 use super::{Bin, Bins, Repair};
@@ -19,14 +19,14 @@ use crate::lateral::repair::chain::{Link, SetId, Span};
 use crate::lateral::repair::regions::{Change, Moved, RegionIx};
 
 impl Bins {
-    /// Applies the changes of regions since the last packet. Bins that serve no region are removed.
+    /// Applies the changes of regions since the last packet. Removes bins that serve no region.
     pub(crate) fn rebuild(&mut self, send: &mut impl FnMut(Repair<'_>)) {
         if self.regions.is_touched() {
             self.apply_changes(send);
         }
     }
 
-    /// A separate function, so that the many packets without a change pay only for the check.
+    /// A separate function, so that packets without a change only pay for the check.
     #[inline(never)]
     fn apply_changes(&mut self, send: &mut impl FnMut(Repair<'_>)) {
         self.regions.settle();
@@ -39,7 +39,7 @@ impl Bins {
         while let Some((region, change)) = self.regions.next_change() {
             self.relink(region, &change, send);
         }
-        // Other batches may draw targets only after all batches that had to be sent are sent.
+        // Other batches may draw targets only after all batches that have to be sent are sent.
         let mut changed = core::mem::take(&mut self.changed);
         for bin in changed.drain(..) {
             self.bins[bin.0 as usize].is_marked = false;
@@ -50,7 +50,7 @@ impl Bins {
             }
         }
         self.changed = changed;
-        // Bins that wait for a node of a changed region try again without a hand-over.
+        // Bins that wait for a node of a changed region try again by themselves.
         self.freed.clear();
         self.drop_stale_flushes();
     }
@@ -119,8 +119,9 @@ impl Bins {
         self.links = links;
     }
 
-    /// Changes a bin to the groups of another link, which differ by some of the `changed` ones.
-    /// Returns `false` if another bin has the new set, or another region needs the old one.
+    /// Changes a bin to the groups of another link. The two sets differ at most by the `changed`
+    /// groups. Returns `false` if another bin has the new set, or if another region needs the old
+    /// one.
     fn regroup(
         &mut self,
         bin: BinIx,
@@ -214,7 +215,7 @@ impl Bins {
         self.bins[bin.0 as usize].regions += 1;
         for lane in &mut self.lanes {
             if let [only] = &lane.batches[bin.0 as usize].sources[..] {
-                // Bins of several regions do not wait.
+                // Bins that serve several regions do not wait.
                 let only = only.region;
                 lane.stop_waiting(bin, only);
             }
@@ -246,7 +247,7 @@ impl Bins {
         bin
     }
 
-    /// The batches have no targets left: they were sent when the last region was unlinked.
+    /// The batches have no targets left, because they were sent when the last region was unlinked.
     fn remove_bin(&mut self, bin: BinIx) {
         let record = &mut self.bins[bin.0 as usize];
         for group in record.groups.drain(..) {
@@ -267,8 +268,8 @@ impl Bins {
         }
     }
 
-    /// Cancels what was decided in advance before a change. Batches that have not begun draw now;
-    /// those that have counted packets draw at the end of their count.
+    /// Cancels decisions that were made in advance before a change. Batches that have not begun
+    /// draw now. Batches that have counted packets draw at the end of their count.
     fn draw_where_unopened(&mut self, bin: BinIx) {
         let r = u32::from(self.r);
         for lane in 0..self.lanes.len() {
@@ -286,7 +287,7 @@ impl Bins {
 }
 
 fn forget(bins: &mut Vec<BinIx>, bin: BinIx) {
-    /// Number of bins compared at once, without a branch.
+    /// Number of bins that are compared at once, without a branch.
     const AT_ONCE: usize = 16;
     let is_in = |some: &[BinIx]| some.iter().fold(false, |found, other| found | (*other == bin));
     let Some(first) = bins.chunks(AT_ONCE).position(is_in).map(|chunk| chunk * AT_ONCE) else {

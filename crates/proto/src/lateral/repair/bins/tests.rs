@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 const OWN: NodeId = NodeId(1000);
 
-/// Targets and packets of each repair sent. A packet is its group and sequence number.
+/// The targets and packets of each repair sent. A packet consists of its group and sequence number.
 type Sent = Vec<(Vec<NodeId>, Vec<(GroupIx, u32)>)>;
 
 struct Rig {
@@ -51,8 +51,8 @@ impl Rig {
         self.bins.check();
     }
 
-    /// Returns the copies of packets of `group` that bins owe. A target that is owed stands for a
-    /// batch of r packets, of which each of the bin's groups has an equal share.
+    /// Returns the number of copies of packets of `group` that bins owe. An owed target stands for
+    /// a batch of r packets, of which each of the bin's groups has an equal share.
     fn owed(&self, group: GroupIx) -> f64 {
         let batches =
             self.bins.lanes.iter().flat_map(|lane| lane.batches.iter().zip(&self.bins.bins));
@@ -189,7 +189,7 @@ fn a_change_elsewhere_leaves_a_bin_alone() {
     assert_eq!(rig.sent[0].1.len(), 8);
 }
 
-/// Runs random packets over random memberships. Returns the copies of the packets of each group.
+/// Runs random packets over random memberships. Returns the copies of each packet, by group.
 fn run(memberships: &[(u64, u32)], cs: &[u8], stagger: u8, packets: usize) -> (Rig, Vec<Copies>) {
     let mut rig = Rig::new(RepairScope::Regions, stagger, None, 4);
     cs.iter().zip(0..).for_each(|(c, group)| rig.bins.set_c(GroupIx(group), *c));
@@ -214,18 +214,18 @@ fn run(memberships: &[(u64, u32)], cs: &[u8], stagger: u8, packets: usize) -> (R
 
 struct Copies {
     of_packet: Vec<f64>,
-    /// Copies that the bins still owe at the end.
+    /// Number of copies that the bins still owe at the end.
     owed: f64,
 }
 
 impl Copies {
-    /// Returns the mean number of copies of a packet, with those that are owed.
+    /// Returns the mean number of copies of a packet, including owed copies.
     fn mean(&self) -> f64 {
         (self.of_packet.iter().sum::<f64>() + self.owed) / self.of_packet.len() as f64
     }
 
-    /// Returns the standard error of the mean, from the means of 100 runs of packets. Copies of
-    /// successive packets are correlated, because they share batches and debts.
+    /// Returns the standard error of the mean, calculated from the means of 100 runs of packets.
+    /// Copies of successive packets are correlated, because they share batches and debts.
     fn standard_error(&self) -> f64 {
         let run = self.of_packet.len() / 100;
         let runs = self.of_packet.chunks_exact(run);
@@ -238,7 +238,7 @@ impl Copies {
     }
 }
 
-/// 24 cases, because each is 40,000 packets, unless the environment sets a number.
+/// Runs 24 cases of 40,000 packets each, unless the environment sets a number.
 fn few_cases() -> ProptestConfig {
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
     if asked { ProptestConfig::default() } else { ProptestConfig::with_cases(24) }
@@ -247,10 +247,11 @@ fn few_cases() -> ProptestConfig {
 proptest! {
     #![proptest_config(few_cases())]
 
-    /// The guarantees of section 3 for random memberships. A packet of A goes to c_A members on
-    /// average, or to all if there are fewer. If no group of the node wants more than four fifths
-    /// of its members, duplicate copies are rare. The tolerance is six standard errors of the mean,
-    /// and a copy of every hundredth packet where the number of copies hardly varies.
+    /// The guarantees of section 3 for random memberships. A packet of A reaches c_A members on
+    /// average, or all members if there are fewer. If no group of the node sends each packet to
+    /// more than four fifths of its members, duplicate copies are rare. The tolerance is six
+    /// standard errors of the mean, plus a copy of every hundredth packet for cases in which the
+    /// number of copies hardly varies.
     #[test]
     fn a_packet_goes_to_c_members_on_average_and_hardly_ever_twice(
         memberships in prop::collection::vec((0..24_u64, 0..4_u32), 40..90),
@@ -298,7 +299,7 @@ fn copies_and_repeats(rig: &Rig, groups: usize) -> (usize, usize) {
 }
 
 /// Regression: when targets that could not be drawn were given up, a group with 3 to 5 targets got
-/// 0.13 too few in these memberships.
+/// 0.13 too few of them in these memberships.
 #[test]
 fn the_mean_holds_in_groups_that_overlap_unequally() -> Result<(), TestCaseError> {
     #[rustfmt::skip]
@@ -311,8 +312,8 @@ fn the_mean_holds_in_groups_that_overlap_unequally() -> Result<(), TestCaseError
     assert_mean_and_repeats(&MEMBERSHIPS, &[4, 2, 3, 3], 2)
 }
 
-/// Regression: a test that took each draw for independent of the others, and left out what was
-/// owed, found 2.891 of 3 copies in group 2. Its copies vary more, and the bins owed some at the
+/// Regression: a test that assumed independent draws and ignored owed copies found 2.891 of 3
+/// copies in group 2. The number of its copies varies more, and the bins owed some copies at the
 /// end.
 #[test]
 fn the_mean_holds_in_a_group_that_wants_three_of_four_members() -> Result<(), TestCaseError> {
@@ -340,7 +341,7 @@ fn the_papers_example_keeps_both_guarantees() {
     assert!((share - 2.5).abs() < 0.1, "{share}");
 }
 
-/// Returns the targets that the bins select from each region. Fails if lanes differ.
+/// Returns the targets that the bins select from each region. Panics if lanes differ.
 fn selections(bins: &Bins) -> Selections {
     let mut all = BTreeMap::new();
     for (links, region) in bins.of_region.iter().zip((0..).map(RegionIx)) {
@@ -361,8 +362,8 @@ fn selections(bins: &Bins) -> Selections {
     all
 }
 
-/// Makes random changes with occasional packets, and checks each time that the bins equal those
-/// made from scratch. Returns the rig with everything that was sent.
+/// Makes random changes with occasional packets. After each step, checks that the bins equal bins
+/// that are built from scratch. Returns the rig with everything that was sent.
 fn churn(
     changes: &[(u64, u32, u32)],
     cs: &[u8],
@@ -402,7 +403,7 @@ fn assert_no_packet_twice(rig: &Rig, groups: usize, r: usize) {
 }
 
 proptest! {
-    /// Few groups: regions of several nodes, which share bins.
+    /// Few groups, in which regions have several nodes and share bins.
     #[test]
     fn bins_that_follow_changes_are_those_made_from_scratch(
         changes in prop::collection::vec((0..12_u64, 0..5_u32, 0..3_u32), 1..150),
@@ -415,7 +416,7 @@ proptest! {
         assert_no_packet_twice(&rig, 5, 4);
     }
 
-    /// Many groups: every node has its own region, and every bin one region.
+    /// Many groups, in which every node has its own region, and every bin serves one region.
     #[test]
     fn bins_of_nodes_in_many_groups_are_those_made_from_scratch(
         changes in prop::collection::vec((0..10_u64, 0..60_u32, 0..5_u32), 200..500),
@@ -430,7 +431,7 @@ proptest! {
 
 #[test]
 fn a_fill_stays_open_where_another_bin_of_its_region_changes() {
-    // Half of node 1's packets of A come from a bin of A, half from one of A, B and C.
+    // Half of node 1's packets of A come from a bin of A, and half from a bin of A, B and C.
     let mut rig = Rig::new(RepairScope::Regions, 1, None, 8)
         .with_group(A, 1, [1])
         .with_group(B, 1, 1..=2)

@@ -1,4 +1,4 @@
-//! Invariants of the regions, including changes that are recorded and not applied yet.
+//! Invariants of the regions, including changes that are recorded but not yet applied.
 
 use super::{Neighbour, RegionIx, Regions};
 use crate::lateral::config::RepairScope;
@@ -38,7 +38,7 @@ impl Regions {
         self.check_groups(filed);
     }
 
-    /// Checks the groups. `filed` is the total number of groups of all regions.
+    /// Checks the groups. `filed` is the total number of groups over all regions.
     fn check_groups(&self, filed: usize) {
         let known: usize = self.groups.iter().map(|group| group.regions.len()).sum();
         assert_eq!(known, filed, "a group knows a region that has left it");
@@ -62,7 +62,7 @@ impl Regions {
 }
 
 impl Neighbour {
-    /// Returns the groups that the node had when it was placed; none if it is not placed.
+    /// Returns the groups that the node had when it was placed, or none if it is not placed.
     fn stands_for(&self) -> Vec<GroupIx> {
         let mut groups = if self.stands { self.groups.clone() } else { Vec::new() };
         for group in &self.changed {

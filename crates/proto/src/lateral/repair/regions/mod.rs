@@ -1,17 +1,17 @@
 //! Regions (Ricochet 3.1.1).
 //!
 //! A *region* is a non-empty set of other nodes that share exactly the same set of this node's
-//! groups. [`Regions`] maintains them and the [`Chain`] of each through view changes, and records
-//! which regions a change affects and in which way.
+//! groups. [`Regions`] maintains the regions and the [`Chain`] of each through view changes. It
+//! also records the regions that a change affects and the kind of the change.
 //!
-//! A change in one group takes time in proportion to the number of its regions: in each of them,
-//! the group moves within the chain. If all nodes of a region join or leave the same group, the
-//! region gets another set of groups and stays otherwise unchanged. This is always so for a node
-//! with a region to itself, which most nodes have in many groups, and for a group that this node
-//! leaves.
+//! The time for a change in one group is proportional to the number of its regions, because the
+//! group moves within the chain of each region. If all nodes of a region join or leave the same
+//! group, the region gets another set of groups and otherwise remains unchanged. This always
+//! applies to a group that this node leaves, and to a node that is alone in its region, as most
+//! nodes are in many groups.
 //!
-//! Changes are recorded, and applied by [`Regions::settle`] with the next packet. Nodes that join
-//! hundreds of groups one after the other, for example at cluster start, move once.
+//! Changes are recorded, and [`Regions::settle`] applies them with the next packet. Nodes that join
+//! hundreds of groups one after the other, for example at cluster start, move only once.
 
 mod checking;
 
@@ -24,7 +24,6 @@ use crate::lateral::index::GroupIx;
 use crate::lateral::repair::chain::{Chain, Link, SetId, Span};
 use crate::{IdMap, NodeId, Rng};
 
-/// Index of a region. Indices of empty regions are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RegionIx(pub(crate) u32);
 
@@ -35,11 +34,11 @@ pub(crate) struct Regions {
     vacant: Vec<RegionIx>,
     by_set: IdMap<SetId, RegionIx>,
     neighbours: BTreeMap<NodeId, Neighbour>,
-    /// Groups that this node has or had joined, by index.
+    /// Groups that this node has joined, including former ones, by index.
     groups: Vec<OfGroup>,
     touched: Vec<RegionIx>,
-    /// Nodes whose groups changed since they were placed, each once. `reshared` likewise holds the
-    /// groups whose size or c changed since their share was computed.
+    /// Nodes whose groups have changed since they were placed, each listed once. `reshared`
+    /// likewise contains the groups whose size or c has changed since their share was computed.
     moving: Vec<NodeId>,
     reshared: Vec<GroupIx>,
     rng: Rng,
@@ -49,14 +48,14 @@ pub(crate) struct Regions {
 pub(crate) enum Change {
     #[default]
     None,
-    /// The region has the same nodes. These groups changed their shares, or were added or removed.
-    /// Classes outside the span are unchanged.
+    /// The nodes of the region are the same. These groups have changed their shares, or were added
+    /// or removed. Classes outside the span are unchanged.
     Groups(SmallVec<[Moved; 4]>, Span),
-    /// The nodes of the region changed, so that everything may be different.
+    /// The nodes of the region have changed, so that everything may be different.
     Nodes,
 }
 
-/// A group that moved within the chain of a region. The last entry of a group is valid.
+/// A group that moved within the chain of a region. Only the last entry of a group is valid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Moved {
     pub(crate) group: GroupIx,
@@ -77,7 +76,7 @@ struct Neighbour {
     set: SetId,
     /// Value of [`Neighbour::set`] when the node was placed.
     placed: SetId,
-    /// Groups in which `placed` differs from the current ones, sorted. Unused for unplaced nodes.
+    /// Groups in which `placed` differs from the current set, sorted. Unused for unplaced nodes.
     changed: SmallVec<[GroupIx; 4]>,
     stands: bool,
     /// `true` if the node is in [`Regions::moving`].
@@ -90,7 +89,7 @@ struct OfGroup {
     regions: Vec<RegionIx>,
     size: usize,
     c: u8,
-    /// Share of the group: the fraction of its other members that each packet is to reach.
+    /// Share of the group: the fraction of its other members that each packet should reach.
     share: f64,
     /// `true` if the group is in [`Regions::reshared`].
     is_reshared: bool,
@@ -112,7 +111,7 @@ impl Regions {
         }
     }
 
-    /// If the group has fewer than c other members, all of them are to get every packet.
+    /// If the group has fewer than c other members, each packet should reach all of them.
     pub(crate) fn set_c(&mut self, group: GroupIx, c: u8) {
         self.ensure_group(group);
         self.groups[group.0 as usize].c = c;
@@ -145,7 +144,7 @@ impl Regions {
         self.moving = moving;
     }
 
-    /// Returns a region that changed since it was last returned. Empty regions are included.
+    /// Returns a region that has changed since it was last returned. Empty regions are included.
     pub(crate) fn next_change(&mut self) -> Option<(RegionIx, Change)> {
         let ix = self.touched.pop()?;
         Some((ix, core::mem::take(&mut self.regions[ix.0 as usize].change)))
@@ -156,7 +155,6 @@ impl Regions {
         !(is_settled && self.touched.is_empty())
     }
 
-    /// Returns the groups of a region with their shares, sorted by group.
     pub(crate) fn shares(&self, region: RegionIx) -> impl Iterator<Item = (GroupIx, f64)> {
         let groups = self.regions[region.0 as usize].groups.iter();
         groups.map(|group| (*group, self.groups[group.0 as usize].share))
@@ -175,12 +173,11 @@ impl Regions {
         &self.regions[region.0 as usize].nodes
     }
 
-    /// Returns the nodes of a region, which the caller may reorder.
     pub(crate) fn nodes_mut(&mut self, region: RegionIx) -> &mut [NodeId] {
         &mut self.regions[region.0 as usize].nodes
     }
 
-    /// Returns the maximum number of regions that existed at once.
+    /// Returns the maximum number of regions that have existed at once.
     pub(crate) fn slots(&self) -> usize {
         self.regions.len()
     }
@@ -276,7 +273,7 @@ impl Regions {
         }
     }
 
-    /// A node that was not placed is added to all its groups, each of which is a region.
+    /// Adds a node that was not placed to all its groups, each of which has its own region.
     fn move_in_each_group(&mut self, node: NodeId, stood: bool, changed: &[GroupIx]) {
         let groups = core::mem::take(&mut self.neighbour(node).groups);
         for group in if stood { changed } else { &groups[..] } {
@@ -294,8 +291,8 @@ impl Regions {
         self.neighbours.get_mut(&node).expect("it is being moved")
     }
 
-    /// Returns `false` if not all nodes of the region move to `after`, if that region exists
-    /// already, or if the groups are too many to be cheaper than new regions.
+    /// Returns `false` if not all nodes of the region move to `after`, if that region already
+    /// exists, or if there are so many groups that new regions are as cheap.
     fn move_whole_region(&mut self, before: SetId, after: SetId, changed: &[GroupIx]) -> bool {
         let Some(&ix) = self.by_set.get(&before) else { return false };
         let region = &mut self.regions[ix.0 as usize];
@@ -303,7 +300,7 @@ impl Regions {
         if many || self.by_set.contains(&after) {
             return false;
         }
-        // A node that stays ends the search. The next one that moves finds that `after` exists.
+        // A node that stays ends the search. The next node that moves finds that `after` exists.
         let moves_too = |node| self.neighbours.get(node).is_some_and(|it| it.set == after);
         if !region.nodes.iter().all(moves_too) {
             return false;
@@ -386,7 +383,7 @@ impl Region {
                 touched.push(ix);
                 self.change = Change::Groups(SmallVec::from_elem(moved, 1), span);
             }
-            // With more groups, linking the whole chain is as cheap. This also bounds the list.
+            // With more groups, linking the whole chain costs no more. This also bounds the list.
             Change::Groups(groups, _) if groups.len() > self.groups.len() => {
                 self.change = Change::Nodes;
             }

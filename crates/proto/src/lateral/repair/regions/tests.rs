@@ -76,7 +76,7 @@ fn example_of_figure_7() {
 #[test]
 fn bin_may_exist_for_a_group_set_that_is_no_region() {
     let mut regions = with_c(RepairScope::Regions, &[1, 1, 1]);
-    // Node 1 is in A, B and C. A and B have the same size, C is larger.
+    // Node 1 is in A, B and C. A and B have the same size, and C is larger.
     [A, B, C].iter().for_each(|group| regions.add(NodeId(1), *group));
     regions.add(NodeId(2), C);
     regions.settle();
@@ -118,7 +118,7 @@ fn lone_node_takes_its_region_along() {
     let change =
         Change::Groups(SmallVec::from_elem(Moved { group: C, belongs: true }, 1), Span::up_to(1.0));
     assert_eq!(changes(&mut regions), [(RegionIx(0), change)]);
-    // Where it joins other nodes or leaves others behind, the nodes of regions change.
+    // If it joins other nodes or leaves other nodes behind, the nodes of the regions change.
     regions.remove(NodeId(1), C);
     changes(&mut regions);
     regions.add(NodeId(2), A);
@@ -149,7 +149,7 @@ fn nodes_that_all_move_take_their_region_along() {
     assert!(groups_moved(&mut regions, C, true));
     regions.check();
     assert_eq!(regions.nodes(RegionIx(0)), [NodeId(1), NodeId(2), NodeId(3)]);
-    // One of the nodes stays behind.
+    // One of the nodes remains.
     nodes().take(2).for_each(|node| regions.remove(node, C));
     let both = [(RegionIx(1), Change::Nodes), (RegionIx(0), Change::Nodes)];
     assert_eq!(changes(&mut regions), both);
@@ -212,8 +212,8 @@ fn with_per_group_repairs_every_group_is_one_region() {
 }
 
 proptest! {
-    /// The first guarantee of section 3: every packet of a group A goes to c_A nodes of A on
-    /// average, or to all of them if there are fewer. The chains equal those that the paper's
+    /// The first guarantee of section 3: every packet of a group A reaches c_A nodes of A on
+    /// average, or all of them if there are fewer. The chains equal those that the paper's
     /// algorithm computes from scratch.
     #[test]
     fn every_group_gets_its_c_for_random_memberships(
