@@ -1,5 +1,3 @@
-//! Settings of an RDCM engine.
-
 use core::time::Duration;
 
 use super::limits::{MAX_MESSAGE_BYTES, MAX_PORTS, MAX_RELAYS, MIN_MTU, UDP_AND_IP_BYTES};
@@ -12,141 +10,153 @@ use crate::{NodeId, Origin, Rng, SeqNo};
 
 /// Settings of an [`Rdcm`](super::Rdcm) engine. The defaults suit an unknown local network.
 ///
-/// Each duration is zero or from 1 us to 24 h.
+/// Each duration must be zero or from 1 us to 24 h.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Bytes of the largest IP packet on the path, which IP never fragments. Default 1500.
+    /// Size, in bytes, of the largest IP packet that the path carries. IP never fragments packets.
+    /// Default 1500.
     pub path_mtu: u16,
-    /// Bytes of the largest message. Larger messages are refused. Default and maximum: 1 MiB.
+    /// Maximum size of a message in bytes. Larger messages are refused. Default and maximum 1 MiB.
     pub message_bytes: usize,
-    /// Bytes of the sender's buffer, which keeps messages until all receivers have them, with about
-    /// 40 bytes of overhead per packet. A full buffer refuses messages. Default 32 MiB.
+    /// Size, in bytes, of the sender's buffer, which keeps messages until all receivers have them.
+    /// Each packet has an overhead of about 40 bytes. A full buffer refuses messages. Default 32
+    /// MiB.
     pub send_bytes: usize,
-    /// Maximum packets that a receiver keeps for itself and for those that it serves. The largest
-    /// message must have fewer. Default 16384, which is 24 MiB with packets of 1500 bytes.
+    /// Maximum number of packets that a receiver keeps for itself and for the receivers that it
+    /// serves. It must exceed the number of packets of the largest message. Default 16384, which is
+    /// 24 MiB with packets of 1500 bytes.
     pub window_packets: u32,
     /// Congestion control of the sending rate. Default BIC.
     pub congestion: Congestion,
-    /// Share of packets that may be lost on the tree before it counts as congestion. Repairs are
-    /// faster than the recovery of a window, and many networks lose a few packets at any rate.
-    /// Default 2 %, as in BBR. Zero is BIC as published, which shares a link with TCP fairly.
+    /// Share of packets that may be lost on the tree before the loss counts as congestion. Repairs
+    /// are faster than the recovery of a window, and many networks lose a few packets at any rate.
+    /// Default 2 %, as in BBR. With zero, BIC works as published and shares a link with TCP fairly.
     pub tolerated_loss: f64,
-    /// Maximum rate of a sender's multicast, in bytes per second, with the headers of IP and UDP. A
-    /// packet counts once, regardless of the number of unicast copies. Default: no limit.
+    /// Maximum rate of a sender's multicast in bytes per second, including the headers of IP and
+    /// UDP. A packet counts once, regardless of the number of unicast copies. Default `None`: no
+    /// limit.
     pub rate: Option<u64>,
-    /// Maximum packets that a sender multicasts at once. Default 48, one system call's worth.
+    /// Maximum number of packets that a sender multicasts at once. Default 48, the number that one
+    /// system call sends.
     pub burst_packets: u32,
     /// Number of copies of a packet, from 1 to 16, that the sender and each relaying receiver send
-    /// where multicast does not reach all. More copies make the path shorter, but each link carries
-    /// the stream that many times. Default 2. Only the sender's setting has an effect.
+    /// where multicast does not reach all receivers. More copies make the path shorter, but each
+    /// link carries the stream that many times. Default 2. Only the sender's setting has an effect.
     pub relay_children: usize,
     /// `true` if repairs use links of the tree, as on hosts with a single link. A receiver then
-    /// expects fewer packets, by the number that it lacks (3.5). Default true.
+    /// reduces the number of packets that it expects by the number that it lacks (3.5). Default
+    /// `true`.
     pub repairs_share_path: bool,
-    /// Delay before a receiver repairs a packet that its successor lacks while it has later ones:
-    /// the time to detect a loss (4). Zero means at once. Default 4 ms, as in the paper.
+    /// Delay before a receiver repairs a packet that its successor lacks although the successor has
+    /// later ones. It is the time to detect a loss (4). With zero, packets are repaired at once.
+    /// Default 4 ms, as in the paper.
     pub detect_after: Duration,
-    /// Maximum time until an unacknowledged repair is sent again. It is sent earlier if the round
-    /// trip is known to be shorter. Default 8 ms.
+    /// Maximum time until an unacknowledged repair is sent again. The repair is sent earlier if the
+    /// round-trip time is known to be shorter. Default 8 ms.
     pub resend_after: Duration,
     /// Maximum number of packets per acknowledgment. Default 64.
     pub ack_every: u32,
     /// Maximum delay of an acknowledgment that waits for more packets. Default 1 ms.
     pub ack_delay: Duration,
-    /// Maximum repairs in flight to one successor, lower while repairs are lost. Default 256.
+    /// Maximum number of repairs in flight to one successor. The limit is lower while repairs are
+    /// lost. Default 256.
     pub repairs_in_flight: u32,
     /// Time without progress until a receiver requests packets from the sender. Default 40 ms.
     pub ask_after: Duration,
-    /// Interval between a receiver's progress reports to the sender. It is longer in a large group,
-    /// which limits the sender's load to 10,000 reports per second. Default 20 ms.
+    /// Interval between a receiver's progress reports to the sender. In a large group, the interval
+    /// is longer, which limits the sender's load to 10,000 reports per second. Default 20 ms.
     pub report_every: Duration,
-    /// Interval between announcements of the stream's end while the sender multicasts nothing. It
-    /// is ten times longer once all receivers have everything. The first announcement after the
-    /// last packet is sent after a quarter of `ack_delay`, and the next ones after pauses that
-    /// double, up to this interval. Default 20 ms.
+    /// Maximum interval between announcements of the stream's end while the sender multicasts
+    /// nothing. The first announcement is sent a quarter of `ack_delay` after the last packet. The
+    /// following intervals double up to this value. Once all receivers have everything, the
+    /// interval is ten times longer. Default 20 ms.
     pub announce_every: Duration,
     /// Time after which a receiver is reported as cut off if it gets nothing through the tree while
-    /// its predecessor does. A link of the tree is then assumed dead. Default 200 ms.
+    /// its predecessor does. A link of the tree is then assumed to be dead. Default 200 ms.
     pub cut_after: Duration,
-    /// Time after which a link that is believed dead is tried again. Default 30 s.
+    /// Time after which a link that was assumed to be dead is tried again. Default 30 s.
     pub retry_link_after: Duration,
-    /// Silence after which a receiver is evicted, until it is heard again. Default 400 ms.
+    /// Time of silence after which a receiver is evicted. It is readmitted when it is heard again.
+    /// Default 400 ms.
     pub gone_after: Duration,
-    /// Time after which a receiver that stalls the others is evicted. With `None` no receiver is
+    /// Time after which a receiver that stalls the others is evicted. With `None`, no receiver is
     /// evicted for this reason. The setting has no effect with [`Slowest::Wait`]. Default 5 s.
     pub slow_after: Option<Duration>,
-    /// Policy for a receiver that slows the others down without stopping them. Choose
-    /// [`Slowest::Wait`] if every receiver must get everything in one stream, and a share if most
-    /// must not suffer for one. Default: evicted below half of the median receiver's rate.
+    /// Policy for a receiver that slows down the other receivers without stopping them. Choose
+    /// [`Slowest::Wait`] if every receiver must get everything in one stream. Choose a share if a
+    /// single receiver must not slow down most of the others. By default, a receiver is evicted if
+    /// its rate is less than half of the median receiver's rate.
     pub slowest: Slowest,
     /// Minimum time until an evicted receiver is readmitted. Default 200 ms.
     pub readmit_after: Duration,
-    /// Time for which receivers repair for each other when the sender is gone. Default 1 s.
+    /// Time for which receivers repair for each other after the sender is gone. Default 1 s.
     pub linger: Duration,
     /// Epoch of the first places of this node's streams. Default `None`: a random epoch, which
-    /// cannot be guessed. Simulations set it just below 2^31 or 2^32, so that epochs wrap early.
+    /// cannot be guessed. Simulations set it just below 2^31 or 2^32, so that epochs wrap around
+    /// early.
     pub first_epoch: Option<u32>,
-    /// Number before that of this node's first stream. Default `None`: it differs between nodes and
-    /// after each start, because streams of two nodes must not have the same number. Simulations
-    /// set it for one node just below 2^31 or 2^32, so that its numbers wrap early.
+    /// Number that precedes the number of this node's first stream. Default `None`: a number that
+    /// differs between nodes and between starts, because streams of two nodes must not have the
+    /// same number. Simulations set it for one node just below 2^31 or 2^32, so that its numbers
+    /// wrap around early.
     pub first_stream: Option<u32>,
-    /// Sequence number of the first packet of each of this node's streams, as applications see it.
-    /// Default [`SeqNo::FIRST`]. Simulations set it just below 2^31 or 2^32, so that the numbers of
-    /// messages and losses wrap early.
+    /// Sequence number, as seen by applications, of the first packet of each of this node's
+    /// streams. Default [`SeqNo::FIRST`]. Simulations set it just below 2^31 or 2^32, so that the
+    /// numbers of messages and losses wrap around early.
     pub first_number: SeqNo,
-    /// Network topology, if it is known. Only the sender's setting has an effect.
+    /// Topology of the network, if it is known. Only the sender's setting has an effect.
     pub network: Network,
 }
 
 /// Congestion control of the sending rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
-    /// Window of the slowest receiver, by BIC (3.5).
+    /// The window of the slowest receiver limits the rate (BIC, 3.5).
     Bic {
         /// Initial window, in packets.
         initial: u32,
     },
-    /// Buffer space of the receivers. Suitable only for a network without other traffic, with a
-    /// rate that it carries.
+    /// Only the buffer space of the receivers limits the rate. Suitable only for a network without
+    /// other traffic, and with a `rate` that the network carries.
     Room,
 }
 
-/// Error in the settings.
+/// Reason why a [`Config`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// The path MTU is too small.
     #[error("path_mtu {0} is invalid: expected at least {MIN_MTU} bytes")]
     PathMtu(u16),
-    /// The largest message is too large.
+    /// The maximum size of a message is too large.
     #[error("message_bytes {0} is invalid: expected at most {MAX_MESSAGE_BYTES}")]
     MessageBytes(usize),
-    /// A buffer does not hold the largest message.
+    /// A buffer cannot hold the largest message.
     #[error("{0} is too small for the largest message")]
     Room(&'static str),
-    /// A number or duration is zero that must not be.
+    /// A number or duration that must be positive is zero.
     #[error("{0} must not be zero")]
     Zero(&'static str),
     /// A duration is out of bounds.
     #[error("{0} must be from 1 us to 24 h")]
     Time(&'static str),
-    /// The tolerated loss is not a share.
+    /// The tolerated loss is not a share from 0 up to but excluding 1.
     #[error("tolerated_loss {0} is invalid: expected at least 0 and less than 1")]
     Share(f64),
-    /// The share of the slowest receiver's rate is out of bounds.
+    /// The share of the median receiver's rate is out of bounds.
     #[error("slowest {0} is invalid: expected a share above 0% and below 100%")]
     Slowest(Slowest),
-    /// More unicast copies than a receiver's place can list.
+    /// There are more unicast copies than a receiver's place can list.
     #[error("relay_children {0} is invalid: expected at most {MAX_RELAYS}")]
     Relays(usize),
-    /// A node is mapped to a vertex that is not a host.
+    /// A node is mapped to a vertex that is not a host of the topology.
     #[error("a node is mapped to {0}, which is not a host of the topology")]
     NoHost(Vertex),
-    /// More links at one vertex than a receiver's place can list.
+    /// A vertex has more links than a receiver's place can list.
     #[error("{links} links at one host or switch of the topology: expected at most {most}")]
     Ports {
-        /// Largest number of links at one vertex.
+        /// The number of links at this vertex.
         links: usize,
-        /// Maximum that is possible.
+        /// Maximum number of links.
         most: usize,
     },
 }
@@ -189,29 +199,30 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns these settings with a path MTU of `bytes`, or the smallest possible one.
+    /// Returns these settings with a path MTU of `bytes`, or with the minimum path MTU if that is
+    /// larger.
     pub fn with_path_mtu(self, bytes: u16) -> Self {
         Self { path_mtu: bytes.max(MIN_MTU as u16), ..self }
     }
 
-    /// Returns the number of message bytes that fit into one packet.
+    /// Returns the number of message bytes that fit in one packet.
     pub fn fragment_bytes(&self) -> usize {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES - DATA_BYTES
     }
 
-    /// It differs after each start, even with the same seed.
+    /// The number differs after each start, even with the same seed.
     pub(super) fn number_before_streams(&self, origin: Origin, seed: u64) -> u32 {
         let Origin { node, incarnation } = origin;
         let drawn = || Rng::new(seed ^ incarnation.0 ^ node.0.rotate_left(32)).next_u64() >> 32;
         self.first_stream.unwrap_or_else(|| drawn() as u32)
     }
 
-    /// Returns the number of packets of a message. An empty message takes one packet.
+    /// Returns the number of packets of a message. An empty message needs one packet.
     pub(super) fn packets_of(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.fragment_bytes()).max(1)
     }
 
-    /// Returns the maximum number of overlay children for which a place fits into one packet.
+    /// Returns the maximum number of overlay children with which a place fits in one packet.
     pub(super) fn most_children(&self) -> usize {
         let left = usize::from(self.path_mtu) - UDP_AND_IP_BYTES - PLACE_BYTES;
         MAX_PORTS.min(left / size_of::<NodeId>() - self.relay_children)
@@ -251,7 +262,7 @@ impl Config {
     /// Checks the bounds.
     ///
     /// # Errors
-    /// Fails with the first setting that is out of bounds.
+    /// Returns the error for the first setting that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if usize::from(self.path_mtu) < MIN_MTU {
             return Err(ConfigError::PathMtu(self.path_mtu));
@@ -312,7 +323,7 @@ impl Config {
     }
 
     fn check_times(&self) -> Result<(), ConfigError> {
-        // Zero was rejected before, where it is not allowed.
+        // The settings that must not be zero were checked before.
         let times = [
             ("detect_after", self.detect_after),
             ("resend_after", self.resend_after),

@@ -1,5 +1,4 @@
-//! Context in which a group is called: the time, the settings, and the queues of packets and
-//! events.
+//! Context of the calls to a group: the time, the settings, and the queues of packets and events.
 
 use alloc::collections::{BTreeSet, VecDeque};
 

@@ -1,5 +1,3 @@
-//! Counters of an engine.
-
 crate::counters! {
     /// Counters of an [`Rdcm`](super::Rdcm) engine, summed over all groups.
     #[allow(missing_docs, reason = "the names say what crossed the wire")]

@@ -1,11 +1,12 @@
-//! Epochs: the version numbers of places. They wrap around and begin at random. A node that has not
-//! seen the places of a receiver cannot guess them, so neither a place nor a report can be forged
-//! blindly.
+//! Epochs: the version numbers of places. They wrap around and begin at a random number. A node
+//! that has not seen a receiver's places cannot guess them. It can therefore forge neither a place
+//! nor a report.
 
 use crate::SeqNo;
 
 pub(super) const NONE: u32 = 0;
-/// An epoch that is farther away is forged, or of a receiver that has to be sent its place again.
+/// An epoch that is farther away is forged, or comes from a receiver whose place has to be sent
+/// again.
 const NEAR: i32 = 1024;
 
 pub(super) fn after(epoch: u32) -> u32 {
@@ -19,7 +20,7 @@ pub(super) fn is_after(a: u32, b: u32) -> bool {
     SeqNo(a).is_after(SeqNo(b))
 }
 
-/// Returns `true` if both can be epochs of one receiver at the same time.
+/// Returns `true` if both can be epochs of the same receiver at the same time.
 pub(super) fn are_near(a: u32, b: u32) -> bool {
     (-NEAR..=NEAR).contains(&(a.wrapping_sub(b) as i32))
 }

@@ -17,10 +17,10 @@ pub(super) struct Group {
     members: Vec<NodeId>,
     role: Role,
     stream: u32,
-    /// Last sender that was heard here, and when, if this node has no place in its stream yet.
+    /// The last sender that was heard, and when, if this node has no place in its stream yet.
     heard: Option<(NodeId, Time)>,
-    /// Streams that ended here, by sender and number, although their senders may continue. A node
-    /// that was suspended can take a live sender for gone, and a node that is cut off from its
+    /// Streams that have ended on this node, by sender and number. Their senders may continue: a
+    /// node that was suspended can consider a live sender gone, and a node that is cut off from its
     /// sender follows another one.
     ended: Recent<(NodeId, u32), EndedStream>,
     pub(super) farewells: Farewells,
@@ -29,7 +29,7 @@ pub(super) struct Group {
 
 #[derive(Debug, Default)]
 enum Role {
-    /// No sender is known here, or the node has no place yet.
+    /// No sender is known, or the node has no place in the stream yet.
     #[default]
     Waiting,
     Sender(Box<Sender>),
@@ -43,7 +43,8 @@ struct EndedStream {
     epoch: u32,
 }
 
-/// Streams whose end is remembered. Packets of earlier ones may be delivered again.
+/// Maximum number of streams whose end is remembered. Packets of earlier streams may be delivered
+/// again.
 const MAX_ENDED: usize = 64;
 
 impl Group {
@@ -88,8 +89,9 @@ impl Group {
         }
     }
 
-    /// Returns the other node that sends here. A sender that is no longer heard is not returned: it
-    /// may have yielded to another sender, or only late packets of an earlier stream were heard.
+    /// Returns the other node that sends in the group. A sender that is no longer heard is not
+    /// returned: it may have yielded to another sender, or only late packets of an earlier stream
+    /// were heard.
     pub(super) fn sender(&self, now: Time, config: &Config) -> Option<NodeId> {
         match &self.role {
             Role::Receiver(receiver) if receiver.hears_sender(now, config) => Some(receiver.sender),
@@ -101,7 +103,7 @@ impl Group {
         }
     }
 
-    /// Requests a confirmation. A node that has sent nothing gets it at once.
+    /// Requests a confirmation. A node that has sent nothing is confirmed at once.
     pub(super) fn confirm(&mut self, cx: &mut Context<'_>) {
         match &mut self.role {
             Role::Sender(sender) => sender.confirm(cx),
@@ -128,8 +130,8 @@ impl Group {
         }
     }
 
-    /// Appends the next packet of the stream that goes along the tree to `out`. Returns its next
-    /// hops, or `None` if no packet is ready.
+    /// Appends the next packet that the tree carries to `out`. Returns its next hops, or `None` if
+    /// no packet is ready.
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Option<Hops> {
         match &mut self.role {
             Role::Waiting => None,
@@ -211,7 +213,8 @@ impl Group {
         }
     }
 
-    /// If the sender has evicted this node for lack of a place, the report requests readmission.
+    /// If the sender has evicted this node because it had no place for it, the report requests
+    /// readmission.
     fn report_no_place(&mut self, cx: &mut Context<'_>, sender: NodeId, stream: u32) {
         if self.report_again_at > cx.now {
             return;
@@ -228,7 +231,8 @@ impl Group {
     fn on_packet_of_stream(&mut self, cx: &mut Context<'_>, from: NodeId, packet: Packet) {
         let is_member = self.members.binary_search(&from).is_ok();
         match (&mut self.role, packet) {
-            // A node that is not a member must not trigger many packets with one (amplification).
+            // A node that is not a member must not trigger many packets with one packet
+            // (amplification).
             (Role::Sender(_), _) if !is_member => cx.counters.foreign += 1,
             (Role::Receiver(receiver), Packet::Data(data)) => {
                 receiver.on_data(cx, from, data);
@@ -262,15 +266,15 @@ impl Group {
     }
 
     /// Returns `true` if `from` may be the sender of the group. Of two senders, the one with the
-    /// smaller id continues and the other one yields. A node that is not a member does not send
-    /// here: late packets of a sender that is gone begin nothing.
+    /// smaller id continues and the other one yields. A node that is not a member cannot be the
+    /// sender, because it may be gone and its packets late.
     fn accepts_sender(&mut self, cx: &mut Context<'_>, from: NodeId, stream: u32) -> bool {
         let is_member = self.members.binary_search(&from).is_ok();
-        // Numbers of streams wrap around, like those of packets.
+        // The numbers of streams wrap around, like the numbers of packets.
         let is_later = || SeqNo(stream).is_after(SeqNo(self.stream));
         match &mut self.role {
             Role::Receiver(receiver) if receiver.sender == from => {
-                // A restarted sender numbers its streams from another start.
+                // A restarted sender begins its streams with another number.
                 let may_be_over = receiver.follows_another(cx.now, cx.config);
                 stream == self.stream || is_member && (is_later() || may_be_over)
             }
@@ -327,7 +331,7 @@ impl Group {
         }
     }
 
-    /// Packets of the former sender that have not arrived here are lost, or will be soon.
+    /// Packets of the former sender that have not arrived are lost, or will soon be.
     fn on_farewell(
         &mut self,
         cx: &mut Context<'_>,

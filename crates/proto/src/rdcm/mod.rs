@@ -114,7 +114,7 @@ pub use self::slowest::{NotSlowest, Slowest};
 pub struct Rdcm {
     origin: Origin,
     config: Config,
-    /// Path MTU that the settings allow, in bytes.
+    /// Path MTU, in bytes, from the settings.
     most_mtu: u16,
     rng: Rng,
     groups: BTreeMap<GroupId, Group>,
@@ -122,18 +122,18 @@ pub struct Rdcm {
     events: VecDeque<Event>,
     counters: Counters,
     manager: ManagerRequests,
-    /// Number of the stream that began last, in any group. The first number differs on each node,
-    /// so that repairs and acknowledgments of different streams are not mistaken for each other.
+    /// Number of the last stream that was started, in any group. The first number differs on each
+    /// node, so that repairs and acknowledgments of different streams cannot be confused.
     streams: u32,
     now: Time,
-    /// When the first group needs to be called.
+    /// The time at which the first group needs to be called.
     due: Time,
     is_blocked: bool,
     unreached: BTreeSet<NodeId>,
 }
 
 impl Rdcm {
-    /// Creates the engine of a node. `seed` is the source of all its randomness.
+    /// Creates the engine of a node, which draws all random values from `seed`.
     ///
     /// # Panics
     /// Panics if `config` is not [valid](Config::validate).
@@ -182,7 +182,7 @@ impl Rdcm {
         self.counters.manager_late += u64::from(known.is_none());
     }
 
-    /// Returns the location of the manager of this node's stream in a group. Returns `None` if it
+    /// Returns the location of the manager of this node's stream in a group, or `None` if the node
     /// sends nothing there.
     pub fn managed_by(&self, group: GroupId) -> Option<ManagedBy> {
         Some(self.sender_in(group)?.receivers.manager.managed_by())
@@ -193,19 +193,19 @@ impl Rdcm {
         self.counters
     }
 
-    /// Returns the other node that sends in a group. Returns `None` if no sender is known here, or
-    /// if this node is the sender.
+    /// Returns the other node that sends in a group, or `None` if no sender is known or if this
+    /// node is the sender.
     pub fn sender(&self, group: GroupId) -> Option<NodeId> {
         self.groups.get(&group)?.sender(self.now, &self.config)
     }
 
-    /// Returns the multicast tree of this node's stream in a group. Returns `None` if it sends
-    /// nothing there, or if the registry manages the multicast.
+    /// Returns the multicast tree of this node's stream in a group. Returns `None` if the node
+    /// sends nothing there, or if the registry manages the multicast.
     pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
         self.sender_in(group)?.receivers.manager.tree()
     }
 
-    /// Returns the relay tree of this node's stream in a group. Returns `None` if it sends nothing
+    /// Returns the relay tree of this node's stream in a group, or `None` if the node sends nothing
     /// there.
     pub fn relays(&self, group: GroupId) -> Option<&RelayTree> {
         Some(&self.sender_in(group)?.receivers.relays.tree)
@@ -218,35 +218,37 @@ impl Rdcm {
         receivers.map(|(node, state)| (node, *state)).collect()
     }
 
-    /// Returns `true` if all receivers of this node's stream in a group, except for evicted ones,
-    /// have taken their places, or if this node sends nothing there.
+    /// Returns `true` if all receivers of this node's stream in a group have taken their places, or
+    /// if this node sends nothing there. Evicted receivers are not counted.
     pub fn is_settled(&self, group: GroupId) -> bool {
         self.sender_in(group).is_none_or(|sender| sender.receivers.are_settled())
     }
 
-    /// Returns the place of this node as a receiver in a group.
+    /// Returns the place of this node as a receiver in a group, if it has one.
     pub fn place(&self, group: GroupId) -> Option<&Place> {
         self.receiver_in(group).map(|receiver| &receiver.place)
     }
 
-    /// Returns the number of the stream that this node sends or receives in a group, or last did.
+    /// Returns the number of the stream that this node sends or receives in a group, or of the last
+    /// one.
     pub fn stream(&self, group: GroupId) -> u32 {
         self.groups.get(&group).map_or(0, Group::stream)
     }
 
-    /// Returns the numbers of packets that arrived here through the tree, and as repairs.
+    /// Returns the number of packets that arrived through the tree, and the number of repairs that
+    /// arrived.
     pub fn arrived(&self, group: GroupId) -> Option<(u64, u64)> {
         self.receiver_in(group).map(|receiver| (receiver.by_tree, receiver.by_repair))
     }
 
     /// Returns the sequence number that a confirmation contains if this node has sent nothing in
-    /// the group: the one before its first.
+    /// the group. It precedes the number of the first packet.
     pub fn before_first(&self) -> SeqNo {
         self.config.first_number.minus(1)
     }
 
-    /// Returns the number of farewells that members have not acknowledged: one per member and per
-    /// stream that this node gave up in the group.
+    /// Returns the number of farewells that members have not acknowledged. There is one for each
+    /// member and each stream that this node has given up in the group.
     pub fn pending_farewells(&self, group: GroupId) -> usize {
         self.groups.get(&group).map_or(0, |state| state.farewells.pending())
     }
@@ -412,7 +414,7 @@ impl Engine for Rdcm {
             }
             NetworkChange::Blocked(is_blocked) => self.set_blocked(*is_blocked),
             NetworkChange::Unreached(nodes) => self.set_unreached(now, nodes),
-            // The endpoint determines the node's host, if the network maps addresses to hosts.
+            // If the network maps addresses to hosts, the endpoint determines the node's host.
             NetworkChange::Met(node, endpoint) => {
                 self.manager.endpoints.insert(*node, *endpoint);
                 self.config.network.node_up(*node, *endpoint);
@@ -424,8 +426,8 @@ impl Engine for Rdcm {
         }
     }
 
-    /// Messages that the application does not accept are kept while there is room. After that the
-    /// sender waits.
+    /// Messages that the application does not accept are kept while there is room. Then the sender
+    /// waits.
     fn set_backpressure(&mut self, now: Time, group: GroupId, backlog: f64) {
         self.with(now, group, |state, cx| state.hold(cx, backlog > 0.0));
     }
@@ -438,7 +440,7 @@ impl Engine for Rdcm {
         self.manager.queue.pop_front().map(|request| request.encode())
     }
 
-    /// Senders use the manager while it can be reached, and managers of their own otherwise.
+    /// Senders use this manager while it is reachable, and their own managers otherwise.
     fn handle_manager(&mut self, now: Time, news: &ManagerNews) {
         let event = match news {
             ManagerNews::Reached => {

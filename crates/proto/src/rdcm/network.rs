@@ -1,4 +1,4 @@
-//! The network below a group, and the mapping of nodes to its hosts.
+//! The network that carries a group, and the mapping of nodes to its hosts.
 
 use alloc::collections::BTreeMap;
 use core::net::IpAddr;
@@ -6,25 +6,26 @@ use core::net::IpAddr;
 use super::topology::{Topology, Vertex};
 use crate::{Endpoint, NodeId};
 
-/// Network in which the multicast tree and the overlay are built.
+/// Network for which the multicast tree and the overlay are built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// Unknown network: hosts are assumed to be in racks of 32, in the order in which they join.
+    /// The network is unknown. Hosts are assumed to be in racks of 32, in the order in which they
+    /// join.
     Unknown,
-    /// Known topology, with the hosts of the nodes.
+    /// The topology is known, with the hosts of the nodes.
     Known {
-        /// Hosts, switches and links.
+        /// The hosts, switches and links.
         topology: Box<Topology>,
-        /// Hosts of the nodes. A node that is not among them, or whose host already has another
-        /// node, gets one of the topology's [places for visitors](Topology::with_visitors). Without
-        /// such places, a node that is not among them cannot be a receiver, and of several nodes on
-        /// one host the last one to join is placed: a restarted node has another id.
+        /// Hosts of the nodes. A node without a host, or whose host already has another node, gets
+        /// one of the topology's [places for visitors](Topology::with_visitors). If there are no
+        /// such places, a node without a host cannot be a receiver. Of several nodes on one host,
+        /// only the last one to join is then placed, because a restarted node has another id.
         hosts: Hosts,
     },
 }
 
 impl Network {
-    /// Records that a node can be reached at `endpoint`. See [`Hosts::node_up`].
+    /// Records that a node is reachable at `endpoint`; see [`Hosts::node_up`].
     pub fn node_up(&mut self, node: NodeId, endpoint: Endpoint) {
         if let Self::Known { hosts, .. } = self {
             hosts.node_up(node, endpoint);
@@ -57,25 +58,25 @@ impl Network {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
     nodes: BTreeMap<NodeId, Vertex>,
-    /// Hosts by address: of the node with this port, or of any node at the address.
+    /// Hosts by address, for the node with this port or for any node at the address.
     addresses: BTreeMap<(IpAddr, Option<u16>), Vertex>,
     /// Hosts of the online nodes whose address is mapped.
     online: BTreeMap<NodeId, Vertex>,
 }
 
 impl Hosts {
-    /// Maps the node with an id to a host.
+    /// Maps the node with this id to a host.
     pub fn place_node(&mut self, node: NodeId, host: Vertex) {
         self.nodes.insert(node, host);
     }
 
-    /// Maps nodes at an address to a host: the node with this UDP port, or all nodes at the address
-    /// that have no more specific mapping.
+    /// Maps nodes at an address to a host. With a UDP port, this is the node with that port.
+    /// Otherwise, these are all nodes at the address without a more specific mapping.
     pub fn place_address(&mut self, ip: IpAddr, port: Option<u16>, host: Vertex) {
         self.addresses.insert((ip, port), host);
     }
 
-    /// Records that a node can be reached at `endpoint`.
+    /// Records that a node is reachable at `endpoint`.
     pub fn node_up(&mut self, node: NodeId, endpoint: Endpoint) {
         let (ip, port) = (endpoint.0.ip(), endpoint.0.port());
         let exact = self.addresses.get(&(ip, Some(port)));
@@ -93,7 +94,7 @@ impl Hosts {
         self.nodes.values().chain(self.addresses.values()).copied()
     }
 
-    /// Returns the host of a node. Returns `None` if it has none.
+    /// Returns the host of a node, or `None` if it has none.
     pub fn of(&self, node: NodeId) -> Option<Vertex> {
         self.nodes.get(&node).or_else(|| self.online.get(&node)).copied()
     }

@@ -1,14 +1,12 @@
-//! Set of packets of a stream: all below a number, and some beyond it.
-
 use core::ops::Range;
 
 use rangemap::RangeSet;
 
-/// A set of packet numbers, most of which are the lowest ones.
+/// A set of packet numbers, most of which are contiguous from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SackSet {
     next: u64,
-    /// Ranges beyond `next`, which they never touch.
+    /// Ranges beyond `next`. They are never adjacent to it.
     later: RangeSet<u64>,
 }
 
@@ -23,7 +21,7 @@ impl SackSet {
         self.next
     }
 
-    /// Returns the first packet from `from` on that is not in the set.
+    /// Returns the first packet at or after `from` that is not in the set.
     pub fn next_from(&self, from: u64) -> u64 {
         let from = from.max(self.next);
         self.later.get(&from).map_or(from, |range| range.end)

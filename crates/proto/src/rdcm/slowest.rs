@@ -1,23 +1,24 @@
-//! Policy for a receiver that slows the others down.
+//! Policy for a receiver that slows down the other receivers.
 
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-/// Policy for a receiver that gets less than the others could.
+/// Policy for a receiver that gets less data than the other receivers could.
 ///
-/// The sender measures the time in which it had data to send and could not, because one receiver
-/// expected no more while most of the others did. This fraction of a second is the share by which
-/// the receiver slows the others down. Text: `wait`, `leave-behind`, or a percentage like `50%`.
+/// The sender measures the time in which it had data to send but could not send it, because one
+/// receiver expected no more while most of the others did. The fraction of time that is spent in
+/// this way is the share by which the receiver slows down the others. The text form is `wait`,
+/// `leave-behind`, or a percentage such as `50%`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Slowest {
-    /// The others wait for the receiver indefinitely. It is reported.
+    /// The other receivers wait for the receiver indefinitely. It is reported.
     Wait,
     /// The receiver is evicted once the others have waited for it for more than a tenth of four
-    /// seconds. They keep 90 % of their rate.
+    /// seconds. The others keep 90 % of their rate.
     LeaveBehind,
-    /// The receiver is evicted if it gets less than this share of what the median receiver could
-    /// get. The share is above 0 and below 1.
+    /// The receiver is evicted if its rate is less than this share of the rate that the median
+    /// receiver could reach. The share must be above 0 and below 1.
     Share(f64),
 }
 
@@ -31,7 +32,7 @@ impl Slowest {
         }
     }
 
-    /// Returns the time over which waits for one receiver are summed. With shares up to 96 %, a
+    /// Returns the time over which the waits for one receiver are summed. With shares up to 96 %, a
     /// single wait never exceeds the limit, regardless of its length.
     pub(super) fn span(self) -> Duration {
         let rest = (1.0 - self.least_share()).max(f64::MIN_POSITIVE);
@@ -52,13 +53,13 @@ impl Slowest {
 }
 
 impl Default for Slowest {
-    /// Returns half of the median receiver's rate.
+    /// Returns a share of one half.
     fn default() -> Self {
         Self::Share(0.5)
     }
 }
 
-/// Error for a text that is not a [`Slowest`].
+/// Error for a text that is not a valid [`Slowest`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is invalid: expected wait, leave-behind, or a percentage from 1% to 99%")]
 pub struct NotSlowest(String);
@@ -91,9 +92,9 @@ impl fmt::Display for Slowest {
     }
 }
 
-/// Minimum share of their rate that the others keep with [`Slowest::LeaveBehind`].
+/// Minimum share of their rate that the other receivers keep with [`Slowest::LeaveBehind`].
 const LEAVE_BEHIND: f64 = 0.9;
-/// A longer standstill is a matter of silence or of `slow_after`, not of a receiver's rate.
+/// Longer waits are handled as silence or by `slow_after`, and say nothing about a receiver's rate.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(400);
 const LEAST_SPAN: f64 = 1.0;
 const MOST_SPAN: f64 = 10.0;

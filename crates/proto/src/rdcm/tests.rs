@@ -1,5 +1,4 @@
-//! Tests that an engine is bounded against any input from the application, the group and the
-//! network.
+//! Tests that an engine is bounded for any input from the application, the group and the network.
 
 use core::time::Duration;
 
@@ -125,7 +124,7 @@ fn restarted_sender_is_followed_and_a_silent_one_given_up() {
     let mut engine = engine(NodeId(2), [1]);
     hear(&mut engine, SENDER, &place());
     hear(&mut engine, SENDER, &Packet::Announce { epoch: 0, end: 3 });
-    // The restarted sender numbers its streams from another start, perhaps a lower one.
+    // The restarted sender begins its streams with another number, which may be lower.
     let later = NOW + Duration::from_secs(2);
     hear_at(&mut engine, NOW + Duration::from_millis(50), 5, SENDER, &place());
     assert_eq!(engine.counters().foreign, 1, "it was heard a moment ago");
@@ -144,7 +143,7 @@ fn restarted_sender_is_followed_and_a_silent_one_given_up() {
 }
 
 /// A wrong view reports the sender as failed. The sender still keeps the packets that this receiver
-/// gave up.
+/// has given up.
 #[test]
 fn packets_reported_lost_are_not_delivered_when_sender_returns() {
     let mut engine = engine(NodeId(2), [1]);

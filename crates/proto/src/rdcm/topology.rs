@@ -11,7 +11,7 @@
 use core::fmt;
 use core::ops::Range;
 
-/// Number of a host or a switch in a [`Topology`]. Hosts come first.
+/// Number of a host or a switch in a [`Topology`]. Hosts have the lowest numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vertex(pub u32);
 
@@ -24,39 +24,40 @@ pub struct LinkId(pub u32);
 pub struct Topology {
     hosts: u32,
     names: Vec<String>,
-    /// Undeclared hosts, for nodes that are not in the topology. They follow the switches.
+    /// Undeclared hosts, for nodes that are not in the topology. Their numbers follow those of the
+    /// switches.
     visitors: Range<u32>,
-    /// `true` if hosts forward packets of others, like the servers of BCube.
+    /// `true` if hosts forward packets of other hosts, like the servers of BCube.
     hosts_forward: bool,
     links: Vec<[Vertex; 2]>,
     neighbours: Vec<Vec<(Vertex, LinkId)>>,
 }
 
-/// Reason for which a topology cannot exist.
+/// Reason why a topology cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// A number is zero, or is odd although it is halved.
+    /// A number is zero, or is odd although it has to be halved.
     #[error("{what} must be {must}, not {given}")]
     Shape {
         /// Description of the number.
         what: &'static str,
-        /// Values that are allowed.
+        /// Description of the permitted values.
         must: &'static str,
-        /// Value that was given.
+        /// The invalid number.
         given: u32,
     },
     /// The topology would have more hosts and switches than [`MAX_VERTICES`].
     #[error("the topology is too large: expected at most {MAX_VERTICES} hosts and switches")]
     TooLarge,
-    /// A link to a vertex that does not exist, or from a vertex to itself.
+    /// A link refers to a vertex that does not exist, or connects a vertex to itself.
     #[error("a link must connect two hosts or switches of the topology, not {0} and {1}")]
     Link(Vertex, Vertex),
-    /// Visitors need a switch.
+    /// There is no switch to which visitors can be connected.
     #[error("the topology has no switch for undeclared hosts")]
     NoSwitch,
 }
 
-/// Number of racks for visitors, and of places per rack.
+/// Number of racks for visitors, and number of places per rack.
 const VISITOR_RACKS: u32 = 63;
 const RACK_OF_VISITORS: u32 = 32;
 /// Maximum number of hosts and switches in a topology.
@@ -69,11 +70,11 @@ impl fmt::Display for Vertex {
 }
 
 impl Topology {
-    /// Creates a topology of hosts and switches with these names, without links. With
-    /// `hosts_forward`, hosts forward packets of others.
+    /// Creates a topology of hosts and switches with these names, without links. If `hosts_forward`
+    /// is `true`, hosts forward packets of other hosts.
     ///
     /// # Errors
-    /// Fails if there are too many hosts and switches.
+    /// Returns an error if there are too many hosts and switches.
     pub fn new(
         hosts: Vec<String>,
         switches: Vec<String>,
@@ -98,7 +99,7 @@ impl Topology {
     /// Adds a link between two vertices. Two vertices may have several links.
     ///
     /// # Errors
-    /// Fails if a vertex does not exist, or if both are the same.
+    /// Returns an error if a vertex does not exist, or if both are the same.
     pub fn link(&mut self, a: Vertex, b: Vertex) -> Result<LinkId, TopologyError> {
         if a == b || [a, b].iter().any(|end| end.0 as usize >= self.names.len()) {
             return Err(TopologyError::Link(a, b));
@@ -110,12 +111,13 @@ impl Topology {
         Ok(link)
     }
 
-    /// Creates BCube(`ports`, `k`): `ports`^(k+1) servers that forward. Each has k + 1 links, one
-    /// to a switch of each level. The name of a server contains its address. The name of a switch
-    /// contains its level and the digits that its servers have in common.
+    /// Creates BCube(`ports`, `k`), which has `ports`^(k+1) servers that forward packets. Each
+    /// server has k + 1 links, one to a switch of each level. The name of a server contains its
+    /// address. The name of a switch contains its level and the digits that its servers have in
+    /// common.
     ///
     /// # Errors
-    /// Fails if `ports` is below 2, or if the topology is too large.
+    /// Returns an error if `ports` is less than 2, or if the topology is too large.
     pub fn bcube(ports: u32, k: u32) -> Result<Self, TopologyError> {
         at_least("the number of ports of a switch", ports, 2)?;
         let levels = k.checked_add(1).ok_or(TopologyError::TooLarge)?;
@@ -147,10 +149,11 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Creates a fat tree of switches with `ports` ports: `ports`^3 / 4 hosts in `ports` pods.
+    /// Creates a fat tree of switches with `ports` ports, which has `ports`^3 / 4 hosts in `ports`
+    /// pods.
     ///
     /// # Errors
-    /// Fails if `ports` is odd or zero, or if the topology is too large.
+    /// Returns an error if `ports` is odd or zero, or if the topology is too large.
     pub fn fat_tree(ports: u32) -> Result<Self, TopologyError> {
         even("the number of ports of a switch", ports)?;
         let half = ports / 2;
@@ -186,10 +189,11 @@ impl Topology {
 
     /// Creates a VL2 network of aggregation switches with `aggregation_ports` ports and
     /// intermediate switches with `intermediate_ports` ports. The number of top-of-rack switches is
-    /// a quarter of the product of both, with `per_rack` hosts each.
+    /// a quarter of the product of both. Each of them has `per_rack` hosts.
     ///
     /// # Errors
-    /// Fails if a number of ports is odd or zero, if `per_rack` is zero, or if it is too large.
+    /// Returns an error if a number of ports is odd or zero, if `per_rack` is zero, or if the
+    /// topology is too large.
     pub fn vl2(
         aggregation_ports: u32,
         intermediate_ports: u32,
@@ -216,7 +220,8 @@ impl Topology {
             topology.link(Vertex(host), Vertex(hosts + host / per_rack))?;
         }
         for rack in 0..racks {
-            // Each pair of aggregation switches has as many racks as one has ports for racks.
+            // Each pair of aggregation switches has as many racks as one of them has ports for
+            // racks.
             let pair = hosts + racks + rack / half * 2;
             for aggregation in [pair, pair + 1] {
                 topology.link(Vertex(hosts + rack), Vertex(aggregation))?;
@@ -235,7 +240,7 @@ impl Topology {
     /// switch, and so on. The last one is the number of hosts below each of the lowest switches.
     ///
     /// # Errors
-    /// Fails if `fanouts` is empty or contains zero, or if the topology is too large.
+    /// Returns an error if `fanouts` is empty or contains zero, or if the topology is too large.
     pub fn tree(fanouts: &[u32]) -> Result<Self, TopologyError> {
         at_least("the number of levels", fanouts.len() as u32, 1)?;
         let mut widths = vec![1_u64];
@@ -261,10 +266,10 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Creates racks with these numbers of hosts, which may be 0, all below one switch.
+    /// Creates racks with these numbers of hosts, which may be 0. All racks are below one switch.
     ///
     /// # Errors
-    /// Fails if the topology is too large.
+    /// Returns an error if the topology is too large.
     pub fn racks(hosts_of: &[u32]) -> Result<Self, TopologyError> {
         let hosts = hosts_of.iter().fold(0_u64, |sum, count| sum.saturating_add((*count).into()));
         check_size(hosts.saturating_add(hosts_of.len() as u64 + 1))?;
@@ -285,11 +290,11 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Adds places for nodes whose position is unknown: 63 racks of 32 places below a switch, which
-    /// is linked to one of the switches that are farthest from the hosts.
+    /// Adds places for nodes whose position is unknown. There are 63 racks of 32 places below a
+    /// switch, which is linked to one of the switches that are farthest from the hosts.
     ///
     /// # Errors
-    /// Fails if there is no switch, or if the topology is too large.
+    /// Returns an error if there is no switch, or if the topology is too large.
     pub fn with_visitors(mut self) -> Result<Self, TopologyError> {
         let top = self.top().ok_or(TopologyError::NoSwitch)?;
         let first = self.names.len() as u32;
@@ -333,7 +338,7 @@ impl Topology {
         self.visitors.clone()
     }
 
-    /// Returns the number of hosts, without places for visitors. They are the first vertices.
+    /// Returns the number of hosts, excluding places for visitors. Hosts are the first vertices.
     pub fn hosts(&self) -> u32 {
         self.hosts
     }
@@ -353,22 +358,22 @@ impl Topology {
         vertex.0 < self.hosts || self.visitors.contains(&vertex.0)
     }
 
-    /// Returns `true` if packets of others can pass through a vertex.
+    /// Returns `true` if a vertex forwards packets of other vertices.
     pub fn forwards(&self, vertex: Vertex) -> bool {
         self.hosts_forward || !self.is_host(vertex)
     }
 
-    /// Returns the name of a vertex. Empty if it does not exist.
+    /// Returns the name of a vertex, or an empty string if it does not exist.
     pub fn name(&self, vertex: Vertex) -> &str {
         self.names.get(vertex.0 as usize).map_or("", String::as_str)
     }
 
-    /// Returns the ends of all links, by link number.
+    /// Returns the two ends of each link, by link number.
     pub fn links(&self) -> &[[Vertex; 2]] {
         &self.links
     }
 
-    /// Returns the neighbors of a vertex, with the links to them.
+    /// Returns the neighbors of a vertex and the links to them.
     pub fn neighbours(&self, vertex: Vertex) -> &[(Vertex, LinkId)] {
         self.neighbours.get(vertex.0 as usize).map_or(&[], Vec::as_slice)
     }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Number of links of each vertex, hosts first.
+/// Returns the number of links of each vertex, hosts first.
 fn degrees(topology: &Topology) -> Vec<usize> {
     (0..topology.len() as u32).map(|it| topology.neighbours(Vertex(it)).len()).collect()
 }

@@ -1,4 +1,4 @@
-//! Random and chosen groups on all topologies, for the tests of trees and overlays.
+//! Random and fixed groups on all topologies, for the tests of trees and overlays.
 
 use core::ops::Range;
 use std::collections::BTreeSet;
@@ -35,7 +35,6 @@ pub(super) fn any_group() -> impl Strategy<Value = Group> {
 }
 
 impl Group {
-    /// Returns a random sender with `count` random receivers.
     pub(super) fn random(topology: Topology, count: usize, seed: u64) -> Self {
         let mut hosts: Vec<Vertex> = (0..topology.hosts()).map(Vertex).collect();
         Rng::new(seed).choose_to_front(&mut hosts, count + 1);
@@ -43,17 +42,15 @@ impl Group {
         Self { topology, sender: hosts[0], receivers }
     }
 
-    /// Returns a thousand receivers among the 4096 servers of a BCube.
     pub(super) fn a_thousand_in_bcube(seed: u64) -> Self {
         Self::random(Topology::bcube(8, 3).expect("a topology"), 1000, seed)
     }
 
-    /// Returns the group of host 0, which sends, with these receivers.
+    /// Returns the group of sender 0 with these receivers.
     pub(super) fn of_first(topology: Topology, receivers: Range<u32>) -> Self {
         Self { topology, sender: Vertex(0), receivers: receivers.map(Vertex).collect() }
     }
 
-    /// Returns the shortest tree, which reaches all receivers.
     pub(super) fn tree(&self) -> MulticastTree {
         let Self { topology, sender, receivers } = self;
         let (tree, unreached) =

@@ -24,12 +24,13 @@ use crate::codec::{Field, Variants};
 use crate::wire::DecodeError;
 use crate::{Endpoint, GroupId, NodeId};
 
-/// A request of a sender to the manager.
+/// A request of a sender to the multicast manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Group of the sender.
     pub group: GroupId,
-    /// Number of the sender's opening of the group. Answers to an earlier one are ignored.
+    /// Number of this opening of the group by the sender. Answers to an earlier opening are
+    /// ignored.
     pub opening: u32,
     /// Number of the request within its opening.
     pub number: u32,
@@ -40,39 +41,40 @@ pub struct Request {
 /// Content of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// The node begins to send, or begins to use this manager.
+    /// The node starts to send, or starts to use this manager.
     Open {
-        /// Highest epoch assigned so far: new places have higher ones.
+        /// Highest epoch that was assigned so far. New places have higher epochs.
         above: u32,
-        /// Maximum number of overlay children of a place.
+        /// Maximum number of overlay children in a place.
         most_children: u16,
     },
-    /// The nodes become receivers. Each comes with the address at which it can be reached. At most
+    /// The nodes become receivers. Each has the address at which it is reachable. There are at most
     /// [`MAX_JOINING`] nodes.
     Join(Vec<(NodeId, Endpoint)>),
-    /// A node stops being a receiver.
+    /// The node is no longer a receiver.
     Leave(NodeId),
     /// The tree does not reach a successor in a ring.
     Cut {
-        /// Ring of the successor, by its vertex.
+        /// Ring of the successor, identified by its vertex.
         ring: u32,
-        /// Receiver that is cut off.
+        /// The receiver that is cut off.
         successor: NodeId,
     },
-    /// The node stops sending, or uses another manager from now on.
+    /// The node no longer sends, or uses another manager from now on.
     Close,
 }
 
-/// An answer of the manager to a sender.
+/// An answer of the multicast manager to a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Group of the sender.
     pub group: GroupId,
-    /// Opening that the answer refers to.
+    /// Opening to which the answer refers.
     pub opening: u32,
     /// Number of the last request that the manager has handled.
     pub number: u32,
-    /// At most [`MAX_PLACES`] changed places, or why the manager does not place the receivers.
+    /// At most [`MAX_PLACES`] changed places, or the reason why the manager does not place the
+    /// receivers.
     pub result: Result<Vec<PlaceChange>, Refusal>,
 }
 
@@ -83,35 +85,35 @@ pub struct PlaceChange {
     pub group: GroupId,
     /// Receiver whose place has changed.
     pub receiver: NodeId,
-    /// New place, without the fields that the sender fills in: the first packet and the number of
-    /// receivers. `None` if the receiver has no place any more.
+    /// New place, or `None` if the receiver no longer has one. The sender fills in the first packet
+    /// and the number of receivers.
     pub place: Option<Place>,
 }
 
-/// Reason for which the manager does not place the receivers of a sender.
+/// Reason why the manager does not place the receivers of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The service has no topology, or another process runs the manager.
+    /// The service has no topology, or another registry process runs the manager.
     #[error("this registry has no multicast manager")]
     NoManager,
     /// Another node sends in the group.
     #[error("another node sends in the group")]
     HasSender,
-    /// The sender has no place in the topology.
+    /// The topology has no host for the sender.
     #[error("the topology has no host for the sender")]
     NoHost,
-    /// Places in this topology do not fit into the sender's packets.
+    /// The places in this topology do not fit in the sender's packets.
     #[error("places in this topology do not fit into packets")]
     Ports,
-    /// The maximum number of groups is open.
+    /// The manager already serves the maximum number of groups.
     #[error("the multicast manager has no room for another group")]
     Full,
-    /// The request refers to an unknown opening.
+    /// The request refers to an opening that the manager does not know.
     #[error("the multicast manager does not know this sender")]
     Unknown,
 }
 
-/// Maximum number of receivers in one request, which must fit into a frame that nodes may send.
+/// Maximum number of receivers in one request. The request must fit in a frame that nodes may send.
 pub const MAX_JOINING: usize = 32;
 /// Maximum number of places in one answer.
 pub const MAX_PLACES: usize = 256;
@@ -124,7 +126,7 @@ crate::variants! {
         4 => Cut { ring, successor },
         5 => Close,
     } if |command| match command {
-        // At least as many epochs are left above it.
+        // At least as many epochs remain above the value as are below it.
         Command::Open { above, .. } => *above <= u32::MAX / 2,
         Command::Join(nodes) => nodes.len() <= MAX_JOINING,
         _ => true,
@@ -152,7 +154,7 @@ impl Request {
     /// Decodes a request.
     ///
     /// # Errors
-    /// Fails if the bytes are malformed.
+    /// Returns an error if the bytes are malformed.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, DecodeError> {
         let (kind, group, opening, number) = take_head(&mut bytes)?;
         Ok(Self { group, opening, number, command: Command::take_body(kind, bytes)? })
@@ -181,7 +183,7 @@ impl Answer {
     /// Decodes an answer.
     ///
     /// # Errors
-    /// Fails if the bytes are malformed.
+    /// Returns an error if the bytes are malformed.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, DecodeError> {
         let (kind, group, opening, number) = take_head(&mut bytes)?;
         let result = match kind {

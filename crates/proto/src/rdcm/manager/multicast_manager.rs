@@ -1,4 +1,4 @@
-//! The assignment of places to nodes (section 3.1).
+//! Assignment of places to nodes (section 3.1).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use super::placement::NodePlacement;
 use super::tree_manager::{LinkReport, LinkTiming, ManagerError, SeatChange, TreeManager};
 use crate::{GroupId, NodeId, Time};
 
-/// The multicast manager of a network, by the ids of nodes. Each call gets the network with the
-/// current hosts of the nodes.
+/// The multicast manager of a network, by the ids of nodes. The network with the current hosts of
+/// the nodes is passed to each call.
 #[derive(Debug)]
 pub(crate) struct MulticastManager {
     pub(crate) trees: TreeManager,
@@ -33,7 +33,7 @@ impl MulticastManager {
         Self { trees, placement, groups: BTreeMap::new(), uses: BTreeMap::new() }
     }
 
-    /// Its places have epochs above `above`, the highest one assigned before.
+    /// Assigns places with epochs above `above`, the highest epoch assigned before.
     pub(crate) fn open(
         &mut self,
         network: &Network,
@@ -86,7 +86,7 @@ impl MulticastManager {
                 continue;
             };
             if is_new {
-                // The node may have displaced another one from its host.
+                // The node may have displaced another node from its host.
                 self.trees.leave(group, vertex);
             }
             self.add(group, *node);

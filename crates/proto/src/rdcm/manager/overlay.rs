@@ -1,12 +1,15 @@
-//! The backup overlay (section 3.2, figure 8): the rings in which receivers repair for each other.
+//! The backup overlay (section 3.2, figure 8), which consists of the rings in which receivers
+//! repair for each other.
 //!
-//! Each vertex of the tree with more than one child has an overlay ring: one receiver from below
-//! each child, its *proxy*. In a ring, each member repairs for its successor. For a receiver that
-//! is the only one below its branch, this ring is its *leaf ring*. For others, it is a *proxy
-//! ring*. A receiver that passes packets on counts as a switch with itself as an additional child.
+//! Each vertex of the tree with more than one child has an overlay ring. It contains one receiver
+//! from below each child, its *proxy*. In a ring, each member repairs for its successor. If a
+//! receiver is the only one below its branch, this ring is its *leaf ring*. Otherwise, the ring is
+//! the receiver's *proxy ring*. A receiver that forwards packets counts as a switch with itself as
+//! an additional child.
 //!
-//! Theorem 1: with more than one receiver, each is in exactly one leaf ring and in at most one
-//! proxy ring. Each therefore repairs for at most two others, however large the group is.
+//! Theorem 1: with more than one receiver, each receiver is in exactly one leaf ring and in at most
+//! one proxy ring. Each receiver therefore repairs for at most two others, regardless of the size
+//! of the group.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +20,16 @@ use crate::Rng;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Overlay {
-    /// Rings by their tree parent: the vertex whose branches they connect.
+    /// Rings by their tree parent, which is the vertex whose branches they connect.
     pub(super) rings: BTreeMap<Vertex, OverlayRing>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seat {
     pub(super) ring: Vertex,
-    /// Receiver that repairs for it. It is the receiver itself if it is alone.
+    /// Receiver that repairs for this one. A receiver that is alone is its own predecessor.
     pub(super) predecessor: Vertex,
-    /// Receiver for which it repairs. It is the receiver itself if it is alone.
+    /// Receiver for which this one repairs. A receiver that is alone is its own successor.
     pub(super) successor: Vertex,
     pub(super) parent: Vertex,
 }
@@ -48,10 +51,10 @@ struct Branch {
 
 impl Overlay {
     /// Builds the overlay of a tree. The proxy of a branch is the receiver that is nearest to the
-    /// sender, among those that are in the fewest rings. Repairs in higher rings then cross few
-    /// links. Ties are broken at random. If the proxy in `previous`, the overlay before the last
-    /// change of the tree, is in as few rings, it stays, so that as few rings as possible change.
-    /// Members are in the order in which repairs reach all of them soonest.
+    /// sender, among the receivers that are in the fewest rings. Repairs in higher rings then cross
+    /// few links. Ties are broken at random. The proxy in `previous`, the overlay before the last
+    /// change of the tree, remains if it is in as few rings, so that few rings change. The order of
+    /// the members minimizes the time in which repairs reach all of them.
     ///
     /// A single receiver is alone in a ring of the sender.
     pub(super) fn of_tree(tree: &MulticastTree, previous: Option<&Self>, rng: &mut Rng) -> Self {
@@ -79,7 +82,7 @@ impl Overlay {
             receivers_below.insert(vertex, receivers.len());
             open.insert(vertex, Branch { child: vertex, receivers, top });
         }
-        // A ring without a branching above it is below the sender.
+        // A ring without a branching vertex above it is below the sender.
         for ring in overlay.rings.values_mut().filter(|ring| ring.parent == NOBODY) {
             ring.parent = tree.sender();
         }
@@ -145,7 +148,8 @@ impl Overlay {
     }
 }
 
-/// Of the receivers in the fewest rings so far: `was`, or one of the nearest to the sender.
+/// Returns `was` if it is among the receivers in the fewest rings so far. Otherwise, returns one of
+/// these receivers that is nearest to the sender.
 fn choose_proxy(
     tree: &MulticastTree,
     receivers: &[Vertex],
@@ -169,7 +173,7 @@ fn choose_proxy(
     }
 }
 
-/// Placeholder for the overlay parent of a ring that is not known yet.
+/// Placeholder for an overlay parent that is not known yet.
 const NOBODY: Vertex = Vertex(u32::MAX);
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ fn below(tree: &MulticastTree, vertex: Vertex) -> BTreeSet<Vertex> {
     found
 }
 
-/// Asserts the documented properties of an overlay, Theorem 1 first.
+/// Asserts the documented properties of an overlay, including Theorem 1.
 fn check(tree: &MulticastTree, overlay: &Overlay, topology: &Topology) {
     let seats = overlay.seats();
     assert!(seats.keys().eq(tree.receivers()), "each receiver has one leaf ring");
@@ -124,7 +124,8 @@ fn a_receiver_that_passes_on_is_a_branch_of_itself() {
 
 #[test]
 fn the_nearest_of_those_in_the_fewest_rings_is_the_proxy() {
-    // A server that receives and forwards is nearer to the sender than those to which it forwards.
+    // A server that receives and forwards is nearer to the sender than the servers to which it
+    // forwards.
     let tree = Group::of_first(Topology::bcube(4, 2).expect("a topology"), 1..64).tree();
     for seed in 0..20 {
         let overlay = Overlay::of_tree(&tree, None, &mut Rng::new(seed));
@@ -142,8 +143,8 @@ fn overlay_of_a_thousand_receivers_in_bcube_is_within_bounds() {
     check(&tree, &Overlay::of_tree(&tree, None, &mut Rng::new(5)), &group.topology);
 }
 
-/// Total number of hops that a repair of a branch's loss takes to all receivers of the branch, if
-/// it reaches the proxy first.
+/// Returns the total number of hops that a repair of a branch's loss takes to all receivers of the
+/// branch, if it reaches the proxy first.
 fn hops_below(overlay: &Overlay, proxy: Vertex, branch: &BTreeSet<Vertex>) -> usize {
     let seats = overlay.seats();
     let (mut reached, mut hops) = (BTreeSet::from([proxy]), 0);

@@ -12,7 +12,7 @@ use crate::NodeId;
 pub(super) struct NodePlacement {
     hosts: BTreeMap<NodeId, Vertex>,
     nodes: BTreeMap<Vertex, NodeId>,
-    /// Places for undeclared nodes: those that are free again, and those that were never used.
+    /// Places for undeclared nodes that are free again or were never used.
     free: Vec<Vertex>,
     fresh: Range<u32>,
     /// Hosts of senders, which are never displaced.
@@ -20,7 +20,7 @@ pub(super) struct NodePlacement {
 }
 
 impl NodePlacement {
-    /// In an unknown network, no switch has more than `most_children` others below it.
+    /// In an unknown network, no switch has more than `most_children` other switches below it.
     pub(super) fn new(network: &Network, most_children: usize) -> (Topology, Self) {
         let (topology, fresh) = match network {
             Network::Known { topology, .. } => ((**topology).clone(), topology.visitors()),
@@ -40,8 +40,8 @@ impl NodePlacement {
         Some(vertex)
     }
 
-    /// If another node is at its host, a node gets a place for visitors. Without such places it
-    /// displaces the other node, because a restarted node has another id.
+    /// If another node is at its host, the node gets a place for visitors. If there are no such
+    /// places, it displaces the other node, because a restarted node has another id.
     pub(super) fn place(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
         if let Some(vertex) = self.hosts.get(&node) {
             return Some(*vertex);
@@ -79,7 +79,7 @@ impl NodePlacement {
     }
 }
 
-/// Hosts per rack and maximum number of racks, in an unknown network.
+/// Number of hosts per rack, and maximum number of racks, in an unknown network.
 const RACK: u32 = 32;
 const RACKS: usize = 127;
 

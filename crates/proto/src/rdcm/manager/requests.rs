@@ -11,7 +11,8 @@ pub(crate) struct ManagerRequests {
     pub(crate) queue: VecDeque<Request>,
     pub(crate) endpoints: BTreeMap<NodeId, Endpoint>,
     openings: u32,
-    /// Groups whose sender lost the manager, which the application has yet to be notified of.
+    /// Groups whose sender has lost the manager, of which the application has not been notified
+    /// yet.
     pub(crate) lost: BTreeSet<GroupId>,
     dropped: u64,
 }

@@ -1,12 +1,12 @@
 //! Overlay rings, and the order of their members, which the paper leaves open.
 //!
-//! If a whole branch has lost a packet, its proxy gets the first repair. From there the repair
-//! travels up by leaf rings and down again, from receiver to receiver around each ring. The
-//! receiver that gets it from outside the ring is followed by those that lead up to higher rings,
-//! then by the proxies of branches, the largest branch first, because they have the most left to
-//! do. Receivers that do not pass it on come last. In a BCube(8,3) with 1000 receivers, the path
-//! from a proxy to the receivers below is a fifth shorter than in the order of branches, and a
-//! third shorter for the largest branches.
+//! If a whole branch has lost a packet, its proxy gets the first repair. The repair then travels up
+//! the leaf rings and down again, from receiver to receiver around each ring. A ring begins with
+//! the receiver that gets the repair from outside the ring. The receivers that lead to higher rings
+//! follow, and then the proxies of branches, the largest branch first because it takes longest.
+//! Receivers that do not forward the repair are last. In a BCube(8,3) with 1000 receivers, the path
+//! from a proxy to the receivers below it is a fifth shorter than in the order of branches. For the
+//! largest branches, it is a third shorter.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -15,16 +15,17 @@ use super::super::topology::Vertex;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OverlayRing {
-    /// Number of branching vertices from here to the farthest receiver, including this one.
+    /// Number of branching vertices from this one to the farthest receiver, including this one.
     pub(super) level: u32,
     pub(super) parent: Vertex,
-    /// Members in ring order. Each repairs for the next one, and the last one for the first.
+    /// Members in ring order. Each member repairs for the next one, and the last one for the first.
     pub(super) members: Vec<RingMember>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RingMember {
-    /// Child of the ring's vertex above the receiver, or the receiver if that passes packets on.
+    /// Child of the ring's vertex that is above the receiver, or the receiver itself if it forwards
+    /// packets.
     pub(super) branch: Vertex,
     pub(super) proxy: Vertex,
     pub(super) is_leaf: bool,
@@ -61,7 +62,8 @@ pub(super) fn arrange(
     }
     let highest = rings.iter().max_by_key(|(_, ring)| ring.level).map(|(vertex, _)| *vertex);
     let Some(highest) = highest else { return };
-    // Repairs can enter the highest ring anywhere. Losses of a whole branch are repaired below it.
+    // Repairs can enter the highest ring at any member. Losses of a whole branch are repaired below
+    // it.
     order.arrange(rings, highest, None);
     let entries: Vec<Vertex> = rings[&highest].members.iter().map(|it| it.proxy).collect();
     for entry in entries {
@@ -70,10 +72,10 @@ pub(super) fn arrange(
 }
 
 struct Order<'a> {
-    /// Number of receivers below each branch, and below the tree parent of each ring.
+    /// Number of receivers below each branch and below the tree parent of each ring.
     receivers: &'a BTreeMap<Vertex, usize>,
     sizes: BTreeMap<Vertex, usize>,
-    /// Proxy ring of each receiver, and all rings of each.
+    /// Proxy ring of each receiver, and all rings of each receiver.
     proxy_rings: BTreeMap<Vertex, Vertex>,
     rings_of: BTreeMap<Vertex, Vec<Vertex>>,
     arranged: BTreeSet<Vertex>,
@@ -105,7 +107,7 @@ impl<'a> Order<'a> {
         if member.is_leaf { 1 } else { self.receivers[&member.branch] }
     }
 
-    /// Orders a ring, beginning with the member at which repairs enter it.
+    /// Orders a ring, starting with the member at which repairs enter it.
     fn arrange(&mut self, rings: &mut Rings, vertex: Vertex, entry: Option<Vertex>) {
         if !self.arranged.insert(vertex) {
             return;

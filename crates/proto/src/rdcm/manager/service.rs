@@ -1,5 +1,5 @@
-//! The multicast manager in the registry (section 3.1), which serves all groups and
-//! senders of a network.
+//! The multicast manager in the registry (section 3.1), which serves all groups and senders of a
+//! network.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +13,7 @@ use super::multicast_manager::MulticastManager;
 use super::tree_manager::{LinkTiming, ManagerError, TreeManager};
 use crate::{Endpoint, GroupId, NodeId, Time};
 
-/// The manager of a network, for remote senders.
+/// The multicast manager of a network for remote senders.
 #[derive(Debug)]
 pub struct ManagerService {
     network: Network,
@@ -32,7 +32,7 @@ struct Sender {
 }
 
 crate::counters! {
-    /// Counters of the manager in a service.
+    /// Counters of the multicast manager in the registry.
     #[allow(missing_docs, reason = "the names say what is counted")]
     pub struct ManagerCounters {
         requests = "manager_requests",
@@ -46,7 +46,7 @@ crate::counters! {
 }
 
 impl ManagerService {
-    /// Creates the manager of a network. `seed` is the source of all its randomness.
+    /// Creates the manager of a network, which draws all random values from `seed`.
     pub fn new(network: Network, seed: u64) -> Self {
         let manager = MulticastManager::new(&network, MAX_PORTS, TIMING, seed);
         let topology = manager.trees.topology();
@@ -56,7 +56,7 @@ impl ManagerService {
         Self { network, manager, ports, senders, answers, counters: ManagerCounters::default() }
     }
 
-    /// Handles a request of the node `from`, which can be reached at `endpoint`.
+    /// Handles a request of the node `from`, which is reachable at `endpoint`.
     pub fn handle(&mut self, now: Time, from: NodeId, endpoint: Endpoint, request: &[u8]) {
         self.counters.requests += 1;
         let Ok(request) = Request::decode(request) else {
@@ -153,7 +153,7 @@ impl ManagerService {
         self.answers.retain(|(to, _)| *to != node);
     }
 
-    /// Refuses all senders, because this process no longer runs the manager.
+    /// Refuses all senders, because this registry process no longer runs the manager.
     pub fn give_up(&mut self) {
         let senders: Vec<(GroupId, Sender)> =
             self.senders.iter().map(|(group, sender)| (*group, *sender)).collect();
@@ -170,7 +170,6 @@ impl ManagerService {
         self.answers.push_back((node, answer));
     }
 
-    /// Confirms the requests of one sender, and sends changed places to all senders.
     fn answer(&mut self, requester: GroupId) {
         let mut placed: BTreeMap<GroupId, Vec<PlaceChange>> = BTreeMap::new();
         placed.insert(requester, Vec::new());
@@ -197,22 +196,23 @@ impl ManagerService {
         }
     }
 
-    /// Returns the next answer, encoded, and its destination.
+    /// Returns the next encoded answer and its destination, or `None` if there is none.
     pub fn poll_answer(&mut self) -> Option<(NodeId, Vec<u8>)> {
         self.answers.pop_front().map(|(to, answer)| (to, answer.encode()))
     }
 
-    /// Handles due timers.
+    /// Handles the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         self.manager.trees.handle_timeout(now);
     }
 
-    /// Returns when [`ManagerService::handle_timeout`] is to be called.
+    /// Returns the time of the next required call to [`ManagerService::handle_timeout`], or `None`
+    /// if no timer is set.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.manager.trees.poll_timeout()
     }
 
-    /// Returns the trees of all groups, with the network and its dead links.
+    /// Returns the trees of all groups, with the network and the links that are assumed to be dead.
     pub fn trees(&self) -> &TreeManager {
         &self.manager.trees
     }
@@ -227,7 +227,7 @@ impl ManagerService {
         self.counters
     }
 
-    /// Asserts the invariants.
+    /// Asserts the manager's invariants.
     ///
     /// # Panics
     /// Panics if an invariant is broken, which is a bug.
@@ -239,8 +239,9 @@ impl ManagerService {
     }
 }
 
-/// Twice the time for which receivers observe the tree before they report it, and a sender's
-/// default time until a link is tried again. See [`Config`](super::super::Config).
+/// `settle` is twice the time for which receivers observe the tree before they report it.
+/// `retry_after` is a sender's default time until a link is tried again. See
+/// [`Config`](super::super::Config).
 const TIMING: LinkTiming =
     LinkTiming { retry_after: Duration::from_secs(30), settle: Duration::from_millis(400) };
 const MAX_GROUPS: usize = 4096;

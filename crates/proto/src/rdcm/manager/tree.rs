@@ -1,7 +1,8 @@
-//! The multicast tree of a group: the paths of its packets from the sender to the receivers.
+//! The multicast tree of a group, which contains the paths of its packets from the sender to the
+//! receivers.
 //!
-//! The paper leaves the algorithm open (section 3.2, footnote 1). Here a tree has shortest paths,
-//! with few links: see [`MulticastTree::shortest`].
+//! The paper leaves the algorithm open (section 3.2, footnote 1). Here, a tree has shortest paths
+//! and few links; see [`MulticastTree::shortest`].
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
@@ -9,7 +10,7 @@ use core::cmp::Reverse;
 
 use super::super::topology::{LinkId, Topology, Vertex};
 
-/// A tree in a [`Topology`] with the sender at its root. Its leaves are receivers.
+/// A tree in a [`Topology`]. The sender is at its root, and its leaves are receivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MulticastTree {
     sender: Vertex,
@@ -21,7 +22,7 @@ pub struct MulticastTree {
 /// Parent of a vertex in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Above {
-    /// The parent.
+    /// The parent vertex.
     pub vertex: Vertex,
     /// Link from the parent to the vertex.
     pub link: LinkId,
@@ -34,13 +35,13 @@ impl MulticastTree {
     }
 
     /// Builds a tree in which each of `receivers` is at its shortest distance from `sender`,
-    /// without the `dead` links. Also returns the receivers that cannot be reached. The sender is
-    /// not a receiver of its own tree.
+    /// without the `dead` links. Returns it with the receivers that cannot be reached. The sender
+    /// is not a receiver of its own tree.
     ///
     /// The tree is built from the farthest distance to the nearest. The vertices at one distance
-    /// get as few different parents as a greedy choice finds: first the vertices that are in the
-    /// tree already, then those that reach the most of the others. Ties go to the lowest number.
-    /// The effort is proportional to the links of the topology.
+    /// get as few different parents as a greedy choice finds: first the vertices that are already
+    /// in the tree, then those that reach most of the remaining vertices. Among equals, the lowest
+    /// number is chosen. The time is proportional to the number of links in the topology.
     pub fn shortest(
         topology: &Topology,
         dead: &BTreeSet<LinkId>,
@@ -99,7 +100,7 @@ impl MulticastTree {
             if reached.is_empty() {
                 continue;
             }
-            // Others may have reached some of these vertices since they were counted.
+            // Some of these vertices may have been reached since they were counted.
             if reached.len() < count {
                 candidates.push((reached.len(), Reverse(above)));
                 continue;
@@ -130,7 +131,8 @@ impl MulticastTree {
     }
 
     fn grow_to(&mut self, topology: &Topology, dead: &BTreeSet<LinkId>, to: Vertex) -> bool {
-        // Search from the receiver outwards. For each vertex: the next one on the path to it.
+        // The search starts at the receiver. The map contains the next vertex on the path from each
+        // vertex to the receiver.
         let mut leads_to: BTreeMap<Vertex, Option<(Vertex, LinkId)>> = [(to, None)].into();
         let mut layer = vec![to];
         while !layer.is_empty() {
@@ -163,7 +165,8 @@ impl MulticastTree {
         false
     }
 
-    /// Removes a receiver, and the vertices that led only to it. Returns `false` if there is none.
+    /// Removes a receiver, and the vertices that only led to it. Returns `false` if there is no
+    /// such receiver.
     pub fn prune(&mut self, receiver: Vertex) -> bool {
         if !self.receivers.remove(&receiver) {
             return false;
@@ -204,7 +207,7 @@ impl MulticastTree {
         vertex == self.sender || self.above.contains_key(&vertex)
     }
 
-    /// Returns the parent of a vertex, if it is in the tree and not the sender.
+    /// Returns the parent of a vertex, or `None` if the vertex is the sender or not in the tree.
     pub fn above(&self, vertex: Vertex) -> Option<Above> {
         self.above.get(&vertex).copied()
     }
@@ -225,7 +228,7 @@ impl MulticastTree {
         core::iter::successors(self.above(vertex), |above| self.above(above.vertex)).count()
     }
 
-    /// Returns all vertices of the tree, each one after those below it.
+    /// Returns all vertices of the tree. Each vertex comes after those below it.
     pub fn upwards(&self) -> Vec<Vertex> {
         let mut vertices = vec![self.sender];
         let mut place = 0;
@@ -239,7 +242,7 @@ impl MulticastTree {
     }
 }
 
-/// Returns the distance of each vertex from the sender, in links. `None` if there is no path.
+/// Returns the distance, in links, of each vertex from the sender, or `None` if there is no path.
 fn distances(topology: &Topology, dead: &BTreeSet<LinkId>, sender: Vertex) -> Vec<Option<u32>> {
     let mut distance = vec![None; topology.len()];
     let Some(own) = distance.get_mut(sender.0 as usize) else { return distance };
@@ -260,7 +263,8 @@ fn distances(topology: &Topology, dead: &BTreeSet<LinkId>, sender: Vertex) -> Ve
     distance
 }
 
-/// Returns the vertices from which a vertex is reached, one step nearer to the sender.
+/// Returns the vertices from which a vertex can be reached and that are one step nearer to the
+/// sender.
 fn ways_to(
     topology: &Topology,
     dead: &BTreeSet<LinkId>,

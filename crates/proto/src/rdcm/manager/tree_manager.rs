@@ -1,5 +1,5 @@
-//! Groups of hosts with their receivers, trees and overlays, and the links that are believed dead,
-//! which all groups share (sections 3.1 and 3.4).
+//! Groups of hosts with their receivers, trees and overlays. All groups share the links that are
+//! assumed to be dead (sections 3.1 and 3.4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use super::overlay::{Overlay, Seats};
 use super::tree::MulticastTree;
 use crate::{GroupId, Rng, Time, Timers};
 
-/// The trees and overlays of all groups of one network, by hosts.
+/// The trees and overlays of all groups of one network, by host.
 #[derive(Debug)]
 pub struct TreeManager {
     topology: Topology,
     timing: LinkTiming,
     groups: BTreeMap<GroupId, ManagedGroup>,
-    /// Links that are believed dead, and when each is tried again.
+    /// Links that are assumed to be dead, with the time at which each is tried again.
     dead: Timers<LinkId>,
     rng: Rng,
     changed: BTreeSet<GroupId>,
@@ -27,7 +27,8 @@ pub struct TreeManager {
 pub(crate) struct LinkTiming {
     pub(crate) retry_after: Duration,
     /// Time after a rebuild of a tree for which reports on its links are attributed to the former
-    /// tree. It should be somewhat longer than receivers observe the tree before they report it.
+    /// tree. It should be slightly longer than the time for which receivers observe the tree before
+    /// they report it.
     pub(crate) settle: Duration,
 }
 
@@ -37,7 +38,7 @@ struct ManagedGroup {
     overlay: Overlay,
     seats: BTreeMap<Vertex, Seats>,
     epoch: u32,
-    /// Until when reports are attributed to a former tree.
+    /// Time until which reports are attributed to a former tree.
     settled_at: Time,
     changed: BTreeSet<Vertex>,
 }
@@ -46,7 +47,7 @@ struct ManagedGroup {
 pub(super) struct SeatChange {
     pub(super) group: GroupId,
     pub(super) receiver: Vertex,
-    /// Of two changes of a receiver, the one with the higher epoch applies.
+    /// Of two changes for the same receiver, the one with the higher epoch applies.
     pub(super) epoch: u32,
     pub(super) seats: Option<Seats>,
 }
@@ -68,7 +69,8 @@ pub(crate) enum ManagerError {
     NoHost(Vertex),
     #[error("{0} is the sender of the group")]
     IsSender(Vertex),
-    /// There is no path from the sender to the receiver, not even over dead links.
+    /// There is no path from the sender to the receiver, even with the links that are assumed to be
+    /// dead.
     #[error("there is no path from the sender to {0}")]
     NoPath(Vertex),
 }
@@ -85,17 +87,17 @@ impl TreeManager {
         }
     }
 
-    /// Returns the network.
+    /// Returns the topology of the network.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Returns the links that are believed dead.
+    /// Returns the links that are assumed to be dead.
     pub fn dead_links(&self) -> BTreeSet<LinkId> {
         self.dead.keys().collect()
     }
 
-    /// Returns the tree of a group.
+    /// Returns the tree of a group, or `None` if the group is not open.
     pub fn tree(&self, group: GroupId) -> Option<&MulticastTree> {
         self.groups.get(&group).map(|managed| &managed.tree)
     }
@@ -105,7 +107,8 @@ impl TreeManager {
         self.groups.get(&group).map(|managed| &managed.overlay)
     }
 
-    /// Its changes have epochs above `above`, the highest one that another manager assigned.
+    /// The changes of the group have epochs above `above`, the highest one that another manager
+    /// assigned.
     pub(super) fn open(
         &mut self,
         group: GroupId,
@@ -135,8 +138,8 @@ impl TreeManager {
         self.changed.remove(&group);
     }
 
-    /// Adds receivers, with a single change of the overlay. Fails with the error of the first
-    /// receiver that is rejected. All others are added.
+    /// Adds receivers with a single change of the overlay. Returns the error for the first receiver
+    /// that is rejected. All other receivers are added.
     pub(super) fn join(
         &mut self,
         group: GroupId,
@@ -149,7 +152,8 @@ impl TreeManager {
         let rejected: Vec<_> = receivers.iter().filter_map(|it| add(*it).err()).collect();
         let joined = managed.tree.receivers().len();
         if joined > 2 * count {
-            // A tree for the whole group is better than one that grew, if most receivers are new.
+            // If most receivers are new, a tree built for the whole group is better than one that
+            // grew.
             managed.rebuild(&self.topology, &dead);
         }
         if joined > count {
@@ -167,13 +171,13 @@ impl TreeManager {
         was_receiver
     }
 
-    /// Handles a report that a receiver gets everything by repair. One of the links between the
-    /// branching of its ring and the next branching below, or the receiver, must be dead. None of
-    /// these links is used again for some time, in any group. A link that is the only path to a
-    /// receiver stays in use.
+    /// Handles a report that a receiver gets everything by repair. One of the links from the
+    /// branching vertex of its ring down to the next branching vertex, or to the receiver, must be
+    /// dead. None of these links is used again for some time in any group. A link that is the only
+    /// path to a receiver remains in use.
     ///
-    /// Returns the links that are newly believed dead. Returns none if the report refers to a
-    /// former tree, or to a ring that does not contain the receiver.
+    /// Returns the links that are newly assumed to be dead. There are none if the report refers to
+    /// a former tree, or to a ring that does not contain the receiver.
     pub(super) fn report(&mut self, now: Time, report: LinkReport) -> Vec<LinkId> {
         let Some(managed) = self.groups.get(&report.group) else { return Vec::new() };
         if now < managed.settled_at {
@@ -204,7 +208,7 @@ impl TreeManager {
         }
     }
 
-    /// Trees that avoid links stay as they are when these are available again.
+    /// Trees that avoid links do not change when these links are available again.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         while self.dead.pop_due(now).is_some() {}
     }
@@ -266,7 +270,8 @@ impl ManagedGroup {
         }
     }
 
-    /// Returns the links from the branching of a ring to its member or to the next branching.
+    /// Returns the links from the branching vertex of a ring to its member or to the next branching
+    /// vertex.
     fn suspects(&self, ring: Vertex, member: Vertex) -> Vec<LinkId> {
         let members = self.overlay.rings.get(&ring).map_or(&[][..], |ring| &ring.members);
         let Some(seat) = members.iter().find(|seat| seat.proxy == member) else {

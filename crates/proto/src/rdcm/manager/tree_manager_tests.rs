@@ -17,7 +17,7 @@ fn manager_of(group: &Group, seed: u64) -> TreeManager {
     manager
 }
 
-/// Applies the placements to the receivers' places. Returns their number.
+/// Applies the placements to the receivers' places. Returns the number of placements.
 fn tell(manager: &mut TreeManager, known: &mut BTreeMap<Vertex, Seats>) -> usize {
     let mut told = 0;
     while let Some(placement) = manager.poll_change() {
@@ -30,7 +30,8 @@ fn tell(manager: &mut TreeManager, known: &mut BTreeMap<Vertex, Seats>) -> usize
     told
 }
 
-/// The receivers' report of a dead link, by the ring of the nearest branching above it.
+/// Returns the receivers' report of a dead link, by the ring of the nearest branching vertex above
+/// it.
 fn report_of(manager: &TreeManager, dead: LinkId) -> Option<LinkReport> {
     let tree = manager.tree(GROUP)?;
     let below =
@@ -54,7 +55,8 @@ proptest! {
         let mut manager = manager_of(&group, seed);
         let links: Vec<LinkId> = manager.tree(GROUP).expect("a group").links().collect();
         let dead = links[Rng::new(seed).below(links.len())];
-        // A loss above the highest branching affects all receivers: the sender detects it itself.
+        // A loss above the highest branching vertex affects all receivers. The sender itself
+        // detects it.
         if let Some(report) = report_of(&manager, dead) {
             let suspects = manager.report(NOW, report);
             prop_assert!(suspects.contains(&dead));

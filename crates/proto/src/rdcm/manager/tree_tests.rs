@@ -6,7 +6,7 @@ use super::{LinkId, MulticastTree, Topology, Vertex, distances};
 use crate::Rng;
 use crate::rdcm::manager::group_tests::{Group, any_group};
 
-/// Asserts that the tree follows links of the topology that are not dead, and that its leaves are
+/// Asserts that the tree only follows live links of the topology, and that its leaves are
 /// receivers.
 fn check(tree: &MulticastTree, group: &Group, dead: &BTreeSet<LinkId>) {
     for vertex in tree.upwards() {
@@ -78,7 +78,7 @@ fn a_thousand_receivers_in_bcube_share_most_of_their_ways() {
     let group = Group::a_thousand_in_bcube(5);
     let tree = group.tree();
     let alone: usize = group.receivers.iter().map(|receiver| tree.depth(*receiver)).sum();
-    // Separate paths would take some 7000 links. Fewer than 1000 are impossible.
+    // Separate paths would need about 7000 links, and fewer than 1000 are impossible.
     assert!(alone > 6500 && tree.links().len() < 2100, "{alone} {}", tree.links().len());
 }
 

@@ -1,5 +1,3 @@
-//! Acknowledgments in the rings.
-
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
@@ -22,9 +20,9 @@ use crate::wire::DecodeError;
 /// | 8 each | range of present packets: offset from the first missing packet u32, length u32 |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingAck {
-    /// Ring in which the packets are acknowledged.
+    /// Ring in which the packets are acknowledged, identified by its vertex.
     pub ring: u32,
-    /// Packets that are present.
+    /// The set of packets that are present.
     pub has: SackSet,
     /// Number below which all packets that are not present are known to be missing.
     pub known_to: u64,
@@ -35,13 +33,13 @@ pub struct RingAck {
 }
 
 impl RingAck {
-    /// Creates an acknowledgment in `ring`. It contains only the first [`MAX_RANGES`] ranges of
+    /// Creates an acknowledgment in `ring`. It contains at most the first [`MAX_RANGES`] ranges of
     /// `has`.
     pub fn new(ring: u32, has: &SackSet, known_to: u64, limit: u64, by_tree: u32) -> Self {
         let mut listed = SackSet::all_below(has.next());
         let mut known_to = known_to.max(has.next());
         for (count, range) in has.later().enumerate() {
-            // Offsets have 32 bits, but sets of packets may be larger.
+            // Offsets have 32 bits, but sets of packets may extend further.
             let is_near = range.end - has.next() <= u64::from(u32::MAX);
             if count == MAX_RANGES || !is_near {
                 known_to = known_to.min(listed.end());
@@ -52,7 +50,7 @@ impl RingAck {
         Self { ring, has: listed, known_to, limit, by_tree }
     }
 
-    /// Returns the acknowledgment restricted to packets below `end`. An acknowledgment beyond that
+    /// Returns the acknowledgment restricted to packets below `end`. An acknowledgment beyond `end`
     /// is forged, or comes from a receiver that is far ahead.
     pub fn below(&self, end: u64) -> Cow<'_, Self> {
         if self.known_to.max(self.has.end()) <= end {

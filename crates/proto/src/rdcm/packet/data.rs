@@ -19,9 +19,9 @@ use crate::wire::{DecodeError, HEADER_BYTES};
 /// the same flags and fields. It is never a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataPacket {
-    /// Number in the stream.
+    /// Number of the packet in the stream.
     pub number: u64,
-    /// Fragment of a message.
+    /// The fragment of a message that the packet carries.
     pub fragment: Fragment,
     /// Path by which the packet is sent.
     pub way: Way,
@@ -32,38 +32,39 @@ pub struct DataPacket {
 /// A fragment of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// `true` if it is the first fragment of its message.
+    /// `true` if this is the first fragment of its message.
     pub is_first: bool,
-    /// `true` if it is the last fragment of its message.
+    /// `true` if this is the last fragment of its message.
     pub is_last: bool,
-    /// Bytes of the fragment.
+    /// Content of the fragment.
     pub bytes: Bytes,
 }
 
 /// Path by which a data packet is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Through the tree, for the first time.
+    /// The packet is sent through the tree for the first time.
     Tree {
-        /// Binary logarithm of the number of packets in flight when it was sent, at most 15.
+        /// Binary logarithm of the number of packets in flight when the packet was sent, at most
+        /// 15.
         doublings: u8,
     },
-    /// Through the tree, again.
+    /// The packet is sent through the tree again.
     Again,
-    /// From a receiver that has the packet, or from the sender on request.
+    /// The packet is sent by a receiver that has it, or by the sender on request.
     Repair,
 }
 
 impl Fragment {
-    /// Returns the memory that the fragment takes in the sender's buffer, in bytes.
+    /// Returns the memory, in bytes, that the fragment uses in the sender's buffer.
     pub(crate) fn buffered_bytes(&self) -> usize {
         self.bytes.len() + size_of::<Self>()
     }
 }
 
 impl Way {
-    /// Returns the path of a packet that is sent through the tree for the first time, with
-    /// `in_flight` packets in flight.
+    /// Returns the path of a packet that is sent through the tree for the first time while
+    /// `in_flight` packets are in flight.
     pub fn tree(in_flight: u64) -> Self {
         let doublings = in_flight.max(1).ilog2().min(MAX_DOUBLINGS.into());
         Self::Tree { doublings: doublings as u8 }
@@ -87,7 +88,7 @@ impl DataPacket {
         if self.is_relayed { RELAYED } else { DATA }
     }
 
-    /// Sets what the header of the packet contains.
+    /// Sets the fields that the header of the packet contains.
     pub(super) fn set_header(&mut self, kind: u8, flags: u8) -> Result<(), DecodeError> {
         self.is_relayed = kind == RELAYED;
         self.way = match flags & (REPAIR | AGAIN) {
@@ -107,7 +108,7 @@ impl DataPacket {
     }
 }
 
-/// The other fields are in the header, and must be set after decoding.
+/// The remaining fields are in the header, and must be set after decoding.
 impl<'a> Field<'a> for DataPacket {
     fn put(&self, out: &mut Vec<u8>) {
         number::put(&self.number, out);
@@ -121,7 +122,7 @@ impl<'a> Field<'a> for DataPacket {
     }
 }
 
-/// Bytes before the fragment in a data packet.
+/// Size, in bytes, of a data packet without its fragment.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<u64>();
 
 pub(super) const DATA: u8 = 1;

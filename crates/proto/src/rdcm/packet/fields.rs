@@ -1,10 +1,10 @@
-//! Fields of packets that not every value of their type fits.
+//! Fields of packets that do not permit every value of their type.
 
 /// Maximum packet number.
 pub(crate) const MAX_NUMBER: u64 = 1 << 60;
 
 /// A packet number. At a million packets per second, a stream takes 30,000 years to reach the
-/// limit, and sums of numbers below it do not overflow.
+/// limit. Sums of valid numbers do not overflow.
 pub(super) mod number {
     use super::MAX_NUMBER;
     use crate::codec::Field;
@@ -20,7 +20,7 @@ pub(super) mod number {
     }
 }
 
-/// A list of ranges of packet numbers, none of them empty.
+/// A list of non-empty ranges of packet numbers.
 pub(super) mod ranges {
     use core::ops::Range;
 

@@ -27,59 +27,59 @@ mod tests;
 /// An RDCM packet.
 ///
 /// # Streams
-/// The packets of one sender in one group are numbered consecutively, by default from 1 on. If a
-/// node leaves and sends there again, this is another stream, with a later number.
+/// The packets of one sender in one group are numbered consecutively, by default from 1. If a node
+/// leaves and sends in the group again, it begins another stream with a later number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
     /// A data packet.
     Data(DataPacket),
-    /// End of the stream so far. Multicast while the sender has nothing to send.
+    /// The current end of the stream, multicast while the sender has nothing to send.
     Announce {
-        /// Epoch of the receiver's place. 0 if the packet goes to all. An end beyond a receiver's
-        /// window is accepted only with the epoch of its place.
+        /// Epoch of the receiver's place, or 0 if the packet is sent to all receivers. An end
+        /// beyond a receiver's window is accepted only with the epoch of its place.
         epoch: u32,
         /// Number after the last packet that was multicast.
         end: u64,
     },
-    /// Packets that a receiver and its branch have. Sent to predecessors and overlay parents.
+    /// The packets that a receiver and its branch have, sent to predecessors and overlay parents.
     Ack(Vec<RingAck>),
-    /// Progress of a receiver. Sent to the sender.
+    /// Progress of a receiver, sent to the sender.
     Report(Report),
-    /// Place of a receiver. Sent by the sender.
+    /// The place of a receiver, sent by the sender.
     Place {
-        /// Id of the receiver. A node that was restarted at the address of another ignores the
-        /// places of that one.
+        /// Id of the receiver. A node that was restarted at the address of another node ignores
+        /// places that are meant for that node.
         receiver: NodeId,
-        /// Place in the overlay.
+        /// Place of the receiver in the overlay.
         place: Place,
     },
-    /// Request for packets that a receiver cannot get from others. Sent to the sender.
+    /// Request to the sender for packets that a receiver cannot get from other receivers.
     Ask(Vec<Range<u64>>),
-    /// Report that the tree does not reach a successor. Sent to the sender.
+    /// Report to the sender that the tree does not reach a successor.
     Cut {
-        /// Ring in which it is a successor.
+        /// Ring of the successor.
         ring: u32,
-        /// Receiver that is cut off.
+        /// The receiver that is cut off.
         successor: NodeId,
     },
-    /// Report that a successor acknowledges nothing. Sent to the sender.
+    /// Report to the sender that a successor acknowledges nothing.
     Silent {
-        /// Receiver that is silent.
+        /// The receiver that is silent.
         successor: NodeId,
     },
-    /// End of a stream whose sender yields to another one. Sent to its receivers.
+    /// End of a stream whose sender yields to another one, sent to its receivers.
     Farewell {
-        /// Epoch of the last places. It is near that of the receiver's place.
+        /// Epoch of the last places, which is close to the epoch of the receiver's place.
         epoch: u32,
-        /// Number after the last packet.
+        /// Number after the last packet of the stream.
         end: u64,
     },
-    /// Acknowledgment of a farewell. Sent to the former sender.
+    /// Acknowledgment of a farewell, sent to the former sender.
     FarewellHeard,
-    /// Release of packets by a receiver that its new predecessor serves. Sent to the former
+    /// Release of packets by a receiver whose new predecessor serves it, sent to the former
     /// predecessor (3.4).
     Release {
-        /// Ring that both were in.
+        /// Ring in which the former predecessor served the receiver.
         ring: u32,
         /// Epoch of the receiver's place.
         epoch: u32,
@@ -99,15 +99,15 @@ pub enum Packet {
 /// | 64 | 8 | packets that it received as repairs |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Epoch of its place. 0 if it has none.
+    /// Epoch of the receiver's place, or 0 if it has none.
     pub epoch: u32,
-    /// First packet that it lacks.
+    /// First packet that the receiver lacks.
     pub next: u64,
-    /// Number after the last packet that it expects.
+    /// Number after the last packet that the receiver expects.
     pub limit: u64,
-    /// Number of packets that it received through the tree.
+    /// Number of packets that the receiver got through the tree.
     pub by_tree: u64,
-    /// Number of packets that it received as repairs.
+    /// Number of packets that the receiver got as repairs.
     pub by_repair: u64,
 }
 
@@ -117,7 +117,7 @@ impl Packet {
         Self::Data(DataPacket { number, fragment, way, is_relayed: false })
     }
 
-    /// Appends the datagram to `out`.
+    /// Appends the encoded datagram to `out`.
     pub fn encode(
         &self,
         group: GroupId,
@@ -140,7 +140,7 @@ impl Packet {
     /// Decodes the body of a datagram of this protocol.
     ///
     /// # Errors
-    /// Fails if the body is malformed.
+    /// Returns an error if the body is malformed.
     pub fn decode(header: &Header, body: &[u8]) -> Result<Self, DecodeError> {
         if header.protocol != Protocol::Bulk {
             return Err(DecodeError::Kind);

@@ -1,5 +1,3 @@
-//! Wire format of a receiver's place.
-
 use alloc::vec::Vec;
 
 use super::super::limits::{MAX_PORTS, MAX_RELAYS};
@@ -23,31 +21,32 @@ use crate::wire::HEADER_BYTES;
 /// | 2 + 8 each | receivers to which it relays packets of the tree |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Epoch of the place. Of two places, the one with the later epoch applies. Epochs wrap around.
+    /// Epoch of the place, which wraps around. Of two places, the one with the later epoch applies.
     pub epoch: u32,
     /// First packet that the receiver gets.
     pub first: u64,
-    /// First packet to which the receiver is entitled. If it has had no place before, the packets
-    /// from this one up to `first` are lost.
+    /// First packet to which the receiver is entitled. If the receiver had no place before, the
+    /// packets from this one up to `first` are lost to it.
     pub owed_from: u64,
-    /// Number of receivers.
+    /// Number of receivers in the group.
     pub receivers: u32,
-    /// Seat in the leaf ring.
+    /// Seat of the receiver in its leaf ring.
     pub leaf: Seat,
-    /// Seat in the proxy ring, if any.
+    /// Seat of the receiver in its proxy ring, if any.
     pub proxy: Option<Seat>,
-    /// Ring whose overlay parent the receiver is. 0 if it has no overlay children.
+    /// Ring whose overlay parent is this receiver, or 0 if it has no overlay children.
     pub children_ring: u32,
     /// Overlay children of the receiver.
     pub children: Vec<NodeId>,
-    /// Receivers without multicast to which this one relays packets of the tree.
+    /// Receivers that multicast does not reach and to which this receiver relays packets of the
+    /// tree.
     pub relays: Vec<NodeId>,
 }
 
 /// A seat in a ring. A receiver that is alone in a ring is its own neighbor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// Number of the ring: that of its vertex.
+    /// Number of the ring, which is the number of its vertex.
     pub ring: u32,
     /// Node that repairs for the receiver.
     pub predecessor: NodeId,
@@ -76,7 +75,8 @@ crate::fields! {
     };
 }
 
-/// Size of a datagram with the place of a receiver that has no overlay children and relays nothing.
+/// Size, in bytes, of a datagram with the place of a receiver that has no overlay children and
+/// relays nothing.
 pub(crate) const PLACE_BYTES: usize =
     HEADER_BYTES + 8 + 4 + 8 + 8 + 4 + SEAT_BYTES + 1 + SEAT_BYTES + 4 + 2 + 2;
 const SEAT_BYTES: usize = 28;

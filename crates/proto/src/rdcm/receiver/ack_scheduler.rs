@@ -1,4 +1,5 @@
-//! Timing of acknowledgments (section 3.3): many packets together, a gap without delay.
+//! Timing of acknowledgments (section 3.3). Packets are acknowledged together, and gaps are
+//! reported at once.
 
 use core::time::Duration;
 

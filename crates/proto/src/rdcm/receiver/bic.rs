@@ -1,27 +1,29 @@
 //! Congestion control (section 3.5): the BIC window of one receiver.
 //!
 //! Source: L. Xu, K. Harfoush, I. Rhee, *Binary Increase Congestion Control (BIC) for Fast
-//! Long-Distance Networks*, INFOCOM 2004; the constants are those of Linux's `tcp_bic`.
+//! Long-Distance Networks*, INFOCOM 2004. The constants are those of Linux's `tcp_bic`.
 //!
 //! A receiver counts packets of the tree as a TCP sender counts acknowledgments. A gap counts as
-//! one loss. It reports the highest sequence number that it expects to the sender. Repairs arrive
-//! on other paths and do not count.
+//! one loss. The receiver reports the highest sequence number that it expects to the sender.
+//! Repairs arrive on other paths and do not count.
 //!
-//! Most windows are not used: the sender follows the slowest receiver, or its application. A window
-//! that is not used is no measure of the path, and would grow until the first loss finds it far too
-//! large. A window therefore grows only while it is used, as in TCP (RFC 7661), and a loss reduces
-//! the part that was in use: each packet carries the number of packets in flight.
+//! Most windows are not used up, because the sender follows the slowest receiver or its
+//! application. The size of an unused window says nothing about the path: it would grow until the
+//! first loss, and then be far too large. A window therefore grows only while it is used, as in TCP
+//! (RFC 7661), and a loss reduces the part that was in use. For this purpose, each packet carries
+//! the number of packets in flight.
 
-/// Largest window that grows and shrinks like that of Reno, in packets.
+/// Largest window, in packets, that grows and shrinks as in Reno.
 const LOW_WINDOW: u32 = 14;
 const MAX_INCREMENT: u32 = 16;
-/// Part of a window that remains after a loss, in 1/1024.
+/// Part of a window that remains after a loss, in units of 1/1024.
 const BETA: u64 = 819;
-/// Inverse of the part of the distance to the last maximum that is covered in a round trip.
+/// Inverse of the part of the distance to the last maximum that is covered in one round trip.
 const SEARCH_PART: u32 = 4;
-/// Round trips per step of one packet near the last maximum.
+/// Number of round trips per step of one packet near the last maximum.
 const SMOOTH_PART: u32 = 20;
-/// Maximum number of packets per step before the first loss: growth of at least 5 % per round trip.
+/// Maximum number of packets per step before the first loss. The window then grows by at least 5 %
+/// per round trip.
 const UNTRIED_STEP: u32 = 20;
 
 const MAX_WINDOW: u32 = 1 << 24;
@@ -31,11 +33,11 @@ pub(super) struct Bic {
     window: u32,
     max_window: u32,
     threshold: u32,
-    /// Window at the last loss, or less to leave room for others. 0 before the first loss.
+    /// Window at the last loss, or less to leave room for other flows. 0 before the first loss.
     last_max: u32,
     arrived: u32,
-    /// Maximum number of packets in flight, during the current window's worth of packets and during
-    /// the previous one: the part of the window that is used in a round trip.
+    /// Maximum number of packets in flight during the current and the previous window of packets.
+    /// This is the part of the window that is used in a round trip.
     used: [u32; 2],
     seen: u32,
     /// Losses below this number belong to a loss to which the window has already reacted.
@@ -67,9 +69,9 @@ impl Bic {
         }
     }
 
-    /// `highest` is the highest number that has arrived, and fewer than `in_flight` packets were in
+    /// `highest` is the highest number that has arrived. Fewer than `in_flight` packets were in
     /// flight. All losses of one round trip count as one. Returns `true` if the window is reduced
-    /// now.
+    /// by this call.
     pub(super) fn on_loss(&mut self, seqno: u64, highest: u64, in_flight: u32) -> bool {
         if seqno < self.answered_up_to {
             return false;
@@ -78,7 +80,7 @@ impl Bic {
         self.window = self.window.min(self.used().max(LOW_WINDOW));
         self.answered_up_to = self.highest_expected(highest).saturating_add(1);
         let (window, part) = (u64::from(self.window), 1024);
-        // A window that is reduced before it has recovered leaves room for others.
+        // If a window is reduced before it has recovered, it leaves room for other flows.
         self.last_max = match self.window < self.last_max {
             true => (window * (part + BETA) / (2 * part)) as u32,
             false => self.window,
@@ -167,7 +169,7 @@ mod tests {
         assert_eq!(bic.window, 799);
         let windows = grow(&mut bic, 40);
         let steps: Vec<u32> = windows.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        // Steps of 16 far from the maximum, then half the distance each time, then beyond it.
+        // Steps of 16 far from the maximum, then half the distance each time, then steps beyond it.
         assert!(steps[..7].iter().all(|step| (15..=17).contains(step)), "{steps:?}");
         let near = windows.iter().position(|window| *window > 950).expect("it comes back");
         assert!(steps[near + 3] < 10, "{steps:?}");

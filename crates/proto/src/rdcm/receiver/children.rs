@@ -23,7 +23,8 @@ struct Child {
 }
 
 impl Children {
-    /// New children expect the packets below `limit`. Returns `true` if the set has changed.
+    /// New children expect the packets below `limit`. Returns `true` if the set of children has
+    /// changed.
     pub(super) fn on_place(&mut self, now: Time, node: NodeId, place: &Place, limit: u64) -> bool {
         let children = &place.children;
         let others: BTreeSet<NodeId> = children.iter().copied().filter(|it| *it != node).collect();
@@ -42,7 +43,8 @@ impl Children {
         self.children.is_empty()
     }
 
-    /// Returns `true` if it is one of a child. The receiver has room for packets below `end`.
+    /// Returns `true` if the acknowledgment is from a child. The receiver has room for packets
+    /// below `end`.
     pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, end: u64) -> bool {
         let child = self.children.get_mut(&from).filter(|_| ack.ring == self.ring);
         let Some(child) = child else { return false };
@@ -53,15 +55,15 @@ impl Children {
     }
 
     /// If both this receiver and a child elsewhere below the branch lack a packet, it was lost
-    /// above both, or twice, which is rare. To wait for all children would take as long as the
-    /// slowest of them, in each ring on the way up.
+    /// above both, or twice, which is rare. Waiting for all children would take as long as the
+    /// slowest child, in each ring on the way up.
     pub(super) fn known_to(&self, known_to: u64) -> u64 {
         let all = self.heard().map(|child| Some(child.known_to));
         let (most, second) = all.fold((None, None), |(most, second), it| match it > most {
             true => (it, most),
             false => (most, second.max(it)),
         });
-        // A receiver that is not a child itself shares its path with one of them.
+        // A receiver that is not its own child shares its path with one of its children.
         let enough = if self.includes_itself { most } else { second };
         enough.unwrap_or(u64::MAX).min(known_to)
     }
@@ -70,7 +72,7 @@ impl Children {
         self.heard().map(|child| child.limit).fold(own, u64::min)
     }
 
-    /// A silent child requests packets from the sender, and does not delay the others.
+    /// A silent child requests packets from the sender, and does not delay the other children.
     fn heard(&self) -> impl Iterator<Item = &Child> {
         self.children.values().filter(|child| !child.is_silent)
     }
@@ -78,8 +80,8 @@ impl Children {
     /// Determines which children are silent. Returns `true` if any child is heard.
     ///
     /// A child that has accounted for all packets below `known_to` has nothing to report, unless
-    /// the branch lacks some, that is, unless `is_whole`. A child that has left the ring unnoticed
-    /// would otherwise hold packets forever.
+    /// the branch lacks some of them (`is_whole` is `false`). Otherwise, a child that has left the
+    /// ring unnoticed would hold packets forever.
     pub(super) fn check_silence(
         &mut self,
         now: Time,

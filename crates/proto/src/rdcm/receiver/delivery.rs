@@ -12,7 +12,8 @@ use crate::{Event, How, LossCause, Message, NodeId};
 pub(super) struct Delivery {
     sender: NodeId,
     pub(super) reassembly: Reassembly,
-    /// First packet after a gap in the stream. Those between it and the next message are lost.
+    /// First packet after a gap in the stream. The packets between it and the next message are
+    /// lost.
     resumed_at: Option<u64>,
     pub(super) is_held: bool,
 }

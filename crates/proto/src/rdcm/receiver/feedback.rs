@@ -1,4 +1,4 @@
-//! Timing of a receiver's acknowledgments to its neighbors in the rings, and of its reports to the
+//! Timing of a receiver's acknowledgments to its neighbors in the rings and of its reports to the
 //! sender.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::{NodeId, Time};
 
 #[derive(Debug)]
 pub(super) struct Feedback {
-    /// Acknowledgments in the leaf ring: to the predecessor and to the parent.
+    /// Acknowledgments in the leaf ring, to the predecessor and to the parent.
     own: AckScheduler,
     parent: AckScheduler,
     branch: Option<BranchFeedback>,
@@ -34,7 +34,8 @@ pub(super) struct DueAcks {
 }
 
 impl DueAcks {
-    /// Returns the packets to each neighbor, with acknowledgments of own packets and of the branch.
+    /// Returns a packet for each neighbor, with acknowledgments of the receiver's own packets and
+    /// of the branch.
     pub(super) fn packets(
         self,
         place: &Place,
@@ -87,7 +88,7 @@ impl Feedback {
     }
 
     /// Schedules the acknowledgment of a repair. Predecessors get it at once, because they wait for
-    /// it and may be about to send the repair, too. The parent in the leaf ring gets it later.
+    /// it and may be about to send the same repair. The parent in the leaf ring gets it later.
     pub(super) fn on_repair(&mut self, now: Time, delay: Duration) {
         self.own.at_once(now);
         self.parent.within(now, delay);
@@ -97,7 +98,7 @@ impl Feedback {
     }
 
     /// If the branch lacks packets below `known_to` that were not reported before, they are
-    /// reported at once. `has_all` returns `true` for a range of which the branch lacks nothing.
+    /// reported at once. `has_all` returns `true` for a range if the branch lacks no packet of it.
     pub(super) fn on_child(
         &mut self,
         now: Time,

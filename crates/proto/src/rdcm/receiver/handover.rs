@@ -1,12 +1,12 @@
 //! Handover between predecessors (section 3.4). A receiver that has left a ring is served by its
-//! previous predecessor until the new one serves it, because the new one may already have released
-//! packets that the receiver lacks.
+//! previous predecessor until the new predecessor serves it, because the new one may already have
+//! released packets that the receiver lacks.
 //!
-//! The new predecessor keeps packets for the receiver once it has its own new place. Its first
-//! repair shows that it has all packets from that one on. Without a repair, this is assumed after a
-//! while. The receiver notifies the previous predecessor of the first packet for which it is no
-//! longer needed, and repeats this once it is not needed at all. The previous predecessor then
-//! releases what it kept for the receiver.
+//! The new predecessor keeps packets for the receiver from the time at which it has its own new
+//! place. Its first repair shows that it has all packets from that one on. If there is no repair,
+//! the same is assumed after a while. The receiver notifies the previous predecessor of the first
+//! packet for which it is no longer needed, and repeats this once it is not needed at all. The
+//! previous predecessor then releases the packets that it kept for the receiver.
 
 use super::super::context::Context;
 use super::super::packet::{Packet, Place, RingAck, Seat};
@@ -19,12 +19,13 @@ pub(super) struct Handover(Vec<Previous>);
 struct Previous {
     ring: u32,
     node: NodeId,
-    /// `true` if it served the receiver's branch, `false` if it served only the receiver.
+    /// `true` if the predecessor served the receiver's branch, `false` if it served only the
+    /// receiver.
     is_of_branch: bool,
-    /// First packet for which another receiver is responsible. `None` if it is not known yet.
+    /// First packet for which another receiver is responsible, or `None` if it is not known yet.
     from: Option<u64>,
     left_at: Time,
-    /// When its last repair arrived, or the receiver left the ring.
+    /// Time at which its last repair arrived or the receiver left the ring.
     heard_at: Time,
     notified: u32,
 }
@@ -94,7 +95,7 @@ impl Handover {
 
 impl Previous {
     fn acknowledge(&self, cx: &mut Context<'_>, place: &Place, ack: &RingAck) {
-        // The parent in the same ring gets it anyway.
+        // The parent in the same ring gets the acknowledgment anyway.
         if !place.seats().any(|seat| (seat.ring, seat.parent) == (self.ring, self.node)) {
             cx.counters.acks_sent += 1;
             let ack = RingAck { ring: self.ring, ..ack.clone() };
@@ -107,7 +108,7 @@ impl Previous {
     }
 }
 
-/// Two seats are left at once, and perhaps two more soon after.
+/// Two seats are left at once, and perhaps two more soon afterwards.
 const MAX_PREVIOUS: usize = 4;
-/// Notifications may be lost, so that they are repeated.
+/// Notifications are repeated, because they may be lost.
 const NOTIFICATIONS: u32 = 3;

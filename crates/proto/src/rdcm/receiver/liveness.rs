@@ -1,4 +1,4 @@
-//! Presence of the sender, as a receiver observes it.
+//! Liveness of the sender, as a receiver observes it.
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::Time;
 #[derive(Debug)]
 pub(crate) struct SenderLiveness {
     heard_at: Time,
-    /// End of the time for which receivers repair for each other after the sender is gone.
+    /// Time at which receivers stop repairing for each other after the sender is gone.
     ends_at: Option<Time>,
     back_at: Option<Time>,
 }
@@ -36,15 +36,16 @@ impl SenderLiveness {
         self.ends_at.is_some()
     }
 
-    /// A sender that has yielded to another one falls silent, and some receivers may not have heard
-    /// of the other one yet. The time `stopped_for` in which this node stood still does not count.
+    /// A sender that has yielded to another one becomes silent, and some receivers may not have
+    /// heard from the other sender yet. The time `stopped_for` during which this node was suspended
+    /// does not count.
     pub(super) fn is_heard(&self, now: Time, stopped_for: Duration, config: &Config) -> bool {
         let silence = now.since(self.heard_at).saturating_sub(stopped_for);
         !self.is_gone() && silence < config.sender_gone_after()
     }
 
     /// Returns `true` if the sender was reported as gone, is a member again, and was not heard
-    /// since. Its stream has ended if it left and rejoined, and continues if the view was wrong.
+    /// since. Its stream has ended if it left and rejoined, but continues if the view was wrong.
     pub(super) fn is_doubtful(&self) -> bool {
         self.back_at.is_some_and(|back_at| self.heard_at <= back_at)
     }

@@ -1,4 +1,4 @@
-//! Tolerance for losses on the tree that are not congestion.
+//! Tolerance of losses on the tree that are not caused by congestion.
 
 /// Counters of arrived and lost packets, over the last one or two thousand packets.
 #[derive(Clone, Debug)]
@@ -8,9 +8,9 @@ pub(super) struct LossTolerance {
     lost: u32,
 }
 
-/// Number of packets after which earlier ones count half.
+/// Number of packets after which the counts are halved.
 const SPAN: u32 = 1000;
-/// Number of losses that are always tolerated, because a few of them can coincide.
+/// Number of losses that are always tolerated, because a few losses can coincide.
 const CHANCE: f64 = 4.0;
 
 impl LossTolerance {
@@ -44,7 +44,8 @@ mod tests {
     use super::*;
     use crate::Rng;
 
-    /// Number of reactions to `packets` packets, each of which is lost with probability `loss`.
+    /// Returns the number of reactions to `packets` packets, each of which is lost with probability
+    /// `loss`.
     fn answers(share: f64, loss: f64, packets: u32) -> u32 {
         let (mut tolerance, mut rng) = (LossTolerance::new(share), Rng::new(7));
         let (mut answers, mut gap) = (0, 0);

@@ -1,5 +1,5 @@
-//! The receiver of a stream: arriving packets, repairs for its successors, and reports (sections
-//! 3.3 and 3.5).
+//! The receiver of a stream, which handles arriving packets, repairs for its successors, and
+//! reports (sections 3.3 and 3.5).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -53,7 +53,7 @@ pub(super) struct Receiver {
     feedback: Feedback,
     requests: RepairRequests,
     relays: RelayQueue,
-    /// Nodes to which this one relays the tree's packets.
+    /// Nodes to which this one relays packets of the tree.
     hops: Hops,
     watch_at: Time,
 }
@@ -84,11 +84,11 @@ impl Receiver {
     }
 
     pub(super) fn on_place(&mut self, cx: &mut Context<'_>, place: Place) {
-        // The sender does not know yet that this place is taken.
+        // The sender does not know yet that this place was taken.
         self.feedback.report_at = cx.now;
         if !epoch::are_near(place.epoch, self.place.epoch) {
             // The place is forged, or this node has missed many places. The report shows the sender
-            // which one it has.
+            // which place it has.
             cx.counters.implausible += 1;
             return;
         }
@@ -136,9 +136,9 @@ impl Receiver {
     pub(super) fn on_data(&mut self, cx: &mut Context<'_>, from: NodeId, data: DataPacket) {
         let DataPacket { number, fragment, way, is_relayed } = data;
         if number >= self.window.end() {
-            // No sender exceeds the window of a receiver, unless it has evicted the receiver. It
-            // then sends it an announcement with the epoch of its place. Other claims are not
-            // trusted.
+            // No sender exceeds the window of a receiver, unless it has evicted the receiver. In
+            // that case, it sends the receiver an announcement with the epoch of its place. Other
+            // claims are not trusted.
             cx.counters.data_beyond += 1;
             return;
         }
@@ -167,7 +167,7 @@ impl Receiver {
             Arrival::Beyond => return,
             Arrival::Known => {
                 if !is_first_time {
-                    // The node that sent it is not aware that it is here.
+                    // The node that sent it does not know that this receiver has the packet.
                     cx.counters.repairs_useless += 1;
                     self.feedback.ack_soon(cx.now, cx.config);
                 }
@@ -176,7 +176,7 @@ impl Receiver {
             Arrival::New => {}
         }
         if is_relayed {
-            // A relayed packet was sent by the sender recently.
+            // The sender has sent the relayed packet recently.
             self.liveness.on_heard(cx.now);
         }
         if is_first_time {
@@ -372,7 +372,7 @@ impl Receiver {
         }
     }
 
-    /// While this node stood still, it could hear no other node.
+    /// While this node was suspended, it could not hear any other node.
     fn make_up_for_stop(&mut self, now: Time) {
         let stopped_for = now.since(self.watch_at);
         self.liveness.make_up_for_stop(now, stopped_for);
@@ -401,7 +401,7 @@ impl Receiver {
     pub(super) fn finish(&mut self, cx: &mut Context<'_>) -> u64 {
         self.delivery.is_held = false;
         self.delivery.deliver(cx, &mut self.window);
-        // A packet that arrived here was sent, even if the sender was not heard.
+        // A packet that has arrived was sent, even if the sender itself was not heard.
         let end = self.end.by_sender.max(self.window.own.end());
         let undelivered = self.delivery.undelivered(&self.window);
         cx.lose(self.sender, undelivered, end, LossCause::AttemptsSpent);

@@ -1,4 +1,4 @@
-//! The rate at which a receiver accepts packets of the tree (section 3.5).
+//! Rate at which a receiver accepts packets of the tree (section 3.5).
 
 use super::super::config::{Config, Congestion};
 use super::super::sack_set::SackSet;
@@ -25,7 +25,7 @@ impl RateControl {
         self.next = self.next.max(first);
     }
 
-    /// Returns `true` if packets between this one and the previous one are lost on the tree.
+    /// Returns `true` if packets between this one and the previous one were lost on the tree.
     pub(super) fn on_packet(&mut self, number: u64, in_flight: u32) -> bool {
         let Some(gap) = number.checked_sub(self.next) else { return false };
         if let Some(bic) = &mut self.bic {
@@ -38,7 +38,8 @@ impl RateControl {
         gap > 0
     }
 
-    /// The receiver has room up to `room`, has `own`, and knows of packets up to `known_to`.
+    /// The receiver has room up to `room`, has the packets `own`, and knows of packets up to
+    /// `known_to`.
     pub(super) fn limit(&self, config: &Config, own: &SackSet, known_to: u64, room: u64) -> u64 {
         let Some(bic) = &self.bic else { return room };
         let mut limit = bic.highest_expected(known_to);

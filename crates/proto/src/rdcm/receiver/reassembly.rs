@@ -8,7 +8,7 @@ use crate::NodeId;
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
     open: Option<Open>,
-    /// Size of the last message in bytes: the initial capacity for the next one.
+    /// Size, in bytes, of the last message, which is the initial capacity for the next one.
     last_bytes: usize,
 }
 
@@ -27,8 +27,8 @@ pub(super) struct Whole {
 }
 
 impl Reassembly {
-    /// Packets before the start of a message are dropped, and so is a message larger than `limit`
-    /// bytes: no correct sender sends either.
+    /// Drops packets that precede the start of a message, and messages larger than `limit` bytes.
+    /// No correct sender sends these.
     pub(super) fn push(&mut self, number: u64, packet: KeptPacket, limit: usize) -> Option<Whole> {
         let KeptPacket { fragment, repaired_by } = packet;
         if fragment.is_first {

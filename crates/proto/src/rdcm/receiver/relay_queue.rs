@@ -1,4 +1,4 @@
-//! Packets of the tree that a receiver passes on to the receivers listed in its place.
+//! Packets of the tree that a receiver relays to the receivers listed in its place.
 
 use alloc::collections::VecDeque;
 
@@ -14,7 +14,7 @@ pub(super) struct RelayQueue {
 }
 
 impl RelayQueue {
-    /// Returns `true` if a packet is to be passed on. Each packet is passed on once, even if it
+    /// Returns `true` if a packet has to be relayed. Each packet is relayed once, even if it
     /// arrived as a repair first, so that it does not circulate while places change.
     fn takes(&mut self, arrival: Arrival, data: &DataPacket) -> bool {
         let is_next = matches!(data.way, Way::Tree { .. }) && data.number >= self.next;
@@ -22,7 +22,7 @@ impl RelayQueue {
             self.next = data.number + 1;
         }
         match arrival {
-            // It will be sent again, and would then be passed on again.
+            // The packet will be sent again, and would then be relayed again.
             Arrival::Beyond => false,
             Arrival::New => true,
             Arrival::Known => is_next,
@@ -63,7 +63,7 @@ impl RelayQueue {
                 cx.counters.data_relayed += 1;
                 return Some(data);
             }
-            // They have another parent meanwhile.
+            // These receivers have another parent by now.
             cx.counters.data_not_relayed += 1;
         }
         None

@@ -10,7 +10,7 @@ use crate::Time;
 #[derive(Debug)]
 pub(super) struct RepairRequests {
     progress: u64,
-    /// Since when the first missing packet is the same, or when it was requested.
+    /// Time since which the first missing packet is the same, or time at which it was requested.
     stuck_since: Time,
     pub(super) requested_to: Option<u64>,
 }
@@ -30,7 +30,8 @@ impl RepairRequests {
         if own.next() >= end {
             return None;
         }
-        // The requested packets have arrived and more are missing: the next request need not wait.
+        // The requested packets have arrived and more are missing, so the next request does not
+        // have to wait.
         let continues = self.requested_to.is_some_and(|end| own.next() >= end);
         let wait = if continues { config.ack_delay } else { config.ask_after };
         Some(self.stuck_since + wait)

@@ -1,9 +1,9 @@
-//! The repair window of a receiver (section 3.3): the packets that it keeps for its application and
-//! for the receivers that it serves.
+//! The repair window of a receiver (section 3.3), which contains the packets that it keeps for its
+//! application and for the receivers that it serves.
 //!
 //! A receiver serves its successors, one in each of its rings. A packet is kept until the
 //! application has taken it, all successors have acknowledged it and, if the receiver is a proxy,
-//! one of its overlay children has acknowledged it: at most three acknowledgments.
+//! one of its overlay children has acknowledged it. At most three acknowledgments are needed.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -22,7 +22,7 @@ pub(super) struct RepairWindow {
     pub(super) taken_to: u64,
     pub(super) successors: Vec<Successor>,
     children: Option<SackSet>,
-    /// `true` if one of the children is heard, or if none has anything to report.
+    /// `true` if one of the children is heard, or if none of them has anything to report.
     is_branch_heard: bool,
     pub(super) kept_bytes: usize,
     timing: RepairTiming,
@@ -105,7 +105,7 @@ impl RepairWindow {
 
     pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, is_child: bool) {
         let is_it = |it: &&mut Successor| it.node == from && it.ring == ack.ring;
-        // The sender sends nothing beyond this receiver's window while it waits for the receiver.
+        // While the sender waits for this receiver, it sends nothing beyond the receiver's window.
         let ack = ack.below(self.end());
         if let Some(successor) = self.successors.iter_mut().find(is_it) {
             let fresh = successor.on_ack(now, &ack, &self.timing);
@@ -125,7 +125,7 @@ impl RepairWindow {
         self.release();
     }
 
-    /// The successor is a former one, or becomes one as soon as that is known here.
+    /// The successor is a former one, or will be one as soon as this receiver gets its new place.
     pub(super) fn on_release(&mut self, node: NodeId, ring: u32, epoch: u32, from: u64) {
         let its = self.successors.iter_mut().find(|it| (it.ring, it.node) == (ring, node));
         if let Some(successor) = its {
@@ -140,8 +140,8 @@ impl RepairWindow {
         its.for_each(|successor| successor.record_has(number));
     }
 
-    /// A former successor is served until it needs nothing, or was silent for the time `linger`
-    /// (3.4). A new one is served with everything that is kept.
+    /// Serves a former successor until it needs nothing, or was silent for the time `linger` (3.4).
+    /// A new successor is served with all packets that are kept.
     pub(super) fn serve(
         &mut self,
         now: Time,
@@ -178,8 +178,9 @@ impl RepairWindow {
         self.release();
     }
 
-    /// Checks which successors are silent. Nothing is kept for these, nor for the branch unless one
-    /// of its children is heard. A receiver that gets too little requests packets from the sender.
+    /// Checks which successors are silent. Nothing is kept for silent successors, nor for the
+    /// branch unless one of its children is heard. A receiver that gets too little requests packets
+    /// from the sender.
     pub(super) fn check_silence(&mut self, now: Time, gone_after: Duration, is_branch_heard: bool) {
         self.successors.iter_mut().for_each(|it| it.check_silence(now, gone_after));
         self.is_branch_heard = is_branch_heard;
@@ -208,9 +209,9 @@ impl RepairWindow {
         self.successors.iter_mut().filter_map(|it| it.next_repair(&self.timing)).min()
     }
 
-    /// Returns the successors to which a repair that has just arrived is passed on at once: those
-    /// that are known to lack it. With `is_news`, when nothing was known of the packet here, those
-    /// of which nothing is known are included.
+    /// Returns the successors to which a repair that has just arrived is forwarded at once. These
+    /// are the successors that are known to lack it. With `is_news`, if the packet was unknown to
+    /// this receiver, successors whose state is unknown are included.
     pub(super) fn pass_on(&mut self, now: Time, number: u64, is_news: bool) -> Vec<NodeId> {
         let timing = &self.timing;
         let lacking = self.successors.iter_mut().filter_map(|successor| {
@@ -224,7 +225,7 @@ impl RepairWindow {
         self.release();
     }
 
-    /// Former successors that need nothing, or were silent, would only hold packets.
+    /// Former successors that need nothing or were silent would only hold packets.
     fn drop_former(&mut self, now: Time) {
         let is_late = |it: &Successor| it.until().is_some_and(|until| until <= now);
         self.successors.retain(|it| !is_late(it) && !it.is_released());
@@ -236,8 +237,8 @@ impl RepairWindow {
 
     fn release(&mut self) {
         let heard = self.successors.iter().filter(|it| !it.is_given_up);
-        // A former successor must not stop the stream: the others may not be waiting for it any
-        // more. It can request released packets from the sender.
+        // A former successor must not stop the stream, because the other receivers may no longer
+        // wait for it. It can request released packets from the sender.
         let most_behind = self.own.next().saturating_sub(self.capacity / FORMER_PART);
         // Packets that were released while a successor was silent do not hold the window once it is
         // heard again.
@@ -272,7 +273,7 @@ impl RepairWindow {
         let current = self.successors.iter().filter(|it| it.until().is_none());
         assert!(current.count() <= 2, "it repairs for more than two others");
         for successor in &self.successors {
-            // Checking a whole large window after each step of a simulation would take too long.
+            // After each step of a simulation, checking a whole large window would take too long.
             for (number, packet) in (self.base..).zip(self.kept.iter().take(CHECKED)) {
                 let is_due = packet.is_some() && !successor.has(number);
                 assert!(

@@ -1,10 +1,8 @@
-//! Known end of a stream at a receiver.
-
-/// Packets that are known to have been sent. Each number is that after the last packet.
+/// Packets that are known to have been sent. Each number is the one after the last packet.
 #[derive(Debug)]
 pub(super) struct StreamEnd {
     pub(super) known_to: u64,
-    /// Like `known_to`, but according to the sender itself.
+    /// Like `known_to`, but based only on the sender's own packets.
     pub(super) by_sender: u64,
     pub(super) announced: u64,
 }

@@ -27,7 +27,7 @@ impl Announcements {
         self.next_at = now + self.delay(config, buffer);
     }
 
-    /// If no packet follows, the first announcement is sent soon and repeated after pauses that
+    /// If no packet follows, the first announcement is sent soon and repeated at intervals that
     /// double, as in LBRM, because the last packets or the announcements may be lost.
     fn delay(&self, config: &Config, buffer: &SendBuffer) -> Duration {
         let every = config.announce_every;

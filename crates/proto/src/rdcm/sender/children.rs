@@ -1,4 +1,4 @@
-//! Overlay children of the sender: the receivers whose acknowledgments set its window.
+//! Overlay children of the sender, which are the receivers whose acknowledgments set its window.
 
 use alloc::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{NodeId, Time};
 #[derive(Debug)]
 pub(super) struct Children {
     children: BTreeMap<NodeId, Child>,
-    /// All children as one successor: packets that none of them has are multicast again.
+    /// All children as a single successor. Packets that none of them has are multicast again.
     all: Successor,
 }
 
@@ -64,8 +64,8 @@ impl Children {
         }
     }
 
-    /// `base` is the first packet that is kept, and `has_stopped` is `true` if this node stood
-    /// still before. Returns `true` if the child expects fewer packets than before.
+    /// `base` is the first packet that is kept. `has_stopped` is `true` if this node was suspended
+    /// before. Returns `true` if the child expects fewer packets than before.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context<'_>,
@@ -77,7 +77,7 @@ impl Children {
         let Some(child) = self.children.get_mut(&from) else { return false };
         child.known_to = child.known_to.max(ack.known_to);
         if has_stopped {
-            // The time for which this node stood still is not part of the round trip.
+            // The time for which this node was suspended is not part of the round trip.
             self.all.round_trip.forget_probe();
         }
         let is_reduced = ack.limit < child.limit;
@@ -114,7 +114,8 @@ impl Children {
     }
 }
 
-/// Slower than that of receivers: acknowledgments pass through several rings on their way up.
+/// The times are longer than those of receivers, because acknowledgments pass through several rings
+/// on their way up.
 fn timing(config: &Config) -> RepairTiming {
     let timing = RepairTiming::new(config);
     RepairTiming { silent_after: timing.silent_after * 4, ..timing }

@@ -25,7 +25,7 @@ impl Confirmations {
     }
 
     /// Returns the confirmed end, at most `released`, and the number of packets that receivers
-    /// lack. `evicted` are the evicted receivers, each with the first packet that it lacks.
+    /// lack. `evicted` contains the evicted receivers, each with the first packet that it lacks.
     pub(super) fn pop(
         &mut self,
         released: u64,

@@ -1,6 +1,6 @@
-//! Farewells: the end of a stream whose sender yields to another one. The receivers follow the
-//! other sender and do not get the last packets. The sender therefore sends the end of the stream
-//! to each of them until it is acknowledged.
+//! Farewells, which report the end of a stream whose sender yields to another one. The receivers
+//! follow the other sender and do not get the last packets. The former sender therefore repeats the
+//! end of the stream to each of them until it is acknowledged.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -16,7 +16,8 @@ struct Farewell {
     stream: u32,
     end: u64,
     epoch: u32,
-    /// Receivers that have not acknowledged it: number of transmissions, time of the next one.
+    /// Receivers that have not acknowledged the end, with the number of transmissions and the time
+    /// of the next one.
     waiting: BTreeMap<NodeId, (u32, Time)>,
     acknowledged: Vec<NodeId>,
 }
@@ -91,7 +92,7 @@ impl Farewells {
 const MAX_STREAMS: usize = 8;
 /// Maximum number of receivers that are remembered as having acknowledged one end.
 const MAX_ACKNOWLEDGED: usize = 4096;
-/// Maximum number of transmissions to one member: ten minutes with the default times.
+/// Maximum number of transmissions to one member, which last ten minutes with the default times.
 const MAX_TRANSMISSIONS: u32 = 500;
-/// Maximum number of doublings of the pause between transmissions: up to 1.3 s.
+/// Maximum number of doublings of the pause between transmissions, which reaches 1.3 s.
 const MAX_DOUBLINGS: u32 = 6;

@@ -1,9 +1,9 @@
-//! Client of the multicast manager of a stream, in the registry or inside the sender.
+//! Client of a stream's multicast manager, which runs in the registry or inside the sender.
 //!
-//! The sender uses the service as long as it answers. Its answers arrive later, and places stay as
-//! they are until then. The sender uses a manager of its own when the service is lost, does not
-//! answer, or refuses. Each manager begins with epochs above all that were assigned before, so that
-//! receivers accept the latest place.
+//! The sender uses the service as long as it answers. Its answers arrive later, and places do not
+//! change until then. The sender uses its own manager when the service is lost, does not answer, or
+//! refuses. Each manager begins with epochs above all that were assigned before, so that receivers
+//! accept the latest place.
 
 use core::time::Duration;
 
@@ -27,12 +27,12 @@ enum Location {
     Service(Opening),
 }
 
-/// Location of the manager of a stream's multicast.
+/// Location of the multicast manager of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagedBy {
-    /// The registry.
+    /// The manager runs in the registry.
     Service,
-    /// The sender itself.
+    /// The manager runs inside the sender.
     Sender,
 }
 
@@ -98,7 +98,7 @@ impl ManagerClient {
                 manager.join(&cx.config.network, self.group, receivers);
                 self.at = Location::Local(Box::new(manager));
             }
-            // The sender had a place in the same network when the stream began.
+            // This cannot occur: the sender had a place in the same network when the stream began.
             Err(error) => tracing::error!(group = %self.group, %error, "no local manager"),
         }
     }
@@ -133,7 +133,7 @@ impl ManagerClient {
         }
     }
 
-    /// Returns `true` if links are now believed dead. The service reports this later.
+    /// Returns `true` if links are now assumed to be dead. The service reports them later.
     pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) -> bool {
         match &mut self.at {
             Location::Local(manager) => manager.report(cx.now, self.group, ring, successor) > 0,
@@ -218,7 +218,7 @@ fn local_manager(cx: &mut Context<'_>, above: u32) -> Result<MulticastManager, M
     Ok(manager)
 }
 
-/// Less than the time that receivers have to take their first places.
+/// Shorter than the time that receivers have to take their first places.
 const ANSWER_WITHIN: Duration = Duration::from_millis(300);
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 

@@ -1,5 +1,5 @@
-//! Tests of engines with the manager of a registry. The service is a `ManagerService`,
-//! without a connection.
+//! Tests of engines that use the manager in a registry. The service is a `ManagerService` without a
+//! connection.
 
 use alloc::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ fn endpoint(node: u64) -> Endpoint {
     Endpoint(([10, 0, 0, node as u8], 7400).into())
 }
 
-/// Two racks of three hosts, each linked to both of two spines. Nodes 1 to 6 are the hosts.
+/// Two racks of three hosts, each linked to two spine switches. Nodes 1 to 6 are the hosts.
 fn network() -> Network {
     let hosts = (1..=6).map(|it| format!("host {it}")).collect();
     let switches = ["left", "right", "spine 1", "spine 2"].map(str::to_owned).to_vec();
@@ -60,7 +60,7 @@ impl Sender {
         sender
     }
 
-    /// Returns a sender that has begun to send, with a manager in the registry.
+    /// Returns a sender that has started to send and uses the manager in the registry.
     fn managed(id: u64, receivers: &[u64]) -> Self {
         let mut sender = Self::new(id, receivers);
         sender.hear_manager(&ManagerNews::Reached);
@@ -92,7 +92,7 @@ impl Sender {
         self.drain();
     }
 
-    /// Advances the time, with reports from all receivers that they have taken their places.
+    /// Advances the time. All receivers report that they have taken their places.
     fn live(&mut self, ms: u64) {
         for _ in 0..ms / 100 {
             self.wait(100);
@@ -114,7 +114,7 @@ impl Sender {
         self.drain();
     }
 
-    /// Takes the packets at the end of a turn, with the latest place of each receiver.
+    /// Takes the packets at the end of a turn, and records the latest place of each receiver.
     fn drain(&mut self) {
         self.engine.handle_timeout(self.now);
         let mut datagram = Vec::new();
@@ -178,7 +178,7 @@ fn sender_announces_the_places_given_by_the_service() {
     carry(&mut service, &mut [&mut sender]);
     assert_eq!(sender.places.keys().map(|it| it.0).collect::<Vec<_>>(), [2, 4, 5]);
     assert!(sender.places.values().all(|place| place.receivers == 3 && place.first == 1));
-    // Each node is where the network places it: the two in the right rack are neighbors.
+    // Each node is where the network places it. The two nodes in the right rack are neighbors.
     let ring = |node: u64| sender.places[&NodeId(node)].leaf.ring;
     assert_eq!((ring(4), ring(5)), (7, 7));
     assert!(sender.engine.tree(sender.group).is_none(), "it is the service's");
@@ -201,7 +201,7 @@ fn sender_that_loses_the_service_returns_with_higher_epochs() {
     let mut sender = Sender::managed(1, &[2, 3, 4, 5]);
     carry(&mut service, &mut [&mut sender]);
     let told = sender.epochs();
-    // Requests that are made before the loss is noticed are not answered.
+    // Requests that are made before the loss is detected are not answered.
     sender.change(6, ViewChangeKind::Joined);
     sender.hear_manager(&ManagerNews::Lost);
     assert_eq!(sender.managed_by(), Some(ManagedBy::Sender));

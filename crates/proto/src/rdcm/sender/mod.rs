@@ -1,4 +1,4 @@
-//! The sender of a stream: the packets that it keeps, the timing of its multicast, and the
+//! The sender of a stream, with the packets that it keeps, the timing of its multicast, and the
 //! receivers that slow it down (sections 3.3 and 3.5).
 
 use core::ops::Range;
@@ -50,7 +50,7 @@ pub(super) struct Sender {
     buffer: SendBuffer,
     children: Children,
     pacer: Pacer,
-    /// Until when data waits for the receivers to take their places.
+    /// Time until which data waits for the receivers to take their places.
     starts_at: Option<Time>,
     announcements: Announcements,
     confirmations: Confirmations,
@@ -153,9 +153,9 @@ impl Sender {
     }
 
     pub(super) fn on_ack(&mut self, cx: &mut Context<'_>, from: NodeId, acks: &[RingAck]) {
-        // The sender is the parent in the highest ring of a child, which is the last one in its
-        // packet. A joiner acknowledges everything before its first packet, which may not be sent
-        // yet.
+        // The sender is the parent in the highest ring of a child, which is the last ring in the
+        // child's packet. A joiner acknowledges everything before its first packet, which may not
+        // have been sent yet.
         let Some(ack) = acks.last().map(|ack| ack.below(self.buffer.next)) else { return };
         let has_stopped = !self.stopped_for(cx.now, cx.config).is_zero();
         if self.children.on_ack(cx, from, &ack, self.buffer.base, has_stopped) {
@@ -193,7 +193,7 @@ impl Sender {
     pub(super) fn on_request(&mut self, cx: &mut Context<'_>, from: NodeId, ranges: &[Range<u64>]) {
         cx.counters.asks_answered += 1;
         for (number, fragment) in self.buffer.sent_in(ranges) {
-            // A receiver that gets only a part of them repeats the request.
+            // A receiver that gets only some of the packets repeats the request.
             if cx.outbox.waiting_bytes() >= MAX_QUEUED_BYTES {
                 return;
             }
@@ -211,7 +211,8 @@ impl Sender {
 
     pub(super) fn on_silent(&mut self, cx: &mut Context<'_>, successor: NodeId) {
         cx.counters.silences_heard += 1;
-        // The predecessor may have stood still, or be cut off: the receiver's own reports decide.
+        // The predecessor may have been suspended, or may be cut off. The receiver's own reports
+        // decide.
         let interval = self.receivers.report_interval(cx.config);
         let gone_after = cx.config.gone_after.max(interval * 2);
         let stopped_for = self.stopped_for(cx.now, cx.config);
@@ -249,8 +250,9 @@ impl Sender {
         self.receivers.all().filter(lacks).map(|(node, _)| node).collect()
     }
 
-    /// Evicts a receiver. The last one is never evicted: no other receiver would benefit, and data
-    /// sent to no receiver is lost. Returns `true` if the others waited for it until now.
+    /// Evicts a receiver. The last receiver is never evicted, because no other receiver would
+    /// benefit, and data sent to no receiver is lost. Returns `true` if the other receivers waited
+    /// for it until now.
     fn evict(&mut self, cx: &mut Context<'_>, node: NodeId, cause: EvictionCause) -> bool {
         let Some(state) = self.receivers.get(node) else { return false };
         if self.receivers.current().all(|(other, _)| other == node) {
@@ -282,8 +284,8 @@ impl Sender {
         self.update_children(cx.config);
     }
 
-    /// The receiver took the sender for gone. Packets that it lacks and that are no longer kept are
-    /// lost to it. This happens only to the last receiver, which is never evicted.
+    /// The receiver considered the sender gone. Packets that it lacks and that are no longer kept
+    /// are lost to it. This affects only the last receiver, which is never evicted.
     fn resume(&mut self, cx: &mut Context<'_>, node: NodeId, next: u64) {
         let Some(state) = self.receivers.get(node) else { return };
         let is_kept = next >= self.buffer.base;
@@ -297,7 +299,7 @@ impl Sender {
         }
     }
 
-    /// Returns zero if this node was only as late as on a busy machine.
+    /// Returns zero if this node was only as late as is usual on a busy machine.
     fn stopped_for(&self, now: Time, config: &Config) -> Duration {
         let late = now.since(self.watch_at);
         if late >= config.sender_watch_every() / 4 { late } else { Duration::ZERO }
@@ -341,7 +343,7 @@ impl Sender {
             }));
             self.waits.on_reported(cx.now, node);
             if is_evicted {
-                // The others may have waited for more than one receiver.
+                // The other receivers may have waited for more than one receiver.
                 self.waits = Waits::default();
                 return;
             }
@@ -368,8 +370,8 @@ impl Sender {
         self.update_children(cx.config);
     }
 
-    /// Packets that are not confirmed are reported as lost. Returns the number after the last
-    /// packet, the epoch of the places, and the receivers that have everything.
+    /// Reports packets that are not confirmed as lost. Returns the number after the last packet,
+    /// the epoch of the places, and the receivers that have everything.
     pub(super) fn yield_stream(&mut self, cx: &mut Context<'_>) -> (u64, u32, Vec<NodeId>) {
         let end = self.buffer.next;
         let complete = self.receivers.all().filter(|(_, state)| state.next >= end);
@@ -398,7 +400,7 @@ impl Sender {
         }
     }
 
-    /// Multicasts packets again that no receiver has (3.3).
+    /// Multicasts the packets that no receiver has again (3.3).
     fn multicast_again(&mut self, cx: &mut Context<'_>) {
         if cx.is_blocked {
             return;

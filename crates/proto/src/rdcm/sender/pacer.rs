@@ -1,25 +1,26 @@
-//! Pacer of the sender's multicast within its window: in bursts that the path carries, with the
-//! packets of one round trip spread over the round trip.
+//! Pacer of the sender's multicast within its window. It sends bursts that the path can carry, and
+//! spreads the packets of one round trip over its duration.
 
 use core::time::Duration;
 
 use crate::Time;
 
-/// A token bucket. Its rate follows the window and the round trip, or is fixed.
+/// A token bucket. Its rate is fixed, or follows the window and the round-trip time.
 #[derive(Debug)]
 pub(super) struct Pacer {
     burst: f64,
-    /// Bytes that may be sent now. Negative after a burst, until it is paid for.
+    /// Number of bytes that may be sent now. It is negative after a burst that exceeds the
+    /// allowance.
     tokens: f64,
     filled_at: Time,
     due: Option<Time>,
     most: Option<f64>,
     slow_start: bool,
-    /// `true` after the bucket was empty, until it holds enough for a batch.
+    /// `true` from the time at which the bucket is empty until it holds enough tokens for a batch.
     is_filling: bool,
 }
 
-/// Window and round trip over which packets in flight are spread.
+/// Window and round-trip time over which the packets in flight are spread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) window: u64,
@@ -31,7 +32,8 @@ const GAIN: f64 = 1.25;
 const START_GAIN: f64 = 2.0;
 /// Resolution of timers.
 const LEAST_WAIT: Duration = Duration::from_micros(20);
-/// Maximum delay that is made up for: on a busy machine a thread waits for milliseconds.
+/// Maximum delay for which the pacer compensates. On a busy machine, a thread waits for
+/// milliseconds.
 const MADE_UP: Duration = Duration::from_millis(8);
 /// Maximum time for which packets are batched into one system call.
 const BATCH: Duration = Duration::from_micros(500);
@@ -74,13 +76,14 @@ impl Pacer {
         due
     }
 
-    /// Cancels the next packet. Time until there is one to send is not made up for.
+    /// Cancels the next packet. The pacer does not compensate for the time until there is one to
+    /// send.
     pub(super) fn rest(&mut self) {
         self.due = None;
     }
 
     pub(super) fn on_sent(&mut self, bytes: usize) {
-        // Bytes that were sent before the rate was limited are not paid for later.
+        // Bytes that were sent before the rate was limited are not charged later.
         self.tokens = (self.tokens - bytes as f64).max(-self.burst);
     }
 
@@ -93,7 +96,7 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    /// Bytes that are sent in one second, in packets of 1000 bytes.
+    /// Returns the number of bytes that are sent in one second, in packets of 1000 bytes.
     fn sent(pacer: &mut Pacer, span: Option<Span>) -> usize {
         let end = Time::ZERO + Duration::from_secs(1);
         let (mut now, mut bytes) = (Time::ZERO, 0);

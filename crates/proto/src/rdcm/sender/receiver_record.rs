@@ -1,7 +1,7 @@
-//! The sender's record of one receiver: its progress, its place, and its evictions.
+//! The sender's record of one receiver, with its progress, its place, and its evictions.
 //!
-//! The epoch of a place is known only to the receiver to which it was sent, so a report with
-//! another epoch is not trusted.
+//! The epoch of a place is known only to the receiver to which the place was sent. A report with
+//! another epoch is therefore not trusted.
 
 use core::time::Duration;
 
@@ -10,22 +10,22 @@ use super::super::epoch;
 use super::super::packet::{Place, Report};
 use crate::{NodeId, Time};
 
-/// The sender's record of a receiver.
+/// State of a receiver, as recorded by the sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverState {
-    /// First packet that it gets.
+    /// First packet that the receiver gets.
     pub first: u64,
-    /// First packet that it lacks.
+    /// First packet that the receiver lacks.
     pub next: u64,
-    /// Number after the last packet that it expects.
+    /// Number after the last packet that the receiver expects.
     pub limit: u64,
-    /// Packets that it received through the tree.
+    /// Number of packets that the receiver got through the tree.
     pub by_tree: u64,
-    /// Packets that it received as repairs.
+    /// Number of packets that the receiver got as repairs.
     pub by_repair: u64,
-    /// When it was evicted. `None` if the others wait for it.
+    /// Time at which the receiver was evicted, or `None` if the other receivers wait for it.
     pub evicted_at: Option<Time>,
-    /// When it was last heard.
+    /// Time at which the receiver was last heard.
     pub heard_at: Time,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum EvictionCause {
     Unplaced,
     Silent,
     Stall,
-    /// The receiver has slowed the others down, which waited for it for this time recently.
+    /// The receiver has slowed down the other receivers. They recently waited for it for this time.
     Pace(Duration),
 }
 
@@ -45,11 +45,13 @@ pub(super) struct Record {
     pub(super) place: Option<Place>,
     sent: Option<(u32, Time)>,
     pub(super) taken: Option<u32>,
-    /// Reports with an earlier epoch are from before it rejoined or was readmitted.
+    /// Reports with an earlier epoch are from before the receiver rejoined or was readmitted.
     since: Option<u32>,
-    /// When its place was last sent again, because it reported an epoch that it was not sent.
+    /// Time at which the place was last sent again, because the receiver reported an epoch that it
+    /// was not sent.
     corrected_at: Option<Time>,
-    /// Recent evictions for a stall or for lack of a place. Each one doubles the next pause.
+    /// Number of recent evictions for a stall or for lack of a place. Each one doubles the next
+    /// pause.
     delays: u32,
     out_for: Duration,
     admitted_at: Time,
@@ -58,7 +60,8 @@ pub(super) struct Record {
 
 impl Record {
     /// Creates the record of a receiver of the packets from `first` on. Reports with an epoch
-    /// before `since`, from a node with its id before it joined, do not count.
+    /// before `since` do not count, because a node with the same id sent them before the receiver
+    /// joined.
     pub(super) fn new(now: Time, first: u64, since: u32) -> Self {
         let state = ReceiverState {
             first,
@@ -81,7 +84,7 @@ impl Record {
         self.state.evicted_at.is_none()
     }
 
-    /// An evicted receiver may have them all by now.
+    /// An evicted receiver may have all of these packets by now.
     pub(super) fn has_all_before(&self, end: u64) -> bool {
         self.owed_from < end && self.state.next >= end
     }
@@ -96,9 +99,9 @@ impl Record {
         self.place.as_ref().filter(is_later)
     }
 
-    /// Returns the epoch of its next place, which is usually `epoch`, that of the stream's places.
-    /// A place replaces only one with a near and earlier epoch, and the receiver may have taken a
-    /// place with another one, sent in response to a forged report.
+    /// Returns the epoch of the receiver's next place, which is usually `epoch`, the epoch of the
+    /// stream's places. A place only replaces one with a near and earlier epoch. The receiver may
+    /// have taken a place with another epoch that was sent in response to a forged report.
     fn next_epoch(&self, epoch: u32) -> u32 {
         let replaces = |taken| epoch::is_after(epoch, taken) && epoch::are_near(epoch, taken);
         self.taken.filter(|taken| !replaces(*taken)).map_or(epoch, epoch::after)
@@ -110,7 +113,7 @@ impl Record {
         let owed_from = self.owed_from.min(first);
         let place = place.filter(|_| self.is_current());
         self.place = place.map(|it| Place { epoch, first, owed_from, receivers, ..it });
-        // A correction in response to a forged report may have sent it a later epoch.
+        // A correction in response to a forged report may have sent a later epoch to the receiver.
         if self.since.is_some_and(|since| epoch::is_after(since, epoch)) {
             self.since = Some(epoch);
         }
@@ -125,7 +128,8 @@ impl Record {
         true
     }
 
-    /// Returns its place if that is new, or was not taken for the time `again_after`.
+    /// Returns the place if it is new, or if the receiver has not taken it for the time
+    /// `again_after`.
     pub(super) fn poll_place(&mut self, now: Time, again_after: Duration) -> Option<Place> {
         let place = self.untaken()?;
         let is_new = self.sent.is_none_or(|(epoch, _)| epoch != place.epoch);
@@ -152,9 +156,10 @@ impl Record {
             EvictionCause::Silent | EvictionCause::Pace(_) => {}
         }
         self.out_for = match cause {
-            // The others keep nine tenths of their rate, however often it is readmitted.
+            // The other receivers keep nine tenths of their rate, regardless of the number of
+            // readmissions.
             EvictionCause::Pace(waited) => (waited * OUT_FOR).max(config.readmit_after),
-            // The pause doubles with each eviction for stalling the others.
+            // The pause doubles with each eviction for stalling the other receivers.
             _ => config.readmit_after * (1 << self.delays.min(MAX_DOUBLINGS)),
         };
         self.place = None;
@@ -172,7 +177,8 @@ impl Record {
         self.since = Some(since);
     }
 
-    /// Returns `true` if a report refers to the place that it was last sent, or to one near it.
+    /// Returns `true` if a report refers to the place that the receiver was last sent, or to one
+    /// near it.
     pub(super) fn knows(&self, report: &Report) -> bool {
         let is_near = |(epoch, _)| epoch::are_near(epoch, report.epoch);
         report.epoch != epoch::NONE && self.sent.is_some_and(is_near)
@@ -182,8 +188,9 @@ impl Record {
         self.since.is_some_and(|since| epoch::is_after(since, report.epoch))
     }
 
-    /// Returns `true` if it has ended the stream and resumed it in a new place. It then lacks
-    /// packets that it had reported, because it drops an incomplete message when it ends a stream.
+    /// Returns `true` if the receiver has ended the stream and resumed it in a new place. It then
+    /// lacks packets that it had reported, because it drops an incomplete message when it ends a
+    /// stream.
     pub(super) fn has_restarted(&self, report: &Report) -> bool {
         self.knows(report)
             && self.taken.is_some_and(|taken| epoch::is_after(report.epoch, taken))
@@ -208,7 +215,8 @@ impl Record {
         }
     }
 
-    /// A report with no place, or one that it was not sent, may be forged and does not advance it.
+    /// A report without a place, or with a place that was not sent, may be forged and does not
+    /// advance the state.
     pub(super) fn reported_next(&self, report: &Report) -> u64 {
         match self.knows(report) {
             true => report.next,
@@ -216,9 +224,9 @@ impl Record {
         }
     }
 
-    /// The receiver seems to have taken a place that was not sent by this node, or has got no place
-    /// for a long time. `epoch` is that of the stream's places. Returns `true` if the place is to
-    /// be sent again.
+    /// The receiver seems to have taken a place that this node did not send, or has had no place
+    /// for a long time. `epoch` is the epoch of the stream's places. Returns `true` if the place
+    /// has to be sent again.
     pub(super) fn correct(
         &mut self,
         now: Time,
@@ -229,8 +237,8 @@ impl Record {
         let is_recent = self.corrected_at.is_some_and(|at| now < at + every);
         let Some(place) = self.place.as_mut().filter(|_| !is_recent) else { return false };
         self.corrected_at = Some(now);
-        // A restarted receiver may have taken a place meant for its previous incarnation. An epoch
-        // that was used before would not replace that place.
+        // A restarted receiver may have taken a place that was meant for its previous incarnation.
+        // An epoch that was used before would not replace that place.
         if epoch::is_after(reported, *epoch) {
             place.epoch = epoch::after(reported);
         } else {
@@ -241,7 +249,7 @@ impl Record {
         true
     }
 
-    /// Assigns it again the place that it had taken. Returns `true` if it has a place.
+    /// Assigns the place that the receiver had taken to it again. Returns `true` if it has a place.
     pub(super) fn resume(&mut self, epoch: u32, first: u64) -> bool {
         let epoch = self.next_epoch(epoch);
         let Some(place) = self.place.as_mut() else { return false };
@@ -256,7 +264,8 @@ impl Record {
     }
 }
 
-/// Pause of an evicted receiver, as a multiple of the time for which the others waited for it.
+/// Pause of an evicted receiver, as a multiple of the time for which the other receivers waited for
+/// it.
 const OUT_FOR: u32 = 10;
 /// Time after which a receiver no longer counts as slow, as a multiple of `slow_after`.
 const KEPT_UP: u32 = 16;

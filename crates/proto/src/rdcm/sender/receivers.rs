@@ -1,5 +1,5 @@
-//! The receivers of a stream (sections 3.1 and 3.4), with the places that the manager has given
-//! them and their progress.
+//! The receivers of a stream (sections 3.1 and 3.4), with their progress and the places that the
+//! manager has assigned to them.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) struct Receivers {
     records: BTreeMap<NodeId, Record>,
     pub(super) children: Vec<NodeId>,
     pub(crate) relays: Relays,
-    /// Epoch of the latest places. Managers have other epochs, because relays change without them.
+    /// Epoch of the latest places. Managers use other epochs, because relays change without them.
     pub(super) epoch: u32,
     send_at: Option<Time>,
 }
@@ -31,9 +31,9 @@ pub(crate) struct Receivers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Current,
-    /// Like `Current`, but it has no place, or has ended the stream and resumed it.
+    /// Like `Current`, but the receiver has no place, or has ended the stream and resumed it.
     Restarted,
-    /// It is evicted, or not a receiver.
+    /// The node is evicted, or is not a receiver.
     Evicted,
 }
 
@@ -96,7 +96,7 @@ impl Receivers {
         true
     }
 
-    /// The tree does not reach an evicted receiver. One without a place then requests one.
+    /// The tree does not reach an evicted receiver. A receiver without a place then requests one.
     pub(super) fn announce_to_evicted(&self, cx: &mut Context<'_>, end: u64) {
         for (node, record) in self.records.iter().filter(|(_, record)| !record.is_current()) {
             cx.counters.announces_sent += 1;
@@ -119,7 +119,7 @@ impl Receivers {
         self.evict_unplaced(cx);
     }
 
-    /// Returns `true` if links are now believed dead.
+    /// Returns `true` if links are now assumed to be dead.
     pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) -> bool {
         if cx.unreached.contains(&successor) {
             self.move_relay(cx, successor);
@@ -143,7 +143,8 @@ impl Receivers {
         }
     }
 
-    /// The manager in the registry is used while it is reachable, the sender's own one otherwise.
+    /// The manager in the registry is used while it is reachable, and the sender's own manager
+    /// otherwise.
     pub(super) fn on_manager(&mut self, cx: &mut Context<'_>, event: ManagerEvent) {
         match event {
             ManagerEvent::Reachable => self.use_service(cx),
@@ -168,7 +169,7 @@ impl Receivers {
                 let group = self.group;
                 tracing::info!(%group, why = %refusal, "the service does not place receivers");
                 if refusal == Refusal::NoManager {
-                    // Equivalent to having no service: nothing was lost.
+                    // Nothing was lost, so this is equivalent to having no service.
                     cx.manager.is_reachable = false;
                 } else {
                     cx.manager.lost.insert(self.group);
@@ -199,7 +200,7 @@ impl Receivers {
             self.adopt(cx, &changes);
             return;
         }
-        // Receivers stay in their rings until the service answers. Only relays are managed here.
+        // Receivers stay in their rings until the service answers. Only relays are managed locally.
         self.epoch = epoch::after(self.epoch);
         if self.arrange_relays(cx) {
             self.send_at = Some(cx.now);
@@ -226,7 +227,7 @@ impl Receivers {
 
     fn arrange_relays(&mut self, cx: &Context<'_>) -> bool {
         let placed = self.records.iter().filter_map(|(node, record)| {
-            // One leaf ring is one rack.
+            // One leaf ring is treated as one rack.
             record.place.as_ref().map(|place| (*node, Vertex(place.leaf.ring)))
         });
         self.relays.arrange(placed, cx.unreached);
@@ -237,7 +238,7 @@ impl Receivers {
         has_changed
     }
 
-    /// All changes of one turn are sent together. Places that were not taken are repeated.
+    /// All changes of one turn are sent together. Places that were not taken are sent again.
     fn send_places(&mut self, cx: &mut Context<'_>) {
         let untaken = self.records.values().filter(|it| it.untaken().is_some()).count();
         let again_after = cx.config.report_interval(untaken as u32);
@@ -300,12 +301,13 @@ impl Receivers {
                 self.send_at = Some(cx.now);
             }
         }
-        // A receiver without a place that was sent one and does not report that it has taken it is
-        // evicted in time and then gets another one.
+        // A receiver that was sent a place but does not report that it has taken it is evicted
+        // after some time, and then gets another place.
         standing
     }
 
-    /// Returns `true` if the receiver had taken a place: it continues there with packet `first`.
+    /// Returns `true` if the receiver had taken a place. It continues there with the packet
+    /// `first`.
     pub(super) fn resume(&mut self, now: Time, node: NodeId, first: u64) -> bool {
         let record = self.records.get_mut(&node).filter(|record| record.untaken().is_none());
         let Some(record) = record else { return false };
@@ -342,7 +344,7 @@ impl Receivers {
         self.relays.hops.clone()
     }
 
-    /// While the sender stood still, it could hear no receiver.
+    /// While the sender was suspended, it could not hear any receiver.
     pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
         self.records.values_mut().for_each(|record| record.make_up_for_stop(now, stopped_for));
     }

@@ -1,12 +1,13 @@
-//! The relay tree: the unicast paths of data to receivers that multicast does not reach.
+//! The relay tree, which contains the unicast paths of data to receivers that multicast does not
+//! reach.
 //!
-//! In the paper the network copies packets. Here receivers do so where it does not: the sender
-//! sends each packet to a few of them, and each relays it at once to as many others, so that no
-//! link carries the packet more often than that. All levels of the tree are full, except for the
-//! last. Receivers that are adjacent in the topology are near each other in a new tree: the
-//! receivers below each one are consecutive. A receiver that joins later is appended at the end,
-//! and the last one takes the position of one that leaves, so that few positions change. The tree
-//! is rebuilt when half of it has changed.
+//! In the paper, the network copies packets. Where it does not, receivers copy them here. The
+//! sender sends each packet to a few receivers, and each of them relays it at once to the same
+//! number of others. No link carries a packet more often than that. All levels of the tree are
+//! full, except for the last. Receivers that are adjacent in the topology are near each other in a
+//! new tree, because the receivers below each one are consecutive. A receiver that joins later is
+//! appended at the end, and the last receiver takes the position of one that leaves, so that few
+//! positions change. The tree is rebuilt when half of it has changed.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,7 @@ pub struct RelayTree {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
     ToLeaf,
-    /// Any other position: the receivers below it now depend on the moved one.
+    /// Any other position. The receivers below it now depend on the moved receiver.
     Anywhere,
 }
 
@@ -92,13 +93,13 @@ impl RelayTree {
         &self.order[..self.degree.min(self.order.len())]
     }
 
-    /// Returns the children of a receiver. Empty if it is not in the tree.
+    /// Returns the children of a receiver, or an empty slice if it is not in the tree.
     pub fn children(&self, node: NodeId) -> &[NodeId] {
         let below = self.at.get(&node).map_or(0..0, |place| self.below(*place, self.order.len()));
         &self.order[below]
     }
 
-    /// Returns the parent of a receiver in the tree. Returns `None` if that is the sender.
+    /// Returns the parent of a receiver in the tree, or `None` if its parent is the sender.
     pub fn parent(&self, node: NodeId) -> Option<NodeId> {
         let place = *self.at.get(&node)?;
         self.above(place).map(|parent| self.order[parent])
@@ -115,8 +116,9 @@ impl RelayTree {
         depth
     }
 
-    /// Swaps a receiver with a random one that has another parent, if possible with one without
-    /// children, so that no other receiver depends on the moved one. `most` may rule out others.
+    /// Swaps a receiver with a random one that has another parent. Prefers a receiver without
+    /// children, so that no other receiver depends on the moved one. `most` may exclude receivers
+    /// with children.
     pub(super) fn move_away(&mut self, node: NodeId, most: Moved, rng: &mut Rng) -> Option<Moved> {
         let place = self.at.get(&node).copied()?;
         let (count, parent) = (self.order.len(), self.above(place));
@@ -151,13 +153,13 @@ mod tests {
 
     use super::*;
 
-    /// Receivers on hosts in the reverse of the order of their ids.
+    /// Returns receivers on hosts whose numbers are in the reverse order of the receivers' ids.
     fn receivers(ids: impl IntoIterator<Item = u64>) -> BTreeMap<NodeId, Vertex> {
         ids.into_iter().map(|id| (NodeId(id), Vertex(10_000 - id as u32))).collect()
     }
 
     /// Asserts that each receiver is reached exactly once and over the minimum number of hops, and
-    /// that none has more than `degree` children.
+    /// that no receiver has more than `degree` children.
     fn assert_reaches(tree: &RelayTree, wanted: &BTreeMap<NodeId, Vertex>, degree: usize) {
         tree.check();
         let (mut level, mut depth, mut seen) = (tree.roots().to_vec(), 0, BTreeSet::new());

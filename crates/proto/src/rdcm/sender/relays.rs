@@ -13,7 +13,7 @@ use crate::{Hops, NodeId, Rng, Time};
 #[derive(Debug)]
 pub(crate) struct Relays {
     pub(crate) tree: RelayTree,
-    /// Multicast, if it reaches a receiver or there are no receivers, and the roots of the tree.
+    /// Multicast, if it reaches a receiver or if there are no receivers, and the roots of the tree.
     pub(super) hops: Hops,
     move_at: Time,
     /// Number of recent moves to a position with receivers below it.
@@ -41,11 +41,11 @@ impl Relays {
         self.hops.relays = self.tree.roots().into();
     }
 
-    /// Moves a receiver that gets nothing through the tree to another parent, unless its parent
-    /// gets nothing itself. No receiver is moved again until the last move could have had an
+    /// Moves a receiver that gets nothing through the tree to another parent, unless its current
+    /// parent gets nothing either. No receiver is moved again until the last move could have had an
     /// effect, which takes the time `settle`. The pause between moves to a position with receivers
-    /// below it doubles each time, and is reset after a long time without such a move. Two
-    /// receivers that do not hear each other could otherwise displace each other forever.
+    /// below it doubles each time, and is reset after a long time without such a move. Otherwise,
+    /// two receivers that do not hear each other could displace each other forever.
     ///
     /// Returns `true` if the receiver was moved.
     pub(super) fn move_away(
@@ -74,5 +74,5 @@ impl Relays {
     }
 }
 
-/// Maximum number of doublings of the pause between moves: up to 25 s by default.
+/// Maximum number of doublings of the pause between moves, which reaches 25 s by default.
 const MAX_DOUBLINGS: u32 = 6;

@@ -1,4 +1,4 @@
-//! Packets of the sender: those that wait for their multicast, and those that receivers may lack.
+//! Packets of the sender that wait for their multicast or that receivers may lack.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;

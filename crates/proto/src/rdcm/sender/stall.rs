@@ -27,7 +27,8 @@ impl StallDetector {
     }
 }
 
-/// Returns the receiver whose window ends at `next`, while the others' windows are much larger.
+/// Returns the receiver whose window ends at `next`, while the windows of the other receivers are
+/// much larger.
 fn stalling<'a>(
     next: u64,
     receivers: impl Iterator<Item = (NodeId, &'a ReceiverState)>,
@@ -41,7 +42,8 @@ fn stalling<'a>(
     (is_bound && least * SLOW_PART <= second).then_some(node)
 }
 
-/// Maximum number of packets by which a receiver's report lags its current limit.
+/// Maximum number of packets by which a receiver's report is behind its current limit.
 const REPORT_LAG: u64 = 64;
-/// Ratio of the second smallest window to the smallest one, which then stalls the others.
+/// Ratio of the second smallest window to the smallest one, from which on the receiver with the
+/// smallest window stalls the others.
 const SLOW_PART: u64 = 4;

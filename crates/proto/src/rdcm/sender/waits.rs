@@ -1,11 +1,12 @@
-//! Waits of the sender for individual receivers: the input of the policy for the slowest receiver.
+//! Waits of the sender for individual receivers, which are the input of the policy for the slowest
+//! receiver.
 //!
-//! A wait is a time in which there is data to send that the window does not allow. Short waits are
+//! A wait is a time in which there is data to send that the window does not permit. Short waits are
 //! normal for a window. A wait that is longer than the time within which all receivers report is
 //! charged to the receivers that expect no more, if at least half of the receivers do expect more.
-//! A receiver that is silent for as long, while the sender uses up its window, is charged for its
-//! whole silence: the sender paces the rest of the window, and therefore waits less than it is
-//! slowed down.
+//! A receiver that is silent for that long, while the sender uses up its window, is charged for the
+//! whole silence. The sender paces the rest of the window, and therefore waits for less time than
+//! it is slowed down.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
@@ -32,9 +33,9 @@ struct Recent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delay {
     pub(super) node: NodeId,
-    /// Time for which the others waited for it, within the span of the policy.
+    /// Time for which the other receivers waited for this one, within the span of the policy.
     pub(super) total: Duration,
-    /// Time for which the others waited for it, within [`LATELY`].
+    /// Time for which the other receivers waited for this one, within [`LATELY`].
     pub(super) lately: Duration,
     pub(super) since: Time,
     pub(super) is_news: bool,
@@ -123,8 +124,9 @@ impl Waits {
     }
 }
 
-/// Returns the silence of a receiver that is heard now, if most of its window was used up meanwhile
-/// and most of the other `receivers` were heard. `next` is the next packet to multicast.
+/// Returns the duration of the silence of a receiver that is heard now. It counts only if most of
+/// the receiver's window was used up meanwhile and most of the other `receivers` were heard. `next`
+/// is the next packet to multicast.
 pub(super) fn costly_silence<'a>(
     now: Time,
     next: u64,
@@ -150,7 +152,7 @@ pub(super) const LATELY: Duration = Duration::from_secs(1);
 /// Inverse of the part of [`LATELY`] from which on a receiver is reported.
 const REPORTED_PART: u32 = 5;
 const REPORT_EVERY: Duration = Duration::from_secs(5);
-/// Inverse of the remaining part of a window below which it counts as used up.
+/// Inverse of the remaining part of a window below which the window counts as used up.
 const USED_UP: u64 = 8;
 const SEARCH_EVERY: Duration = Duration::from_millis(5);
 
@@ -165,7 +167,7 @@ mod tests {
         ReceiverState { first: 1, next: 1, limit, ..ReceiverState::default() }
     }
 
-    /// One wait of `ms` milliseconds for packet 100, with the limits of four receivers.
+    /// Simulates one wait of `ms` milliseconds for packet 100, with the limits of four receivers.
     fn wait(waits: &mut Waits, from: Time, ms: u32, limits: [u64; 4]) -> Time {
         let states = limits.map(state);
         let named = (1..).map(NodeId).zip(&states);

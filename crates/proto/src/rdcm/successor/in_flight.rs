@@ -1,10 +1,10 @@
-//! Repairs in flight to one successor: the limit on their number, and the detection of losses.
+//! Repairs in flight to one successor, with the limit on their number and the detection of losses.
 //!
-//! A receiver acknowledges a repair at once, so that the acknowledgment measures the round trip. A
-//! repair is lost when one that was sent clearly later has arrived, or when its acknowledgment
-//! takes longer than the smoothed round trip plus four times its deviation, as in TCP (RFC 6298).
-//! The limit follows the losses of repairs like TCP's window: a successor that lacks many packets
-//! is served as fast as its path allows, and no faster.
+//! A receiver acknowledges a repair at once, so that the acknowledgment measures the round-trip
+//! time. A repair counts as lost in two cases: a repair that was sent clearly later has arrived, or
+//! its acknowledgment takes longer than the smoothed round-trip time plus four times its deviation,
+//! as in TCP (RFC 6298). The limit follows the losses of repairs like TCP's window. A successor
+//! that lacks many packets is served as fast as its path permits, and no faster.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use core::time::Duration;
@@ -20,10 +20,10 @@ pub(super) struct InFlight {
     /// Packets that were lost. The next round trip of such a packet is ambiguous.
     again: BTreeSet<u64>,
     window: u32,
-    /// Window up to which it doubles in each round trip.
+    /// Window up to which the current window doubles in each round trip.
     threshold: u32,
     arrived: u32,
-    /// When the window was last reduced. Losses of repairs sent before are ignored.
+    /// Time at which the window was last reduced. Losses of repairs sent before are ignored.
     reduced_at: Time,
     rtt: RttEstimator,
     timeouts: u32,
@@ -32,18 +32,18 @@ pub(super) struct InFlight {
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     number: u64,
-    /// Number of repairs sent before it, and when it was sent.
+    /// Number of repairs sent before this one, and the time at which it was sent.
     order: u64,
     at: Time,
 }
 
 const INITIAL: u32 = 32;
 const LEAST: u32 = 4;
-/// Number of later repairs by which an arrived repair shows that an earlier one is lost.
+/// Number of later repairs after which the arrival of one shows that an earlier repair is lost.
 const REORDERED: u64 = 3;
-/// The same limit in time, as a part of the round trip.
+/// The same limit as a time, which is the round-trip time divided by this number.
 const REORDERED_PART: u32 = 4;
-/// Minimum margin over the smoothed round trip before an acknowledgment counts as late.
+/// Minimum margin over the smoothed round-trip time after which an acknowledgment counts as late.
 const LEAST_MARGIN: Duration = Duration::from_micros(100);
 
 impl InFlight {
@@ -76,7 +76,8 @@ impl InFlight {
         let Some(last) = self.sent.iter().rfind(|it| has.contains(it.number)).copied() else {
             return Vec::new();
         };
-        // The timeout stays while what arrived may be a first copy that was given up too early.
+        // The timeout does not change while the arrived packet may be a first copy that was given
+        // up too early.
         if !self.again.contains(&last.number) {
             self.timeouts = 0;
             self.rtt.on_sample(now.since(last.at));
@@ -130,7 +131,7 @@ impl InFlight {
     }
 
     fn grow(&mut self, flight: u32, arrived: u32, most: u32) {
-        // A window that is not used is no measure of the path.
+        // The size of an unused window says nothing about the path.
         if flight < self.window / 2 || self.window >= most {
             return;
         }

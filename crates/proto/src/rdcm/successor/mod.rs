@@ -1,8 +1,8 @@
 //! A successor for which a receiver repairs, and its known state (section 3.3).
 //!
 //! A packet that the successor is known to lack, because it acknowledged later ones, is due after
-//! the time to detect a loss. Nothing is known of packets beyond those that it acknowledged: such a
-//! packet is due when its acknowledgment is overdue.
+//! the time to detect a loss. The state of packets beyond those that it acknowledged is unknown.
+//! Such a packet is due when its acknowledgment is overdue.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -25,21 +25,22 @@ pub(super) struct Successor {
     pub(super) ring: u32,
     pub(super) has: SackSet,
     known_to: u64,
-    /// Time from the arrival of a packet here to its acknowledgment.
+    /// Time from the arrival of a packet at this receiver to its acknowledgment.
     pub(super) round_trip: RoundTrip,
-    /// Packets of which nothing is known, with their arrival here, the oldest first.
+    /// Packets whose state is unknown, with their time of arrival at this receiver, oldest first.
     unknown: VecDeque<(Time, u64)>,
-    /// Packets that it lacks and that are not in flight, with the time at which each is to be sent.
+    /// Packets that the successor lacks and that are not in flight, with the time at which each
+    /// must be sent.
     missing: Timers<u64>,
     in_flight: InFlight,
     heard_at: Time,
-    /// `true` if it was silent at the last check, and was not heard since.
+    /// `true` if the successor was silent at the last check, and was not heard since.
     pub(super) is_given_up: bool,
     watch: Watch,
-    /// Set if another receiver serves it by now.
+    /// Set if another receiver already serves the successor.
     lingering: Option<Lingering>,
     epoch: u32,
-    /// First packet for which another receiver serves it, as it reported.
+    /// First packet from which another receiver serves the successor, as it reported.
     released_from: Option<u64>,
 }
 
@@ -47,9 +48,9 @@ pub(super) struct Successor {
 #[derive(Clone, Copy, Debug, Default)]
 struct Watch {
     since: Time,
-    /// Number of packets that it got through the tree, as it reported.
+    /// Number of packets that the successor got through the tree, as it reported.
     by_tree: u32,
-    /// Number of packets that its predecessor had got through the tree at that time.
+    /// Number of packets that its predecessor had received through the tree at that time.
     own_by_tree: u64,
     repairs: u32,
 }
@@ -64,20 +65,20 @@ struct Lingering {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RepairTiming {
     pub(super) detect_after: Duration,
-    /// Time before a packet that it has not acknowledged counts as lacking.
+    /// Time after which a packet that the successor has not acknowledged counts as missing there.
     pub(super) silent_after: Duration,
-    /// Maximum time before a repair is sent again. It is shorter once the round trip is known.
+    /// Maximum time before a repair is sent again. It is shorter once the round-trip time is known.
     pub(super) resend_after: Duration,
     pub(super) in_flight: u32,
 }
 
 /// A lost repair is sent again before anything else, because the window waits for it.
 const FIRST_OF_ALL: Time = Time::ZERO;
-/// Maximum time for which a former successor is served, as a multiple of its allowed silence.
+/// Maximum time for which a former successor is served, as a multiple of its permitted silence.
 const LINGERING: u32 = 10;
 /// Maximum delay of an acknowledgment that may still arrive, as a multiple of `ack_delay`.
 const SILENT_DELAYS: u32 = 4;
-/// Number of repairs before a link can count as dead: a few losses are not enough.
+/// Number of repairs before a link can count as dead. A few losses are not sufficient.
 const REPAIRS_BEFORE_CUT: u32 = 8;
 
 impl RepairTiming {
@@ -128,14 +129,15 @@ impl Successor {
         (self.epoch, self.released_from) = (epoch, None);
     }
 
-    /// Marks it as served by another receiver. It is still served here for the time `after` since
-    /// it was last heard, or until it needs nothing.
+    /// Marks the successor as served by another receiver. It is still served here until it needs
+    /// nothing, or until the time `after` has passed since it was last heard.
     pub(super) fn linger(&mut self, now: Time, after: Duration) {
         self.lingering.get_or_insert(Lingering { after, at_most: now + LINGERING * after });
         self.forget_released();
     }
 
-    /// Another receiver serves it from packet `from` on, as it reported in its place of `epoch`.
+    /// Another receiver serves the successor from packet `from` on, as it reported in its place of
+    /// `epoch`.
     pub(super) fn release(&mut self, epoch: u32, from: u64) {
         if epoch::is_after(epoch, self.epoch) {
             self.released_from = Some(from);
@@ -158,7 +160,7 @@ impl Successor {
             return;
         }
         if !self.awaits_anything() {
-            // It had nothing to acknowledge until now.
+            // The successor had nothing to acknowledge until now.
             self.heard_at = now;
         }
         match number < self.known_to {
@@ -170,7 +172,7 @@ impl Successor {
         }
     }
 
-    /// Returns the range of packets whose state at the successor is newly known.
+    /// Returns the range of packets whose state at the successor has become known.
     pub(super) fn on_ack(&mut self, now: Time, ack: &RingAck, timing: &RepairTiming) -> Range<u64> {
         self.has.absorb(&ack.has);
         for number in self.in_flight.on_ack(now, &self.has, timing.in_flight) {
@@ -180,8 +182,8 @@ impl Successor {
         self.known_to = fresh.end;
         (self.heard_at, self.is_given_up) = (now, false);
         if ack.by_tree == self.watch.by_tree {
-            // It was repaired after this receiver had waited for it. A longer wait next time would
-            // double the pauses of a successor that is cut off from the tree.
+            // The packet was repaired after this receiver had waited for it. If the next wait were
+            // longer, the pauses of a successor that is cut off from the tree would double.
             self.round_trip.forget_known(fresh.end);
         } else {
             self.round_trip.on_known(now, fresh.end);
@@ -196,7 +198,8 @@ impl Successor {
         self.in_flight.forget(number);
     }
 
-    /// Marks a packet as missing there, unless it has the packet. The packet must be kept here.
+    /// Marks a packet as missing at the successor, unless the successor has it. The packet must be
+    /// kept here.
     pub(super) fn mark_missing(&mut self, number: u64, due: Time) {
         if !self.has(number) && !self.is_known_missing(number) {
             self.missing.set(number, due);
@@ -260,7 +263,8 @@ impl Successor {
         [unknown, self.missing.next_due(), late].into_iter().flatten().min()
     }
 
-    /// Returns `true` if a repair that has just arrived is sent on at once: it counts as sent.
+    /// Returns `true` if a repair that has just arrived is forwarded at once. It then counts as
+    /// sent.
     pub(super) fn pass_on(
         &mut self,
         now: Time,
@@ -282,7 +286,7 @@ impl Successor {
         goes
     }
 
-    /// Returns `true` if it has been silent although it has something to acknowledge.
+    /// Returns `true` if the successor has been silent although it has something to acknowledge.
     pub(super) fn is_silent(&mut self, now: Time, gone_after: Duration) -> bool {
         self.drop_known();
         self.awaits_anything() && now.since(self.heard_at) >= gone_after
@@ -292,8 +296,9 @@ impl Successor {
         self.is_given_up = self.is_silent(now, gone_after);
     }
 
-    /// Returns `true` if the tree has not reached it for the time `cut_after`, but has reached its
-    /// predecessor, which got `own_by_tree` packets through it. The measurement then starts again.
+    /// Returns `true` if the tree has not reached the successor for the time `cut_after`, but has
+    /// reached its predecessor, which got `own_by_tree` packets through it. The measurement then
+    /// starts again.
     pub(super) fn is_cut(&mut self, now: Time, own_by_tree: u64, cut_after: Duration) -> bool {
         let watch = &mut self.watch;
         if watch.repairs == 0 {
