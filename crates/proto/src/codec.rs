@@ -322,7 +322,7 @@ impl<'a, T: Field<'a>> Field<'a> for Option<T> {
 
 impl<'a, T: Field<'a>> Field<'a> for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
-        debug_assert!(self.len() <= usize::from(u16::MAX), "a list of {} entries", self.len());
+        debug_assert!(self.len() <= usize::from(u16::MAX), "a list with {} entries", self.len());
         (self.len() as u16).put(out);
         self.iter().for_each(|entry| entry.put(out));
     }

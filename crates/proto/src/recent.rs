@@ -25,7 +25,7 @@ impl<K: Copy + Ord, V> Recent<K, V> {
             self.order.remove(&number);
         }
         while self.entries.len() > limit {
-            let (_, oldest) = self.order.pop_first().expect("every entry has a place in the order");
+            let (_, oldest) = self.order.pop_first().expect("every entry is in the order");
             self.entries.remove(&oldest);
         }
     }
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(recent.get_mut(9), Some(&mut 90));
         assert_eq!([recent.remove(9), recent.remove(9)], [Some(90), None]);
         recent.insert(0, 0, 3);
-        assert!(recent.range(0..=9).map(|(key, _)| *key).eq([0, 1, 7]), "there is room again");
+        assert!(recent.range(0..=9).map(|(key, _)| *key).eq([0, 1, 7]), "room was made");
         assert_eq!((recent.order.len(), recent.len()), (3, 3));
         recent.insert(2, 20, 0);
         assert_eq!((recent.order.len(), recent.len()), (0, 0));

@@ -66,7 +66,7 @@ impl LeftGroups {
         self.order.insert(self.leaves, group);
         self.by_id.insert(group, (self.leaves, left));
         while self.by_id.len() > MAX_GROUPS {
-            let (_, oldest) = self.order.pop_first().expect("every group has a place in the order");
+            let (_, oldest) = self.order.pop_first().expect("every group is in the order");
             let (_, left) = self.by_id.remove(&oldest).expect("a group in the order is known");
             self.senders -= left.former.len();
             self.longest_forgotten = self.longest_forgotten.max(left.length);
@@ -95,13 +95,13 @@ impl LeftGroups {
         let senders: usize = self.by_id.values().map(|(_, left)| left.former.len()).sum();
         assert_eq!(senders, self.senders, "the senders of left groups were miscounted");
         assert!(senders <= MAX_SENDERS && self.by_id.len() <= MAX_GROUPS);
-        assert_eq!(self.order.len(), self.by_id.len(), "a left group has no place in the order");
+        assert_eq!(self.order.len(), self.by_id.len(), "a left group is not in the order");
     }
 
     fn forget_senders(&mut self) {
         while self.senders > MAX_SENDERS {
             let next = self.order.range(self.first_with_senders..).next();
-            let (number, group) = next.expect("senders are remembered, so a group is");
+            let (number, group) = next.expect("a group exists while senders are remembered");
             self.first_with_senders = number + 1;
             let (_, left) = self.by_id.get_mut(group).expect("a group in the order is known");
             self.senders -= left.former.len();
@@ -169,7 +169,7 @@ mod tests {
         own.resume_at(left.start, left.next);
         assert_eq!((own.start, own.next), (least.plus(7), least.plus(8)));
         own.add_member(NodeId(3));
-        assert!(own.is_joiner(NodeId(3)), "a joiner is told where the stream ends");
+        assert!(own.is_joiner(NodeId(3)), "a joiner gets the end of the stream");
     }
 
     #[test]

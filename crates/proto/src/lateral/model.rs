@@ -182,7 +182,7 @@ mod tests {
             (8, 93.2, 100.0),
         ];
         for (c, lower, upper) in golden {
-            let bounds = setting(64, 64, (8, c), 0.01).recovered().expect("it is a fine setting");
+            let bounds = setting(64, 64, (8, c), 0.01).recovered().expect("the setting is valid");
             assert!((bounds.lower * 100.0 - lower).abs() <= 0.05, "c = {c}: {bounds:?}");
             assert!((bounds.upper * 100.0 - upper).abs() <= 0.05, "c = {c}: {bounds:?}");
         }

@@ -178,7 +178,7 @@ mod tests {
         let mut starts = Starts::default();
         starts.meet(NodeId(2), AT);
         assert_eq!(look(&mut starts, 1, 22), Start::Known);
-        assert_eq!(look(&mut starts, 2, 21), Start::New, "nothing tells that it came late");
+        assert_eq!(look(&mut starts, 2, 21), Start::New, "a late datagram cannot be recognized");
         assert_eq!(look(&mut starts, 900, 22), Start::Over);
         assert_eq!(look(&mut starts, 1_002, 22), Start::New);
         assert_eq!(look(&mut starts, 1_003, 22), Start::Known);

@@ -281,11 +281,11 @@ impl Reassembly {
         assert_eq!(open().count(), self.open, "the open messages were miscounted");
         let bytes: usize = open().map(|message| cost(message.message_bytes)).sum();
         assert_eq!(bytes, self.bytes, "the bytes of open messages were miscounted");
-        assert!(bytes <= self.max_bytes, "more is put together than there is room for");
-        assert!(open().all(|message| message.left > 0), "a message is whole and was not delivered");
+        assert!(bytes <= self.max_bytes, "the open messages exceed their limit");
+        assert!(open().all(|message| message.left > 0), "a complete message was not delivered");
         let is_needed =
             |of_stream: &OfStream| !of_stream.open.is_empty() || of_stream.unwanted.is_some();
-        assert!(self.of_streams.values().all(is_needed), "a stream is kept for nothing");
+        assert!(self.of_streams.values().all(is_needed), "an unused stream is kept");
     }
 
     fn place(&self, stream: StreamIx, first: SeqNo) -> Option<usize> {

@@ -52,9 +52,9 @@ impl Members {
     pub(crate) fn check(&self) {
         assert_eq!(self.ids.len(), self.places.len(), "a member has no place");
         for (node, place) in self.ids.iter().zip(0..) {
-            assert_eq!(self.places.get(node), Some(&place), "a member is at another's place");
+            assert_eq!(self.places.get(node), Some(&place), "a member is misplaced");
         }
-        assert_eq!(self.ids.len(), self.since.len(), "a member came at no time");
+        assert_eq!(self.ids.len(), self.since.len(), "a member has no time of joining");
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(chosen(9), [1, 2, 3]);
         assert!(members.remove(NodeId(3)) && !members.remove(NodeId(3)));
         members.insert(Time(30), NodeId(3));
-        assert_eq!(members.first_since(Time(29), 2), NodeId(1), "who came back came late");
+        assert_eq!(members.first_since(Time(29), 2), NodeId(1), "a rejoined member is late");
         members.check();
     }
 }

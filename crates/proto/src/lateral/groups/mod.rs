@@ -89,7 +89,7 @@ impl Groups {
         for group in self.slots.iter().flatten() {
             group.members.check();
             let known = |node: &NodeId| group.members.contains(*node);
-            assert!(group.targets().iter().all(known), "the partial view holds a stranger");
+            assert!(group.targets().iter().all(known), "the view has a non-member");
         }
     }
 }
@@ -139,7 +139,7 @@ mod tests {
             assert_eq!(group.targets().len(), 5);
             group.targets().iter().for_each(|node| chosen[node.0 as usize] += 1);
         }
-        assert!(chosen[..10].iter().all(|count| *count == 0), "who left is not in the view");
+        assert!(chosen[..10].iter().all(|count| *count == 0), "a former member is gone");
         // 6000 * 5 / 20 = 1500 each.
         assert!(chosen[10..].iter().all(|count| (1_330..1_670).contains(count)), "{chosen:?}");
     }

@@ -189,7 +189,7 @@ impl Symbol {
         let fragment_bytes = self.raw().fragment_bytes.get();
         (fragment_bytes != 0).then(|| {
             let read = Fragment::read(fragment_bytes, &self.0[SYMBOL_HEADER_BYTES..]);
-            read.expect("a fragment was found right when the symbol was made")
+            read.expect("the fragment was checked when the symbol was created")
         })
     }
 

@@ -113,8 +113,8 @@ mod tests {
         let (first, nobody) = (AskFirst::AnyMember, Members::new(1));
         let mut of_a_stranger =
             |attempt| nak_target(first, &missing(attempt, 9, &[]), NodeId(7), &members(), &mut rng);
-        assert!(MEMBERS.contains(&of_a_stranger(1)), "who is not in the view may have gone");
-        assert_eq!(of_a_stranger(3), NodeId(7), "or the view does not show it");
+        assert!(MEMBERS.contains(&of_a_stranger(1)), "a sender may have left the view");
+        assert_eq!(of_a_stranger(3), NodeId(7), "or be hidden by it");
         assert_eq!(nak_target(first, &missing(0, 5, &[]), SENDER, &nobody, &mut rng), SENDER);
     }
 }

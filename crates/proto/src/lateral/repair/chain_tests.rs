@@ -95,7 +95,7 @@ fn groups_of_equal_share_leave_the_chain_together() {
         chain.insert(share, *set);
     }
     let links: Vec<Link> = chain.links(3, Span::ALL).collect();
-    assert_eq!(links.len(), 2, "who wants nothing is in no bin");
+    assert_eq!(links.len(), 2, "a group without targets is in no bin");
     assert_eq!((links[0].set, links[0].targets), (sets[0] ^ sets[1] ^ sets[2], 0.75));
     assert_eq!((links[1].set, links[1].targets), (sets[0] ^ sets[2], 0.75));
     chain.remove(0.5, sets[2]);

@@ -168,18 +168,18 @@ impl PendingRepairs {
     }
 
     pub(crate) fn check(&self) {
-        assert!(self.rows.len() <= self.max_rows, "more repairs are pending than allowed");
+        assert!(self.rows.len() <= self.max_rows, "too many repairs are pending");
         for (place, row) in self.rows.iter().enumerate() {
             assert!(!row.is_solved(), "a solved row is pending");
             assert!(row.unknown.contains(row.pivot), "a row has lost its pivot");
             for column in row.unknown.ones() {
                 let known = self.columns.by_id.get(&self.columns.ids[column]);
-                assert_eq!(known, Some(&column), "a column is in use and vacant");
+                assert_eq!(known, Some(&column), "a column is both in use and vacant");
             }
             let mut others = self.rows.iter().enumerate().filter(|(other, _)| *other != place);
             let elsewhere = others.any(|(_, other)| other.unknown.contains(row.pivot));
             let reduced = self.solver == Solver::Elimination;
-            assert!(!reduced || !elsewhere, "a pivot stands in two rows");
+            assert!(!reduced || !elsewhere, "a pivot is in two rows");
         }
     }
 

@@ -152,11 +152,11 @@ impl Fragmenter {
 
     pub(super) fn check(&self) {
         let waiting = self.queued.values().flatten().map(|message| message.payload.len());
-        assert_eq!(waiting.sum::<usize>(), self.bytes, "the bytes that wait were miscounted");
+        assert_eq!(waiting.sum::<usize>(), self.bytes, "the queued bytes were miscounted");
         let (turns, held) = (&self.turns, &self.held_back);
-        assert_eq!(turns.len() + held.len(), self.queued.len(), "a group waits without a turn");
+        assert_eq!(turns.len() + held.len(), self.queued.len(), "a group has no turn");
         let is_waiting = |group: &GroupIx| self.queued.contains_key(group);
-        assert!(turns.iter().chain(held).all(is_waiting), "a group has a turn for nothing");
+        assert!(turns.iter().chain(held).all(is_waiting), "a group has a useless turn");
     }
 }
 

@@ -347,9 +347,9 @@ impl OwnStream {
     pub(super) fn check(&self) {
         for (node, member) in &self.members {
             assert_eq!(*node, member.node, "a member is listed under another id");
-            assert!(member.settled_to <= self.accepted_to, "a member confirmed the future");
+            assert!(member.settled_to <= self.accepted_to, "a confirmation is too high");
         }
-        assert!(self.next <= self.accepted_to, "a packet went out that nobody gave");
+        assert!(self.next <= self.accepted_to, "a packet was sent before it was accepted");
     }
 }
 

@@ -52,7 +52,7 @@ const OVERHEAD_BYTES: usize = 96;
 
 impl Held {
     pub(crate) fn symbol(&self) -> &Symbol {
-        self.symbol.as_ref().expect("a packet that was dropped is not read any more")
+        self.symbol.as_ref().expect("a dropped packet is not read")
     }
 }
 
@@ -144,12 +144,12 @@ impl DataBuffer {
 
     pub(crate) fn check(&self) {
         let symbols = self.packets.iter().filter_map(|held| held.symbol.as_ref());
-        assert_eq!(symbols.map(cost).sum::<usize>(), self.bytes, "the data buffer lost count");
-        assert!(self.bytes <= self.max_bytes.max(1 << 16), "the data buffer is over its limit");
+        assert_eq!(symbols.map(cost).sum::<usize>(), self.bytes, "bytes were miscounted");
+        assert!(self.bytes <= self.max_bytes.max(1 << 16), "the data buffer exceeds its limit");
         let ages = self.packets.iter().map(|held| held.received_at);
-        assert!(ages.is_sorted(), "packets are not kept in the order in which they came");
+        assert!(ages.is_sorted(), "packets are not in order of arrival");
         let first = self.packets.front();
-        assert!(first.is_none_or(|held| held.symbol.is_some()), "nothing is kept first");
+        assert!(first.is_none_or(|held| held.symbol.is_some()), "the first entry is empty");
     }
 
     /// Ensures that the first entry is a packet that is still held, because the bounds apply to it.

@@ -61,11 +61,11 @@ impl LossList {
     }
 
     pub(crate) fn get(&self, ix: MissingIx) -> &Missing {
-        self.slots[ix.0 as usize].as_ref().expect("a missing packet's record lives while it does")
+        self.slots[ix.0 as usize].as_ref().expect("a missing packet has a record")
     }
 
     pub(crate) fn get_mut(&mut self, ix: MissingIx) -> &mut Missing {
-        self.slots[ix.0 as usize].as_mut().expect("a missing packet's record lives while it does")
+        self.slots[ix.0 as usize].as_mut().expect("a missing packet has a record")
     }
 
     pub(crate) fn remove(&mut self, ix: MissingIx) -> Missing {
@@ -101,6 +101,6 @@ impl LossList {
     }
 
     pub(crate) fn check(&self) {
-        assert_eq!(self.due.len(), self.len(), "a missing packet is never due");
+        assert_eq!(self.due.len(), self.len(), "a missing packet has no due time");
     }
 }

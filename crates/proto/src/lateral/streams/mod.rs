@@ -193,7 +193,7 @@ impl Streams {
     /// Makes packets due now that have been missing for `after` and were not requested yet.
     pub(super) fn make_due(&mut self, ix: StreamIx, now: Time, after: Duration) {
         let Self { slots, losses, .. } = self;
-        let stream = slots[ix.0 as usize].as_ref().expect("the stream is there");
+        let stream = slots[ix.0 as usize].as_ref().expect("the stream exists");
         for (_, missing) in stream.window.all_missing() {
             let record = losses.get(missing);
             if record.attempts == 0 && now >= record.noticed_at + after {
@@ -223,7 +223,7 @@ impl Streams {
 
     pub(super) fn skip_to(&mut self, ix: StreamIx, seqno: SeqNo) -> Vec<SeqNo> {
         let Self { slots, buffer, losses, .. } = self;
-        let stream = slots[ix.0 as usize].as_mut().expect("a stream that is there is skipped");
+        let stream = slots[ix.0 as usize].as_mut().expect("a stream that is moved exists");
         let window = &mut stream.window;
         window.all_held().for_each(|held| buffer.remove(held));
         let missing = window.all_missing().map(|(seqno, missing)| {
@@ -273,7 +273,7 @@ impl Streams {
     }
 
     pub(super) fn remove(&mut self, ix: StreamIx) -> Stream {
-        let stream = self.slots[ix.0 as usize].take().expect("the stream is there");
+        let stream = self.slots[ix.0 as usize].take().expect("the stream exists");
         let is_empty = stream.window.is_empty();
         assert!(is_empty, "a stream was forgotten while packets of it are held");
         self.by_key.remove(&(stream.group, stream.sender));
@@ -290,7 +290,7 @@ impl Streams {
     ) -> (Vec<(StreamIx, Stream)>, FormerStreams) {
         let (streams, former) = self.by_group.take(group);
         let removed = streams.into_iter().map(|ix| {
-            let stream = self.slots[ix.0 as usize].take().expect("a group knows its streams");
+            let stream = self.slots[ix.0 as usize].take().expect("a group lists its streams");
             stream.window.all_held().for_each(|held| self.buffer.remove(held));
             for (_, missing) in stream.window.all_missing() {
                 self.losses.remove(missing);
@@ -316,12 +316,12 @@ impl Streams {
             stream.window.check();
             let listed = self.by_group.of(stream.group)[stream.place as usize];
             let known = self.by_key.get(&(stream.group, stream.sender));
-            assert_eq!(known, Some(&listed), "a group has another stream at its place");
+            assert_eq!(known, Some(&listed), "a group lists another stream at this place");
         }
-        assert_eq!(self.by_group.len(), self.by_key.len(), "a group has streams that are gone");
+        assert_eq!(self.by_group.len(), self.by_key.len(), "a group lists removed streams");
         self.buffer.check();
         let held: usize = streams().map(|stream| stream.window.all_held().count()).sum();
-        assert_eq!(held, self.buffer.len(), "packets are held that no stream knows of");
+        assert_eq!(held, self.buffer.len(), "the buffer holds packets of no stream");
         self.losses.check();
         let missing: usize = streams().map(|stream| stream.window.all_missing().count()).sum();
         assert_eq!(missing, self.losses.len(), "missing packets and their records do not match");

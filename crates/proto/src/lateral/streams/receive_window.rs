@@ -58,7 +58,7 @@ impl ReceiveWindow {
 
     /// Packets before `floor` are never delivered, even if the sender owes them.
     pub(crate) fn resume_at(&mut self, floor: SeqNo) {
-        assert!(self.slots.is_empty(), "a stream goes on where it stood before it is heard");
+        assert!(self.slots.is_empty(), "a stream is resumed after packets have arrived");
         self.base = self.base.later(floor);
         self.settled_to = self.base;
         self.start = self.base;
@@ -154,7 +154,7 @@ impl ReceiveWindow {
     /// If the sender has confirmed nothing in the window, it has not confirmed the packet before it
     /// either.
     pub(super) fn push_missing_before(&mut self, missing: MissingIx) {
-        assert!(self.reaches_back(), "numbers that were settled would be missing again");
+        assert!(self.reaches_back(), "settled numbers would become missing");
         let is_any_vouched = self.vouched_to.is_after(self.base);
         self.base = self.base.minus(1);
         if !is_any_vouched {
@@ -264,10 +264,10 @@ impl ReceiveWindow {
 
     pub(super) fn check(&self) {
         let settled = self.settled_to.distance_from(self.base);
-        assert!((0..=self.slots.len() as i32).contains(&settled), "settled beyond the window");
+        assert!((0..=self.slots.len() as i32).contains(&settled), "too much is settled");
         let first_missing = self.slots.iter().position(|slot| matches!(slot, Slot::Missing(_)));
         let expected = first_missing.unwrap_or(self.slots.len());
-        assert_eq!(settled as usize, expected, "the account of what is settled is wrong");
+        assert_eq!(settled as usize, expected, "the settled packets were miscounted");
         assert!(!matches!(self.slots.front(), Some(Slot::Settled)), "the window was not trimmed");
     }
 
@@ -283,7 +283,7 @@ impl ReceiveWindow {
 
     fn slot_mut(&mut self, seqno: SeqNo) -> &mut Slot {
         let offset = seqno.distance_from(self.base);
-        assert!(offset >= 0, "a packet before the window was to be changed");
+        assert!(offset >= 0, "a packet before the window cannot be changed");
         &mut self.slots[offset as usize]
     }
 

@@ -100,7 +100,7 @@ impl Stream {
     }
 
     pub(crate) fn restart(&mut self, incarnation: Incarnation, base: SeqNo) {
-        assert!(self.window.is_empty(), "a stream is started again before its window is empty");
+        assert!(self.window.is_empty(), "a stream is restarted with packets in its window");
         *self = Self::new(self.sender, (self.group, self.group_id, self.place), base, false);
         self.incarnation = Some(incarnation);
     }

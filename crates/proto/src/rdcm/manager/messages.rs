@@ -103,10 +103,10 @@ pub enum Refusal {
     #[error("the topology has no host for the sender")]
     NoHost,
     /// The places in this topology do not fit in the sender's packets.
-    #[error("places in this topology do not fit into packets")]
+    #[error("places in this topology do not fit in packets")]
     Ports,
     /// The manager already serves the maximum number of groups.
-    #[error("the multicast manager has no room for another group")]
+    #[error("the multicast manager already serves the maximum number of groups")]
     Full,
     /// The request refers to an opening that the manager does not know.
     #[error("the multicast manager does not know this sender")]

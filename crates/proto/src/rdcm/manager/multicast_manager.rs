@@ -82,7 +82,7 @@ impl MulticastManager {
             let Some(members) = self.groups.get(&group) else { return };
             let is_new = !members.contains(node);
             let Some(vertex) = self.placement.place(network, *node) else {
-                tracing::warn!(%node, %group, "receiver left out: not a host of the topology");
+                tracing::warn!(%node, %group, "the topology has no host for the receiver");
                 continue;
             };
             if is_new {
@@ -93,7 +93,7 @@ impl MulticastManager {
             vertices.push(vertex);
         }
         if let Err(error) = self.trees.join(group, &vertices) {
-            tracing::warn!(%group, %error, "receivers were left out");
+            tracing::warn!(%group, %error, "some receivers were not placed");
         }
     }
 
@@ -116,7 +116,7 @@ impl MulticastManager {
         let Some(successor) = self.placement.host_of(successor) else { return 0 };
         let dead = self.trees.report(now, LinkReport { group, ring: Vertex(ring), successor });
         if !dead.is_empty() {
-            tracing::info!(%group, links = dead.len(), "links are presumed dead");
+            tracing::info!(%group, links = dead.len(), "links are assumed to be dead");
         }
         dead.len()
     }
@@ -163,6 +163,6 @@ impl MulticastManager {
     pub(super) fn check(&self) {
         let uses: u32 = self.uses.values().sum();
         let members: usize = self.groups.values().map(BTreeSet::len).sum();
-        assert_eq!(uses as usize, members, "uses of hosts are counted wrongly");
+        assert_eq!(uses as usize, members, "the uses of hosts were miscounted");
     }
 }

@@ -158,7 +158,7 @@ fn choose_proxy(
     rng: &mut Rng,
 ) -> Vertex {
     let count = |receiver: &Vertex| rings_of.get(receiver).copied().unwrap_or(0);
-    let fewest = receivers.iter().map(count).min().expect("below each branch is a receiver");
+    let fewest = receivers.iter().map(count).min().expect("every branch has a receiver");
     let candidates: Vec<Vertex> =
         receivers.iter().filter(|receiver| count(receiver) == fewest).copied().collect();
     match was {

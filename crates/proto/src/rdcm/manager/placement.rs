@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(placement.place(&network, NodeId(9)), Some(first));
         assert_eq!(placement.node_at(first), Some(NodeId(9)));
         let all = (100..).map_while(|node| placement.place(&network, NodeId(node))).count();
-        assert_eq!(all as u32 + 2, topology.hosts(), "then there is no room");
+        assert_eq!(all as u32 + 2, topology.hosts(), "all places are then in use");
     }
 
     fn known(topology: Topology, hosts: &[(u64, u32)]) -> Network {
@@ -121,12 +121,12 @@ mod tests {
         assert_eq!(placement.place_sender(&network, NodeId(4)), Some(Vertex(2)));
         for node in [5, 9, 5].map(NodeId) {
             assert_eq!(placement.place(&network, node), Some(Vertex(3)));
-            assert_eq!(placement.node_at(Vertex(3)), Some(node), "who came last");
+            assert_eq!(placement.node_at(Vertex(3)), Some(node), "the last node to join is placed");
         }
         assert_eq!(placement.host_of(NodeId(9)), None, "it was displaced");
         placement.release(&network, NodeId(9));
-        assert_eq!(placement.node_at(Vertex(3)), Some(NodeId(5)), "who is there stays");
-        assert_eq!(placement.place(&network, NodeId(8)), None, "nobody displaces the sender");
+        assert_eq!(placement.node_at(Vertex(3)), Some(NodeId(5)), "the first node stays");
+        assert_eq!(placement.place(&network, NodeId(8)), None, "the sender is never displaced");
     }
 
     #[test]

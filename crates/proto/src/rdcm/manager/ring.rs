@@ -112,7 +112,7 @@ impl<'a> Order<'a> {
         if !self.arranged.insert(vertex) {
             return;
         }
-        let members = &mut rings.get_mut(&vertex).expect("it is a ring").members;
+        let members = &mut rings.get_mut(&vertex).expect("the vertex has a ring").members;
         members.sort_by_key(|member| {
             let leads_up = self.proxy_rings.get(&member.proxy).filter(|_| member.is_leaf);
             let (class, receivers) = match leads_up {

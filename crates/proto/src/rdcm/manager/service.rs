@@ -234,7 +234,7 @@ impl ManagerService {
     pub fn check(&self) {
         self.manager.check();
         for group in self.senders.keys() {
-            assert!(self.manager.trees.tree(*group).is_some(), "{group} is open and has no tree");
+            assert!(self.manager.trees.tree(*group).is_some(), "{group} is open but has no tree");
         }
     }
 }

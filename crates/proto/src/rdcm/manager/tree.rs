@@ -95,7 +95,7 @@ impl MulticastTree {
         let mut candidates: BinaryHeap<(usize, Reverse<Vertex>)> =
             reaches.iter().map(|(above, reached)| (reached.len(), Reverse(*above))).collect();
         while let Some((count, Reverse(above))) = candidates.pop() {
-            let reached = reaches.get_mut(&above).expect("all candidates reach somebody");
+            let reached = reaches.get_mut(&above).expect("every candidate reaches a vertex");
             reached.retain(|(vertex, _)| !self.above.contains_key(vertex));
             if reached.is_empty() {
                 continue;

@@ -266,7 +266,7 @@ impl ManagedGroup {
         self.tree = tree;
         for receiver in unreached {
             let is_reached = self.graft(topology, dead, receiver);
-            assert!(is_reached, "who was let in has a way, dead links or not");
+            assert!(is_reached, "a receiver that was accepted can always be reached");
         }
     }
 

@@ -201,7 +201,7 @@ mod tests {
     fn unused_window_does_not_grow_and_loss_shrinks_the_used_part() {
         let mut bic = Bic::new(32, 1 << 20);
         (0..10_000).for_each(|_| bic.on_arrival(128));
-        assert_eq!(bic.window, 256, "used by half, or nearly");
+        assert_eq!(bic.window, 256, "about half of the window is used");
         let bursts = (0..10_000).map(|place| 1 << (place % 8));
         let mut in_bursts = Bic::new(32, 1 << 20);
         bursts.for_each(|in_flight| in_bursts.on_arrival(in_flight));

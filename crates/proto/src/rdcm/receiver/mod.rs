@@ -426,8 +426,8 @@ impl Receiver {
     pub(super) fn check(&self) {
         self.window.check();
         let known_to = self.end.known_to;
-        assert!(self.window.own.end() <= known_to, "a packet came that is not known of");
-        assert!(self.rate.next <= known_to, "the tree is further than what is known of");
+        assert!(self.window.own.end() <= known_to, "a packet beyond the known end has arrived");
+        assert!(self.rate.next <= known_to, "the tree is ahead of the known end");
     }
 }
 

@@ -262,16 +262,16 @@ impl RepairWindow {
     }
 
     pub(super) fn check(&self) {
-        assert!(self.kept.len() as u64 <= self.capacity, "more is kept than there is room for");
+        assert!(self.kept.len() as u64 <= self.capacity, "the window exceeds its capacity");
         let bytes: usize = self.kept.iter().flatten().map(|it| it.fragment.bytes.len()).sum();
-        assert_eq!(bytes, self.kept_bytes, "bytes are counted wrongly");
+        assert_eq!(bytes, self.kept_bytes, "the kept bytes were miscounted");
         for (number, packet) in (self.base..).zip(&self.kept) {
             assert_eq!(packet.is_some(), self.own.contains(number), "packet {number}");
         }
-        assert!(self.base <= self.taken_to, "a packet was let go that was never taken");
-        assert!(self.taken_to <= self.own.next(), "a packet was taken that never came");
+        assert!(self.base <= self.taken_to, "a packet was released before it was taken");
+        assert!(self.taken_to <= self.own.next(), "a packet was taken that never arrived");
         let current = self.successors.iter().filter(|it| it.until().is_none());
-        assert!(current.count() <= 2, "it repairs for more than two others");
+        assert!(current.count() <= 2, "the receiver repairs for more than two others");
         for successor in &self.successors {
             // After each step of a simulation, checking a whole large window would take too long.
             for (number, packet) in (self.base..).zip(self.kept.iter().take(CHECKED)) {

@@ -167,7 +167,7 @@ impl Receivers {
             }
             Some(Err(refusal)) => {
                 let group = self.group;
-                tracing::info!(%group, why = %refusal, "the service does not place receivers");
+                tracing::info!(%group, why = %refusal, "the registry does not place the receivers");
                 if refusal == Refusal::NoManager {
                     // Nothing was lost, so this is equivalent to having no service.
                     cx.manager.is_reachable = false;
@@ -187,7 +187,7 @@ impl Receivers {
 
     fn use_local_manager(&mut self, cx: &mut Context<'_>) {
         if self.manager.managed_by() == ManagedBy::Service {
-            tracing::warn!(group = %self.group, "continues with a local multicast manager");
+            tracing::warn!(group = %self.group, "using a local multicast manager");
             let receivers: Vec<NodeId> = self.current().map(|(node, _)| node).collect();
             self.manager.use_local(cx, &receivers);
             self.update_places(cx);
@@ -361,10 +361,10 @@ impl Receivers {
     pub(super) fn check(&self, base: u64) {
         for (node, record) in &self.records {
             let is_current = record.is_current();
-            assert!(record.place.is_none() || is_current, "{node} has a place and is out");
-            assert!(!is_current || record.state.next >= base, "{node} lacks what is not kept");
+            assert!(record.place.is_none() || is_current, "evicted {node} has a place");
+            assert!(!is_current || record.state.next >= base, "{node} lacks released packets");
             let relays = record.place.as_ref().map_or(&[][..], |place| &place.relays);
-            assert_eq!(relays, self.relays.tree.children(*node), "{node} passes on to others");
+            assert_eq!(relays, self.relays.tree.children(*node), "{node} has wrong relays");
         }
         self.relays.tree.check();
     }

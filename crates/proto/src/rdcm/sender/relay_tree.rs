@@ -35,7 +35,7 @@ pub(super) enum Moved {
 
 impl RelayTree {
     pub(super) fn new(degree: usize) -> Self {
-        assert!(degree > 0, "without children there is no tree");
+        assert!(degree > 0, "the number of children must not be 0");
         Self { degree, order: Vec::new(), at: BTreeMap::new(), changes: 0 }
     }
 
@@ -53,7 +53,7 @@ impl RelayTree {
         } else {
             for node in gone {
                 let place = self.order.iter().position(|it| *it == node);
-                self.order.swap_remove(place.expect("who goes was there"));
+                self.order.swap_remove(place.expect("a receiver that is removed was in the tree"));
             }
             self.order.extend(fresh);
         }
@@ -69,7 +69,7 @@ impl RelayTree {
         self.order = wanted.keys().copied().collect();
         let mut open: Vec<usize> = (0..self.degree.min(count)).rev().collect();
         for (_, node) in sorted {
-            let place = open.pop().expect("there are as many places as receivers");
+            let place = open.pop().expect("the tree has as many positions as receivers");
             self.order[place] = node;
             open.extend(self.below(place, count).rev());
         }
@@ -142,7 +142,7 @@ impl RelayTree {
     pub(super) fn check(&self) {
         assert_eq!(self.at.len(), self.order.len(), "a receiver is in the tree twice");
         for (node, place) in &self.at {
-            assert_eq!(self.order.get(*place), Some(node), "{node} is somewhere else");
+            assert_eq!(self.order.get(*place), Some(node), "{node} is misplaced");
         }
     }
 }

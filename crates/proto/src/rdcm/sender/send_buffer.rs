@@ -80,9 +80,9 @@ impl SendBuffer {
 
     pub(super) fn check(&self, config: &Config, group: GroupId) {
         let bytes: usize = self.kept.iter().map(Fragment::buffered_bytes).sum();
-        assert_eq!(bytes, self.bytes, "{group}: bytes are counted wrongly");
-        assert!(bytes <= config.send_bytes, "{group}: more is kept than there is room for");
-        assert!((self.base..=self.end()).contains(&self.next), "{group}: it is beyond its end");
+        assert_eq!(bytes, self.bytes, "{group}: the buffered bytes were miscounted");
+        assert!(bytes <= config.send_bytes, "{group}: the send buffer exceeds its limit");
+        assert!((self.base..=self.end()).contains(&self.next), "{group}: beyond its end");
     }
 }
 

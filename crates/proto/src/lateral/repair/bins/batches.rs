@@ -127,10 +127,10 @@ impl Lane {
         let mut waiting = 0;
         for bin in bins {
             let (cell, batch) = (&self.cells[bin], &self.batches[bin]);
-            assert_eq!(cell.is_wanted(), !batch.targets.is_empty(), "a batch counts for nobody");
+            assert_eq!(cell.is_wanted(), !batch.targets.is_empty(), "a cell contradicts a batch");
             // A cell can count several batches without targets at once.
             let most = if cell.is_wanted() { r } else { r * MAX_BATCHES_AHEAD };
-            assert!((1..=most).contains(&cell.left()), "a full bin was not sent");
+            assert!((1..=most).contains(&cell.left()), "a full batch was not sent");
             let holds = if cell.is_wanted() { r - cell.left() } else { 0 };
             assert_eq!(batch.ids.len(), holds as usize, "a batch lost or gained packets");
             for (place, (region, node)) in batch.targets.iter().enumerate() {
@@ -146,10 +146,10 @@ impl Lane {
             let mut drawn = drawn.remove(&RegionIx(region)).unwrap_or_default();
             held.sort_unstable();
             drawn.sort_unstable();
-            assert_eq!(held, drawn, "a region's held nodes are not those that batches have drawn");
+            assert_eq!(held, drawn, "a region's held nodes differ from the drawn ones");
         }
         let listed: usize = self.waiting.iter().map(Vec::len).sum();
-        assert_eq!(listed, waiting, "not all bins that wait are those on the lists");
+        assert_eq!(listed, waiting, "the lists do not match the waiting bins");
     }
 }
 

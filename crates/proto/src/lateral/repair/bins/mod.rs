@@ -153,7 +153,7 @@ impl Bins {
     }
 
     pub(crate) fn set_r(&mut self, r: u8) {
-        assert!(self.by_set.is_empty() || self.r == r, "r changed under existing bins");
+        assert!(self.by_set.is_empty() || self.r == r, "r changed while bins exist");
         self.r = r;
     }
 

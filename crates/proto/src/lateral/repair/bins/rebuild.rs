@@ -62,25 +62,25 @@ impl Bins {
         }
         let mut filed = 0;
         for ((bin, serving), ix) in self.bins.iter().zip(serving).zip((0..).map(BinIx)) {
-            assert_eq!(bin.regions, serving, "a bin does not know whom it serves");
-            assert_eq!(bin.regions == 0, bin.groups.is_empty(), "a bin for nobody, or of nothing");
+            assert_eq!(bin.regions, serving, "a bin has miscounted its regions");
+            assert_eq!(bin.regions == 0, bin.groups.is_empty(), "a bin is partly empty");
             for lane in &self.lanes {
                 let sources = lane.batches[ix.0 as usize].sources.len();
-                assert_eq!(sources, serving, "a bin selects from other regions than it serves");
+                assert_eq!(sources, serving, "a bin selects from regions that it does not serve");
             }
             if bin.regions > 0 {
                 let sets = bin.groups.iter().map(|group| self.regions.set_of(*group));
-                assert_eq!(sets.fold(SetId::default(), |a, b| a ^ b), bin.set, "a wrong set");
-                assert_eq!(self.by_set.get(&bin.set), Some(&ix), "filed under another set");
+                assert_eq!(sets.fold(SetId::default(), |a, b| a ^ b), bin.set, "wrong set");
+                assert_eq!(self.by_set.get(&bin.set), Some(&ix), "registered wrongly");
             }
             for group in &bin.groups {
                 let known = self.of_group[group.0 as usize].contains(&ix);
-                assert!(known, "a group does not know one of its bins");
+                assert!(known, "a group does not list one of its bins");
             }
             filed += bin.groups.len();
         }
         let known: usize = self.of_group.iter().map(Vec::len).sum();
-        assert_eq!(known, filed, "a group knows a bin that it is not in");
+        assert_eq!(known, filed, "a group lists a bin that it is not in");
     }
 
     fn relink(&mut self, region: RegionIx, change: &Change, send: &mut impl FnMut(Repair<'_>)) {

@@ -171,7 +171,7 @@ fn packets_in_a_bin_that_disappears_are_sent_not_dropped() {
     assert_eq!(packets, &[(A, 1), (A, 2), (A, 3)]);
     let mut targets = targets.clone();
     targets.sort_unstable();
-    assert_eq!(targets, [1, 2, 3].map(NodeId), "who left altogether is left out");
+    assert_eq!(targets, [1, 2, 3].map(NodeId), "a node that left all groups gets nothing");
 }
 
 #[test]

@@ -9,16 +9,16 @@ impl Regions {
         let mut places = 0;
         let mut filed = 0;
         for (region, ix) in self.regions.iter().zip((0..).map(RegionIx)) {
-            assert_eq!(region.nodes.is_empty(), region.groups.is_empty(), "a region of nothing");
+            assert_eq!(region.nodes.is_empty(), region.groups.is_empty(), "partly empty");
             let set = self.set_of_all(&region.groups);
             if !region.nodes.is_empty() {
-                assert_eq!(self.by_set.get(&set), Some(&ix), "filed under other groups");
+                assert_eq!(self.by_set.get(&set), Some(&ix), "registered wrongly");
             }
             places += region.nodes.len();
             filed += region.groups.len();
             for group in &region.groups {
                 let regions = &self.groups[group.0 as usize].regions;
-                assert!(regions.contains(&ix), "a group does not know one of its regions");
+                assert!(regions.contains(&ix), "a group does not list one of its regions");
             }
             for node in &region.nodes {
                 let groups = self.neighbours.get(node).map(Neighbour::stands_for);
@@ -26,7 +26,7 @@ impl Regions {
                     RepairScope::Regions => groups == region.groups,
                     RepairScope::PerGroup => groups.contains(&region.groups[0]),
                 });
-                assert!(fits, "a neighbour stands in a wrong region");
+                assert!(fits, "a neighbor is in the wrong region");
             }
         }
         let all = self.neighbours.values();
@@ -34,29 +34,29 @@ impl Regions {
             RepairScope::Regions => all.filter(|neighbour| neighbour.stands).count(),
             RepairScope::PerGroup => all.map(|neighbour| neighbour.stands_for().len()).sum(),
         };
-        assert_eq!(places, expected, "a neighbour stands in no region, or in too many");
+        assert_eq!(places, expected, "a neighbor is in no region, or in too many");
         self.check_groups(filed);
     }
 
     /// Checks the groups. `filed` is the total number of groups over all regions.
     fn check_groups(&self, filed: usize) {
         let known: usize = self.groups.iter().map(|group| group.regions.len()).sum();
-        assert_eq!(known, filed, "a group knows a region that has left it");
+        assert_eq!(known, filed, "a group lists a region that has left it");
         let live = self.regions.iter().filter(|region| !region.nodes.is_empty()).count();
-        assert_eq!(self.by_set.len(), live, "a region that died out is still filed");
+        assert_eq!(self.by_set.len(), live, "a removed region is still registered");
         for (of_group, ix) in self.groups.iter().zip((0..).map(GroupIx)) {
             let has = |neighbour: &&Neighbour| neighbour.groups.binary_search(&ix).is_ok();
             let size = self.neighbours.values().filter(has).count();
             assert_eq!(of_group.size, size, "a group's size is wrong");
-            assert_eq!(of_group.is_reshared, self.reshared.contains(&ix), "who is due is noted");
+            assert_eq!(of_group.is_reshared, self.reshared.contains(&ix), "wrongly due");
         }
         for (node, neighbour) in &self.neighbours {
             let [set, placed] =
                 [&neighbour.groups, &neighbour.stands_for()].map(|groups| self.set_of_all(groups));
-            assert_eq!(neighbour.set, set, "a neighbour's set is not that of its groups");
-            assert_eq!(neighbour.placed, placed, "it stands for other groups than it is noted for");
-            assert_eq!(neighbour.is_moving, self.moving.contains(node), "who moves is noted");
-            assert!(neighbour.is_moving || placed == set, "a neighbour stays where it was");
+            assert_eq!(neighbour.set, set, "a neighbor's set does not match its groups");
+            assert_eq!(neighbour.placed, placed, "a neighbor is placed for the wrong groups");
+            assert_eq!(neighbour.is_moving, self.moving.contains(node), "wrongly moving");
+            assert!(neighbour.is_moving || placed == set, "a neighbor is in its former region");
         }
     }
 }

@@ -211,7 +211,7 @@ impl Regions {
     fn record_move(&mut self, node: NodeId, group: GroupIx) {
         self.reshare(group);
         let of_group = self.set_of(group);
-        let neighbour = self.neighbours.get_mut(&node).expect("its groups were just changed");
+        let neighbour = self.neighbours.get_mut(&node).expect("the node is a neighbor");
         neighbour.set ^= of_group;
         if neighbour.stands {
             match neighbour.changed.binary_search(&group) {
@@ -244,7 +244,7 @@ impl Regions {
     }
 
     fn move_node(&mut self, node: NodeId) {
-        let neighbour = self.neighbours.get_mut(&node).expect("it stays until it was moved");
+        let neighbour = self.neighbours.get_mut(&node).expect("it exists until it moves");
         neighbour.is_moving = false;
         let changed = core::mem::take(&mut neighbour.changed);
         let (before, after) = (neighbour.placed, neighbour.set);
@@ -288,7 +288,7 @@ impl Regions {
     }
 
     fn neighbour(&mut self, node: NodeId) -> &mut Neighbour {
-        self.neighbours.get_mut(&node).expect("it is being moved")
+        self.neighbours.get_mut(&node).expect("a neighbor that is being moved exists")
     }
 
     /// Returns `false` if not all nodes of the region move to `after`, if that region already
@@ -306,7 +306,7 @@ impl Regions {
             return false;
         }
         for node in &region.nodes {
-            let neighbour = self.neighbours.get_mut(node).expect("it moves on");
+            let neighbour = self.neighbours.get_mut(node).expect("a neighbor that moves exists");
             neighbour.placed = after;
             neighbour.changed.clear();
         }
