@@ -1,5 +1,3 @@
-//! Bounds of the time settings of all engines.
-
 use core::time::Duration;
 
 const SHORTEST: Duration = Duration::from_micros(1);

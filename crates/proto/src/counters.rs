@@ -1,5 +1,3 @@
-//! Declares counters.
-
 /// Declares a struct of counters, and the iteration over them by name.
 ///
 /// All fields are `u64` and have the visibility of the struct. A counter has the name of its field,

@@ -1,5 +1,3 @@
-//! Errors that the caller can handle: refused messages, and joins that the membership refused.
-
 use crate::NodeId;
 use crate::ring::Qos;
 

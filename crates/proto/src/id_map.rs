@@ -1,5 +1,3 @@
-//! A hash map without iteration, for ids that come from the network.
-
 use core::fmt;
 use core::hash::Hash;
 

@@ -1,5 +1,3 @@
-//! Identifiers on the wire: nodes, groups, sequence numbers, packets.
-
 use core::fmt;
 use core::hash::Hasher;
 use core::net::SocketAddr;

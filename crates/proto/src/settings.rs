@@ -82,7 +82,7 @@ pub enum JoinError {
     },
     /// Other groups of this node use another value of r.
     #[error(
-        "rate-of-fire with r = {given} is invalid: expected r = {existing}, like the node's other groups"
+        "rate-of-fire with r = {given} is invalid: expected r = {existing}, as in its other groups"
     )]
     DifferentR {
         /// Requested value of r.

@@ -1,5 +1,3 @@
-//! Time, as the drivers pass it to the engines.
-
 use core::fmt;
 use core::ops::Add;
 use core::time::Duration;

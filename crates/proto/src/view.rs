@@ -1,5 +1,3 @@
-//! Views: the members of groups, and the changes of membership.
-
 use crate::{GroupId, NodeId};
 
 /// A change in the membership of one group.

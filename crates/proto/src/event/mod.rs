@@ -1,5 +1,3 @@
-//! Events that engines report to the application.
-
 mod lost;
 mod message;
 mod progress;

@@ -1,5 +1,3 @@
-//! Progress of the members: confirmations, and members that are behind.
-
 use core::time::Duration;
 
 use crate::{GroupId, NodeId, SeqNo};

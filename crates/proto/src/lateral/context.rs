@@ -1,5 +1,3 @@
-//! Settings, state and outputs that all parts of the engine share.
-
 use alloc::collections::VecDeque;
 
 use super::config::Config;
@@ -55,7 +53,6 @@ impl Context {
         self.send([destination], (id, view), packet);
     }
 
-    /// Sends a packet that belongs to no group or to several groups.
     pub(super) fn transmit_to(&mut self, node: NodeId, packet: Packet<'_>) {
         self.send([Destination::Node(node)], (GroupId::NONE, 0), packet);
     }

@@ -1,5 +1,3 @@
-//! The engine, which receives the inputs and delegates to its parts.
-
 use alloc::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;

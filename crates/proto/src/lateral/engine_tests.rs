@@ -7,8 +7,6 @@ use crate::{LOOK_AHEAD, RateOfFire};
 const GROUPS: u32 = 40;
 const MEMBERS: u64 = 31;
 
-/// Returns the datagrams that an engine sends while it handles `datagrams`. If `prefetches` is set,
-/// it prefetches for several of them at once.
 fn sent(datagrams: &[Vec<u8>], prefetches: bool) -> Vec<u8> {
     let stream_start = StreamStart::FromFirst;
     let config = Config { stream_start, buffer_bytes: 100_000, ..Config::default() };

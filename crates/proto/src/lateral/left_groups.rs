@@ -127,7 +127,6 @@ mod tests {
     #[test]
     fn oldest_group_is_forgotten_but_not_the_length_of_its_stream() {
         let mut groups = LeftGroups::default();
-        // The group with the greatest id is left first.
         groups.insert(GroupId(u32::MAX), left(77, 1));
         (0..MAX_GROUPS as u32 - 1).for_each(|group| groups.insert(GroupId(group), left(5, 0)));
         assert_eq!(groups.longest_forgotten, 0);
@@ -148,7 +147,6 @@ mod tests {
         groups.insert(GroupId(0), left(77, 0));
         forget_all(&mut groups);
         for used in [127, 177] {
-            // The group is forgotten, and then joined again for 50 messages.
             assert!(groups.take(GroupId(0)).is_none());
             let mut own = OwnStream::new(groups.first_position(least));
             (0..50).for_each(|_| _ = own.take_number());

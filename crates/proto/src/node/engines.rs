@@ -1,5 +1,3 @@
-//! Engines of a node.
-
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 

@@ -1,5 +1,3 @@
-//! A node's groups: joins, view changes and leaves.
-
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;

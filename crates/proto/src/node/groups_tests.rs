@@ -64,8 +64,6 @@ impl Membership for Slow {
     fn check(&self) {}
 }
 
-/// Joins ordered groups before the membership is settled. Returns the number of queries about
-/// groups until all of them have started.
 fn questions(groups: u64, is_by_group: bool) -> u64 {
     let questions = Arc::new(AtomicU64::new(0));
     let (joined, counted) = (Vec::new(), Arc::clone(&questions));

@@ -1,5 +1,3 @@
-//! Context of the calls to a group: the time, the settings, and the queues of packets and events.
-
 use alloc::collections::{BTreeSet, VecDeque};
 
 use super::config::Config;
@@ -61,7 +59,6 @@ impl Context<'_> {
     }
 }
 
-/// Converts a packet number to the application's sequence number, modulo 2^32.
 pub(super) fn seqno(number: u64) -> SeqNo {
     SeqNo(number as u32)
 }

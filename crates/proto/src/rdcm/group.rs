@@ -1,5 +1,3 @@
-//! One group, in which this node sends, receives, or waits.
-
 use bytes::Bytes;
 
 use super::config::Config;
@@ -103,7 +101,6 @@ impl Group {
         }
     }
 
-    /// Requests a confirmation. A node that has sent nothing is confirmed at once.
     pub(super) fn confirm(&mut self, cx: &mut Context<'_>) {
         match &mut self.role {
             Role::Sender(sender) => sender.confirm(cx),
@@ -130,8 +127,6 @@ impl Group {
         }
     }
 
-    /// Appends the next packet that the tree carries to `out`. Returns its next hops, or `None` if
-    /// no packet is ready.
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Option<Hops> {
         match &mut self.role {
             Role::Waiting => None,

@@ -1,5 +1,3 @@
-//! Limits that apply to any configuration.
-
 pub(super) const UDP_AND_IP_BYTES: usize = 48;
 /// Maximum value of [`Config::message_bytes`](super::Config::message_bytes).
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;

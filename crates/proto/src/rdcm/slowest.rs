@@ -1,5 +1,3 @@
-//! Policy for a receiver that slows down the other receivers.
-
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;

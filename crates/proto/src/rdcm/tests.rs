@@ -1,5 +1,3 @@
-//! Tests that an engine is bounded for any input from the application, the group and the network.
-
 use core::time::Duration;
 
 use bytes::Bytes;

@@ -1,6 +1,5 @@
 use super::*;
 
-/// Returns the number of links of each vertex, hosts first.
 fn degrees(topology: &Topology) -> Vec<usize> {
     (0..topology.len() as u32).map(|it| topology.neighbours(Vertex(it)).len()).collect()
 }

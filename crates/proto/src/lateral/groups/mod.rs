@@ -1,5 +1,3 @@
-//! Groups that this node has joined, and their members.
-
 mod members;
 mod partial_view;
 
@@ -140,7 +138,6 @@ mod tests {
             group.targets().iter().for_each(|node| chosen[node.0 as usize] += 1);
         }
         assert!(chosen[..10].iter().all(|count| *count == 0), "a former member is gone");
-        // 6000 * 5 / 20 = 1500 each.
         assert!(chosen[10..].iter().all(|count| (1_330..1_670).contains(count)), "{chosen:?}");
     }
 

@@ -42,7 +42,6 @@ impl PartialView {
         TargetChange { added: Some(node), removed: Some(removed) }
     }
 
-    /// Removes `node`, which has left. If it was in the view, one of the `others` replaces it.
     pub(super) fn dismiss(
         &mut self,
         node: NodeId,

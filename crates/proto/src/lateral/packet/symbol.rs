@@ -314,7 +314,6 @@ fn deadline_us(deadline: Duration) -> u32 {
     u32::try_from(deadline.as_micros()).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns the length of a symbol according to its header. Checks the fields of a fragment.
 fn length(bytes: &[u8]) -> Result<usize, DecodeError> {
     let (raw, _) = RawSymbol::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
     let length = SYMBOL_HEADER_BYTES + usize::from(raw.payload_bytes.get());

@@ -9,8 +9,6 @@ fn id(seqno: u32) -> WireId {
     PacketId { sender: NodeId(0xA), group: GroupId(0xB), seqno: SeqNo(seqno) }.into()
 }
 
-/// Returns the kind, the flags, and the bytes after the common header. That header has its own
-/// golden test.
 fn body(packet: Packet<'_>) -> (u8, u8, Vec<u8>) {
     let mut out = Vec::new();
     packet.encode(SENDER, GROUP, 9, &mut out);

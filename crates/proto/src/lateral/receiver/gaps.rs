@@ -108,7 +108,6 @@ impl Receiver {
         self.delivery(cx).forget_messages(ix, known_to)
     }
 
-    /// Empties the window up to `end`, and reports missing packets as lost. Returns the former end.
     fn empty_window(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> SeqNo {
         self.delivery(cx).end_messages(ix, LossCause::TooFarBehind);
         let known_to = self.streams.get(ix).window.end();

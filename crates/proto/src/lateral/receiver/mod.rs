@@ -402,7 +402,6 @@ impl Receiver {
         Some(ix)
     }
 
-    /// Makes room for another sender. Returns `false` if no sender can be forgotten.
     fn forget_departed_sender(&mut self, cx: &mut Context, group: GroupIx) -> bool {
         let members = &cx.groups.get(group).members;
         let departed = |sender| sender != cx.id() && !members.contains(sender);

@@ -27,7 +27,6 @@ pub(super) struct NakRecovery {
     answer_limit: RateLimit,
 }
 
-/// Next action for a missing packet that is due.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     GiveUp(LossCause),
@@ -116,7 +115,6 @@ impl NakRecovery {
         }
     }
 
-    /// Answers a request if its cookie proves that the requester receives the answers.
     pub(super) fn on_nak(
         &mut self,
         cx: &mut Context,

@@ -63,7 +63,6 @@ mod tests {
 
     const MEMBERS: [NodeId; 4] = [NodeId(1), NodeId(2), NodeId(3), NodeId(4)];
 
-    /// Returns all of [`MEMBERS`], the last of which joined late.
     fn members() -> Members {
         let mut members = Members::new(1);
         MEMBERS.iter().zip([1, 1, 1, 9]).for_each(|(node, at)| {

@@ -82,7 +82,6 @@ impl Span {
     }
 }
 
-/// Symmetric difference: the groups that are in exactly one of the two sets.
 impl BitXor for SetId {
     type Output = Self;
 

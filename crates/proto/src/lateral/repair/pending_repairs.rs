@@ -69,7 +69,6 @@ struct Columns {
     vacant: Vec<usize>,
 }
 
-/// Remaining part of [`MAX_WORK`].
 #[derive(Debug)]
 struct Work(usize);
 
@@ -251,7 +250,6 @@ impl Row {
         xor_growing(&mut self.sum, &other.sum);
     }
 
-    /// Returns `true` if at most one packet is unknown.
     fn is_solved(&self) -> bool {
         self.unknown.ones().nth(1).is_none()
     }
@@ -323,7 +321,6 @@ mod tests {
         PacketId { sender: NodeId(1), group: GroupId(1), seqno: SeqNo(number) }
     }
 
-    /// Returns the symbol of packet `number`, with distinct bytes and a distinct length.
     fn symbol(number: u32) -> Vec<u8> {
         (0..=number as u8).map(|byte| byte.wrapping_mul(37) ^ (number as u8 + 1)).collect()
     }
@@ -355,7 +352,6 @@ mod tests {
         PendingRepairs::new(solver, 4096, Duration::from_secs(1), 7)
     }
 
-    /// Takes solved packets, checks that they are correct, and feeds them back as the engine does.
     fn drain(pending: &mut PendingRepairs) -> Vec<u32> {
         let mut numbers = Vec::new();
         while let Some(solved) = renewed(pending).pop_solved() {
@@ -464,8 +460,6 @@ mod tests {
         pending.check();
     }
 
-    /// Returns the packets that a set of equations determines, using plain elimination on bit
-    /// masks.
     fn determined(equations: &[u64]) -> Vec<u32> {
         let mut rows: Vec<u64> = Vec::new();
         for equation in equations {
@@ -487,8 +481,6 @@ mod tests {
         solved
     }
 
-    /// Adds equations and then packets as the engine does, and compares the solved packets with the
-    /// determined ones.
     fn solves_what_is_determined(equations: &[u64], arrivals: &[u32]) -> Result<(), TestCaseError> {
         let mut pending = PendingRepairs::new(Solver::Elimination, 64, Duration::from_secs(1), 7);
         let mut there = 0_u64;

@@ -141,7 +141,6 @@ impl Fragmenter {
         Some((group, symbol))
     }
 
-    /// Drops the messages of a group. Returns the number of messages that were not sent completely.
     pub(super) fn forget(&mut self, group: GroupIx) -> usize {
         self.turns.retain(|other| *other != group);
         self.held_back.remove(&group);

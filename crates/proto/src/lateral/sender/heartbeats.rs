@@ -51,7 +51,6 @@ impl Sender {
         }
         let again_after = own.next_joiner_heartbeat(first_interval);
         cx.timers.set(TimerKey::Joiners(ix), cx.now + again_after);
-        // Uses one multicast if most members are joiners, and unicast otherwise.
         let is_most = joiners.len() > 1 && joiners.len() * 2 > own.count();
         let destinations = if is_most {
             vec![Destination::Group(cx.groups.get(ix).id)]

@@ -1,5 +1,3 @@
-//! Sender of this node's own streams, with their flow control and confirmation.
-
 mod fragmentation;
 mod heartbeats;
 mod own_stream;

@@ -1,5 +1,3 @@
-//! A node's own stream in one group: its numbers, the members' confirmations, and slow members.
-
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 

@@ -98,7 +98,6 @@ fn group_finds_its_streams_after_any_removal() {
         let (group, id) = if node % 3 == 0 { (other, GroupId(2)) } else { (GROUP, GroupId(1)) };
         streams.open(NodeId(node), group, id, SeqNo(1), true);
     }
-    // Each call checks only a few streams, so that finding one may take several calls.
     let mut removed = 0;
     for _ in 0..10 {
         while let Some(ix) = streams.next_idle(GROUP, |node| node.0 >= 250) {

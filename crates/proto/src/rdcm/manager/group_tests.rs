@@ -1,5 +1,3 @@
-//! Random and fixed groups on all topologies, for the tests of trees and overlays.
-
 use core::ops::Range;
 use std::collections::BTreeSet;
 
@@ -46,7 +44,6 @@ impl Group {
         Self::random(Topology::bcube(8, 3).expect("a topology"), 1000, seed)
     }
 
-    /// Returns the group of sender 0 with these receivers.
     pub(super) fn of_first(topology: Topology, receivers: Range<u32>) -> Self {
         Self { topology, sender: Vertex(0), receivers: receivers.map(Vertex).collect() }
     }

@@ -1,5 +1,3 @@
-//! Assignment of places to nodes (section 3.1).
-
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::super::network::Network;

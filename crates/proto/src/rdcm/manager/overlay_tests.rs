@@ -14,7 +14,6 @@ fn below(tree: &MulticastTree, vertex: Vertex) -> BTreeSet<Vertex> {
     found
 }
 
-/// Asserts the documented properties of an overlay, including Theorem 1.
 fn check(tree: &MulticastTree, overlay: &Overlay, topology: &Topology) {
     let seats = overlay.seats();
     assert!(seats.keys().eq(tree.receivers()), "each receiver has one leaf ring");
@@ -143,8 +142,6 @@ fn overlay_of_a_thousand_receivers_in_bcube_is_within_bounds() {
     check(&tree, &Overlay::of_tree(&tree, None, &mut Rng::new(5)), &group.topology);
 }
 
-/// Returns the total number of hops that a repair of a branch's loss takes to all receivers of the
-/// branch, if it reaches the proxy first.
 fn hops_below(overlay: &Overlay, proxy: Vertex, branch: &BTreeSet<Vertex>) -> usize {
     let seats = overlay.seats();
     let (mut reached, mut hops) = (BTreeSet::from([proxy]), 0);

@@ -1,5 +1,3 @@
-//! Assignment of nodes to the hosts of the topology.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use core::ops::Range;

@@ -75,7 +75,6 @@ struct Order<'a> {
     /// Number of receivers below each branch and below the tree parent of each ring.
     receivers: &'a BTreeMap<Vertex, usize>,
     sizes: BTreeMap<Vertex, usize>,
-    /// Proxy ring of each receiver, and all rings of each receiver.
     proxy_rings: BTreeMap<Vertex, Vertex>,
     rings_of: BTreeMap<Vertex, Vec<Vertex>>,
     arranged: BTreeSet<Vertex>,
@@ -107,7 +106,6 @@ impl<'a> Order<'a> {
         if member.is_leaf { 1 } else { self.receivers[&member.branch] }
     }
 
-    /// Orders a ring, starting with the member at which repairs enter it.
     fn arrange(&mut self, rings: &mut Rings, vertex: Vertex, entry: Option<Vertex>) {
         if !self.arranged.insert(vertex) {
             return;
@@ -126,7 +124,6 @@ impl<'a> Order<'a> {
     /// Follows a repair from its `entry`, and orders each ring when the repair reaches it.
     fn spread(&mut self, rings: &mut Rings, highest: Vertex, entry: Vertex) {
         let mut reached = BTreeSet::from([entry]);
-        // Ordered by the hops of a repair.
         let mut open = BinaryHeap::from([Reverse((0_u32, entry))]);
         while let Some(Reverse((hops, receiver))) = open.pop() {
             for vertex in self.rings_of[&receiver].clone() {

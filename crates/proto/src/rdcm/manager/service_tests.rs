@@ -17,7 +17,6 @@ fn service() -> ManagerService {
 }
 
 impl ManagerService {
-    /// Sends a request of a node's first opening, and returns all answers.
     fn ask(&mut self, from: u64, number: u32, command: Command) -> Vec<Answer> {
         let request = Request { group: GROUP, opening: 1, number, command };
         self.handle(NOW, NodeId(from), endpoint(from), &request.encode());

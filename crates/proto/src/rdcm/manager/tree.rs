@@ -242,7 +242,6 @@ impl MulticastTree {
     }
 }
 
-/// Returns the distance, in links, of each vertex from the sender, or `None` if there is no path.
 fn distances(topology: &Topology, dead: &BTreeSet<LinkId>, sender: Vertex) -> Vec<Option<u32>> {
     let mut distance = vec![None; topology.len()];
     let Some(own) = distance.get_mut(sender.0 as usize) else { return distance };

@@ -17,7 +17,6 @@ fn manager_of(group: &Group, seed: u64) -> TreeManager {
     manager
 }
 
-/// Applies the placements to the receivers' places. Returns the number of placements.
 fn tell(manager: &mut TreeManager, known: &mut BTreeMap<Vertex, Seats>) -> usize {
     let mut told = 0;
     while let Some(placement) = manager.poll_change() {
@@ -30,8 +29,6 @@ fn tell(manager: &mut TreeManager, known: &mut BTreeMap<Vertex, Seats>) -> usize
     told
 }
 
-/// Returns the receivers' report of a dead link, by the ring of the nearest branching vertex above
-/// it.
 fn report_of(manager: &TreeManager, dead: LinkId) -> Option<LinkReport> {
     let tree = manager.tree(GROUP)?;
     let below =

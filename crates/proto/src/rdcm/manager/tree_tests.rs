@@ -6,8 +6,6 @@ use super::{LinkId, MulticastTree, Topology, Vertex, distances};
 use crate::Rng;
 use crate::rdcm::manager::group_tests::{Group, any_group};
 
-/// Asserts that the tree only follows live links of the topology, and that its leaves are
-/// receivers.
 fn check(tree: &MulticastTree, group: &Group, dead: &BTreeSet<LinkId>) {
     for vertex in tree.upwards() {
         let is_leaf = tree.children(vertex).len() == 0;

@@ -1,5 +1,3 @@
-//! Data packets and the fragments of messages that they carry.
-
 use bytes::Bytes;
 
 use super::fields::number;
@@ -88,7 +86,6 @@ impl DataPacket {
         if self.is_relayed { RELAYED } else { DATA }
     }
 
-    /// Sets the fields that the header of the packet contains.
     pub(super) fn set_header(&mut self, kind: u8, flags: u8) -> Result<(), DecodeError> {
         self.is_relayed = kind == RELAYED;
         self.way = match flags & (REPAIR | AGAIN) {

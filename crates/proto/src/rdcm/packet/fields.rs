@@ -1,5 +1,3 @@
-//! Fields of packets that do not permit every value of their type.
-
 /// Maximum packet number.
 pub(crate) const MAX_NUMBER: u64 = 1 << 60;
 
@@ -20,7 +18,6 @@ pub(super) mod number {
     }
 }
 
-/// A list of non-empty ranges of packet numbers.
 pub(super) mod ranges {
     use core::ops::Range;
 

@@ -112,7 +112,6 @@ pub struct Report {
 }
 
 impl Packet {
-    /// Creates a data packet that is not relayed.
     pub(super) fn data(number: u64, fragment: Fragment, way: Way) -> Self {
         Self::Data(DataPacket { number, fragment, way, is_relayed: false })
     }

@@ -143,7 +143,6 @@ impl Bic {
 mod tests {
     use super::*;
 
-    /// Returns the windows at the ends of `round_trips` without loss.
     fn grow(bic: &mut Bic, round_trips: usize) -> Vec<u32> {
         let mut windows = Vec::new();
         for _ in 0..round_trips {

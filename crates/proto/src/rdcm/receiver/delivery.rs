@@ -1,5 +1,3 @@
-//! Delivery of messages to the application, in the order of the stream.
-
 use core::time::Duration;
 
 use super::super::context::{Context, seqno};

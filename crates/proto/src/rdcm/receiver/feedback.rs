@@ -1,6 +1,3 @@
-//! Timing of a receiver's acknowledgments to its neighbors in the rings and of its reports to the
-//! sender.
-
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Range;
 use core::time::Duration;

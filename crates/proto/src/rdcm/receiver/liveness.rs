@@ -1,5 +1,3 @@
-//! Liveness of the sender, as a receiver observes it.
-
 use core::time::Duration;
 
 use super::super::config::Config;

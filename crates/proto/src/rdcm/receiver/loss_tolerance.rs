@@ -1,5 +1,3 @@
-//! Tolerance of losses on the tree that are not caused by congestion.
-
 /// Counters of arrived and lost packets, over the last one or two thousand packets.
 #[derive(Clone, Debug)]
 pub(super) struct LossTolerance {
@@ -44,8 +42,6 @@ mod tests {
     use super::*;
     use crate::Rng;
 
-    /// Returns the number of reactions to `packets` packets, each of which is lost with probability
-    /// `loss`.
     fn answers(share: f64, loss: f64, packets: u32) -> u32 {
         let (mut tolerance, mut rng) = (LossTolerance::new(share), Rng::new(7));
         let (mut answers, mut gap) = (0, 0);

@@ -53,7 +53,6 @@ pub(super) struct Receiver {
     feedback: Feedback,
     requests: RepairRequests,
     relays: RelayQueue,
-    /// Nodes to which this one relays packets of the tree.
     hops: Hops,
     watch_at: Time,
 }
@@ -194,7 +193,6 @@ impl Receiver {
         !self.relays.is_empty()
     }
 
-    /// Appends the next packet to relay to `out`. Returns its next hops.
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Option<Hops> {
         let data = self.relays.poll(cx, !self.place.relays.is_empty())?;
         Packet::Data(data).encode(cx.group, cx.origin, cx.stream, out);

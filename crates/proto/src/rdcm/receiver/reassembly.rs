@@ -1,5 +1,3 @@
-//! Reassembly of messages from the packets of a stream, which arrive in order.
-
 use bytes::Bytes;
 
 use super::repair_window::KeptPacket;

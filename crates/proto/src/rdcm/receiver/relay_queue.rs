@@ -1,5 +1,3 @@
-//! Packets of the tree that a receiver relays to the receivers listed in its place.
-
 use alloc::collections::VecDeque;
 
 use super::super::context::Context;

@@ -26,7 +26,6 @@ fn packet(number: u64) -> KeptPacket {
     KeptPacket { fragment: Fragment { is_first: true, is_last: true, bytes }, repaired_by: None }
 }
 
-/// Returns an acknowledgment in a ring of all packets below `next` and of `later`.
 fn ack(ring: u32, next: u64, later: &[u64], known_to: u64) -> RingAck {
     let mut has = SackSet::all_below(next);
     later.iter().for_each(|number| assert!(has.insert(*number)));
@@ -38,8 +37,6 @@ fn serve(window: &mut RepairWindow, ms: u64, successors: &[(u32, NodeId)], has_c
     window.serve(at(ms), ms as u32 + 1, successors, has_children, LINGER);
 }
 
-/// Returns a window to which `packets` packets have arrived at the same time. The application has
-/// taken all of them.
 fn window_of(packets: u64, successors: &[(u32, NodeId)], has_children: bool) -> RepairWindow {
     let mut window = RepairWindow::new(0, 100, TIMING);
     serve(&mut window, 0, successors, has_children);

@@ -1,5 +1,3 @@
-//! Announcements of the stream's end, which are multicast while no data is.
-
 use core::time::Duration;
 
 use super::super::config::Config;

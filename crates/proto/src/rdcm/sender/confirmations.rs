@@ -1,5 +1,3 @@
-//! Confirmations that all receivers have the messages that were accepted so far.
-
 use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::NodeId;

@@ -1,6 +1,3 @@
-//! Tests of engines that use the manager in a registry. The service is a `ManagerService` without a
-//! connection.
-
 use alloc::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -60,7 +57,6 @@ impl Sender {
         sender
     }
 
-    /// Returns a sender that has started to send and uses the manager in the registry.
     fn managed(id: u64, receivers: &[u64]) -> Self {
         let mut sender = Self::new(id, receivers);
         sender.hear_manager(&ManagerNews::Reached);
@@ -92,7 +88,6 @@ impl Sender {
         self.drain();
     }
 
-    /// Advances the time. All receivers report that they have taken their places.
     fn live(&mut self, ms: u64) {
         for _ in 0..ms / 100 {
             self.wait(100);
@@ -114,7 +109,6 @@ impl Sender {
         self.drain();
     }
 
-    /// Takes the packets at the end of a turn, and records the latest place of each receiver.
     fn drain(&mut self) {
         self.engine.handle_timeout(self.now);
         let mut datagram = Vec::new();

@@ -96,7 +96,6 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    /// Returns the number of bytes that are sent in one second, in packets of 1000 bytes.
     fn sent(pacer: &mut Pacer, span: Option<Span>) -> usize {
         let end = Time::ZERO + Duration::from_secs(1);
         let (mut now, mut bytes) = (Time::ZERO, 0);

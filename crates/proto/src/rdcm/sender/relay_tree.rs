@@ -153,13 +153,10 @@ mod tests {
 
     use super::*;
 
-    /// Returns receivers on hosts whose numbers are in the reverse order of the receivers' ids.
     fn receivers(ids: impl IntoIterator<Item = u64>) -> BTreeMap<NodeId, Vertex> {
         ids.into_iter().map(|id| (NodeId(id), Vertex(10_000 - id as u32))).collect()
     }
 
-    /// Asserts that each receiver is reached exactly once and over the minimum number of hops, and
-    /// that no receiver has more than `degree` children.
     fn assert_reaches(tree: &RelayTree, wanted: &BTreeMap<NodeId, Vertex>, degree: usize) {
         tree.check();
         let (mut level, mut depth, mut seen) = (tree.roots().to_vec(), 0, BTreeSet::new());

@@ -1,6 +1,3 @@
-//! Paths of the sender's data: multicast, and the relay tree of the receivers that multicast does
-//! not reach.
-
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

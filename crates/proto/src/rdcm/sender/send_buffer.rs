@@ -1,5 +1,3 @@
-//! Packets of the sender that wait for their multicast or that receivers may lack.
-
 use alloc::collections::VecDeque;
 use core::ops::Range;
 

@@ -1,5 +1,3 @@
-//! Detection of a receiver that stalls the others.
-
 use core::time::Duration;
 
 use super::receiver_record::ReceiverState;

@@ -167,7 +167,6 @@ mod tests {
         ReceiverState { first: 1, next: 1, limit, ..ReceiverState::default() }
     }
 
-    /// Simulates one wait of `ms` milliseconds for packet 100, with the limits of four receivers.
     fn wait(waits: &mut Waits, from: Time, ms: u32, limits: [u64; 4]) -> Time {
         let states = limits.map(state);
         let named = (1..).map(NodeId).zip(&states);

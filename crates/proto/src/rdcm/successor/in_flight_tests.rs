@@ -13,7 +13,6 @@ fn having(below: u64, later: &[u64]) -> SackSet {
     has
 }
 
-/// Returns `count` repairs in flight, one sent each microsecond.
 fn in_flight(count: u64) -> InFlight {
     let mut in_flight = InFlight::new(at(0));
     (0..count).for_each(|number| in_flight.push(at(1 + number), number));

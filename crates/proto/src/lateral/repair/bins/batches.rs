@@ -1,5 +1,3 @@
-//! Batches, which are the contents of repair bins, in their lanes.
-
 use alloc::collections::BTreeMap;
 
 use smallvec::SmallVec;
@@ -11,7 +9,6 @@ use crate::{NodeId, RateOfFire, Rng};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BinIx(pub(crate) u32);
 
-/// One of the `stagger` interleaved sets of batches.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     /// The part of each batch that every packet accesses, by bin.
@@ -156,7 +153,6 @@ impl Lane {
 /// Maximum number of batches without targets that are drawn in advance.
 pub(crate) const MAX_BATCHES_AHEAD: u32 = 1000;
 
-/// Draws up to `wanted` random nodes that are not in `held`. Returns the number of nodes drawn.
 pub(crate) fn draw_free(
     rng: &mut Rng,
     nodes: &mut [NodeId],

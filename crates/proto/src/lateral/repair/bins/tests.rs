@@ -64,7 +64,6 @@ impl Rig {
         owed.sum()
     }
 
-    /// Returns the receivers of each packet of `group`, one for each copy.
     fn copies(&self, group: GroupIx) -> BTreeMap<u32, Vec<NodeId>> {
         let mut copies: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
         for (targets, packets) in &self.sent {
@@ -189,7 +188,6 @@ fn a_change_elsewhere_leaves_a_bin_alone() {
     assert_eq!(rig.sent[0].1.len(), 8);
 }
 
-/// Runs random packets over random memberships. Returns the copies of each packet, by group.
 fn run(memberships: &[(u64, u32)], cs: &[u8], stagger: u8, packets: usize) -> (Rig, Vec<Copies>) {
     let mut rig = Rig::new(RepairScope::Regions, stagger, None, 4);
     cs.iter().zip(0..).for_each(|(c, group)| rig.bins.set_c(GroupIx(group), *c));
@@ -214,12 +212,10 @@ fn run(memberships: &[(u64, u32)], cs: &[u8], stagger: u8, packets: usize) -> (R
 
 struct Copies {
     of_packet: Vec<f64>,
-    /// Number of copies that the bins still owe at the end.
     owed: f64,
 }
 
 impl Copies {
-    /// Returns the mean number of copies of a packet, including owed copies.
     fn mean(&self) -> f64 {
         (self.of_packet.iter().sum::<f64>() + self.owed) / self.of_packet.len() as f64
     }
@@ -285,7 +281,6 @@ fn assert_mean_and_repeats(
     Ok(())
 }
 
-/// Returns the number of copies of packets, and how many of these were duplicates.
 fn copies_and_repeats(rig: &Rig, groups: usize) -> (usize, usize) {
     let (mut copies, mut repeats) = (0, 0);
     for group in (0..groups as u32).map(GroupIx) {
@@ -341,7 +336,6 @@ fn the_papers_example_keeps_both_guarantees() {
     assert!((share - 2.5).abs() < 0.1, "{share}");
 }
 
-/// Returns the targets that the bins select from each region. Panics if lanes differ.
 fn selections(bins: &Bins) -> Selections {
     let mut all = BTreeMap::new();
     for (links, region) in bins.of_region.iter().zip((0..).map(RegionIx)) {
@@ -395,7 +389,6 @@ fn churn(
     rig
 }
 
-/// Checks that there are no more duplicate copies than shared targets can cause.
 fn assert_no_packet_twice(rig: &Rig, groups: usize, r: usize) {
     let (_, repeats) = copies_and_repeats(rig, groups);
     let shared = rig.bins.counts.targets_shared as usize;

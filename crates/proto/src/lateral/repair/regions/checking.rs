@@ -38,7 +38,6 @@ impl Regions {
         self.check_groups(filed);
     }
 
-    /// Checks the groups. `filed` is the total number of groups over all regions.
     fn check_groups(&self, filed: usize) {
         let known: usize = self.groups.iter().map(|group| group.regions.len()).sum();
         assert_eq!(known, filed, "a group lists a region that has left it");
@@ -62,7 +61,6 @@ impl Regions {
 }
 
 impl Neighbour {
-    /// Returns the groups that the node had when it was placed, or none if it is not placed.
     fn stands_for(&self) -> Vec<GroupIx> {
         let mut groups = if self.stands { self.groups.clone() } else { Vec::new() };
         for group in &self.changed {

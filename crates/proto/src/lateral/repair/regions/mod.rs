@@ -79,7 +79,6 @@ struct Neighbour {
     /// Groups in which `placed` differs from the current set, sorted. Unused for unplaced nodes.
     changed: SmallVec<[GroupIx; 4]>,
     stands: bool,
-    /// `true` if the node is in [`Regions::moving`].
     is_moving: bool,
 }
 
@@ -91,7 +90,6 @@ struct OfGroup {
     c: u8,
     /// Share of the group: the fraction of its other members that each packet should reach.
     share: f64,
-    /// `true` if the group is in [`Regions::reshared`].
     is_reshared: bool,
 }
 
@@ -177,7 +175,6 @@ impl Regions {
         &mut self.regions[region.0 as usize].nodes
     }
 
-    /// Returns the maximum number of regions that have existed at once.
     pub(crate) fn slots(&self) -> usize {
         self.regions.len()
     }

@@ -18,7 +18,6 @@ fn golden() -> Regions {
     regions
 }
 
-/// Applies all recorded changes, and returns the changed regions.
 fn changes(regions: &mut Regions) -> Vec<(RegionIx, Change)> {
     regions.settle();
     core::iter::from_fn(|| regions.next_change()).collect()
@@ -149,7 +148,6 @@ fn nodes_that_all_move_take_their_region_along() {
     assert!(groups_moved(&mut regions, C, true));
     regions.check();
     assert_eq!(regions.nodes(RegionIx(0)), [NodeId(1), NodeId(2), NodeId(3)]);
-    // One of the nodes remains.
     nodes().take(2).for_each(|node| regions.remove(node, C));
     let both = [(RegionIx(1), Change::Nodes), (RegionIx(0), Change::Nodes)];
     assert_eq!(changes(&mut regions), both);
@@ -168,7 +166,6 @@ fn nodes_that_join_many_groups_at_once_move_once() {
     assert!(regions.is_touched() && regions.slots() == 0 && !regions.is_neighbour(NodeId(4)));
     assert_eq!(changes(&mut regions), [(RegionIx(0), Change::Nodes)]);
     assert_eq!(regions.nodes(RegionIx(0)), [NodeId(1), NodeId(2), NodeId(3)]);
-    // A change that was undone has no effect.
     regions.remove(NodeId(2), B);
     regions.add(NodeId(2), B);
     assert_eq!(changes(&mut regions), []);
