@@ -8,7 +8,6 @@ pub(crate) struct Incarnations {
     current: Option<Incarnation>,
     /// The datagrams of this incarnation may still be in flight.
     over: Option<Incarnation>,
-    /// Time of the last datagram of the current incarnation.
     heard_at: Time,
 }
 

@@ -20,7 +20,6 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// Creates an outbox that keeps at most `kept_bytes` of memory for reuse.
     pub(crate) fn keeping(kept_bytes: usize) -> Self {
         Self { bytes: Vec::new(), kept_bytes, taken_to: 0, waiting: VecDeque::new() }
     }

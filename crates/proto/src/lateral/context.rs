@@ -57,7 +57,6 @@ impl Context {
         self.send([Destination::Node(node)], (GroupId::NONE, 0), packet);
     }
 
-    /// Queues a packet for each destination. Returns the total size of the copies in bytes.
     pub(super) fn send(
         &mut self,
         destinations: impl IntoIterator<Item = Destination>,

@@ -31,7 +31,6 @@ impl Engines {
         }
     }
 
-    /// Returns the engine of a protocol, or `None` if the node has none.
     pub(super) fn of(&self, protocol: Protocol) -> Option<&dyn Engine> {
         match protocol {
             Protocol::Lateral => Some(&self.lateral),
@@ -52,12 +51,10 @@ impl Engines {
         }
     }
 
-    /// Returns all engines, in the order in which they are called.
     pub(super) fn all(&self) -> impl Iterator<Item = &dyn Engine> {
         ORDER.into_iter().filter_map(|protocol| self.of(protocol))
     }
 
-    /// Calls `call` with each engine, in [`ORDER`], until it returns `Some`.
     pub(super) fn find_map<T>(
         &mut self,
         call: impl FnMut(&mut dyn Engine) -> Option<T>,

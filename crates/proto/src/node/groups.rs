@@ -10,7 +10,6 @@ use crate::{
     ViewChange, ViewChangeKind,
 };
 
-/// A group that the node is in.
 pub(super) struct Joined {
     pub(super) settings: GroupSettings,
     pub(super) view: View,
@@ -28,7 +27,6 @@ pub(super) struct Joined {
 pub(super) enum Stage {
     /// The membership searches for the other members. The engine does not have the group yet.
     Seeking,
-    /// The engine has the group.
     In,
     /// The application has left the group. The engine still has it.
     Leaving,

@@ -73,8 +73,10 @@ impl Starts {
         }
     }
 
-    /// Returns `true` if `source` is not the node's own address, and datagrams have arrived from
-    /// that address. For a node that is gone, this is limited to [`GONE_FOR`].
+    /// Returns `true` if datagrams have arrived from the node's own address, and `source` is
+    /// another address.
+    ///
+    /// A node that the membership no longer reports may be at another address after 60 s.
     pub fn is_elsewhere(&self, now: Time, node: NodeId, source: Endpoint) -> bool {
         match self.nodes.get(&node) {
             Some(known) => known.is_heard() && known.endpoint != source,
@@ -85,8 +87,6 @@ impl Starts {
         }
     }
 
-    /// Returns `true` if a packet of the protocol may come from `source` in the name of another
-    /// node.
     fn may_forward(&self, source: Endpoint, protocol: Protocol) -> bool {
         match protocol {
             Protocol::Ordered => self.nodes.values().any(|other| other.endpoint == source),
@@ -105,7 +105,6 @@ impl Known {
 /// Time for which a node that is gone is accepted only from its former address. Rings have removed
 /// the node by then.
 const GONE_FOR: Duration = Duration::from_secs(60);
-/// Maximum number of nodes that are gone for which the address is stored.
 const MOST_GONE: usize = 1024;
 
 #[cfg(test)]

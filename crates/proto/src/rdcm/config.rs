@@ -154,7 +154,7 @@ pub enum ConfigError {
     /// A vertex has more links than a receiver's place can list.
     #[error("{links} links at one host or switch of the topology: expected at most {most}")]
     Ports {
-        /// The number of links at this vertex.
+        /// Largest number of links at one vertex.
         links: usize,
         /// Maximum number of links.
         most: usize,
@@ -222,7 +222,6 @@ impl Config {
         bytes.div_ceil(self.fragment_bytes()).max(1)
     }
 
-    /// Returns the maximum number of overlay children with which a place fits in one packet.
     pub(super) fn most_children(&self) -> usize {
         let left = usize::from(self.path_mtu) - UDP_AND_IP_BYTES - PLACE_BYTES;
         MAX_PORTS.min(left / size_of::<NodeId>() - self.relay_children)

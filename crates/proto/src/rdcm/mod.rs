@@ -114,7 +114,6 @@ pub use self::slowest::{NotSlowest, Slowest};
 pub struct Rdcm {
     origin: Origin,
     config: Config,
-    /// Path MTU, in bytes, from the settings.
     most_mtu: u16,
     rng: Rng,
     groups: BTreeMap<GroupId, Group>,

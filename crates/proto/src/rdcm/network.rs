@@ -1,5 +1,3 @@
-//! The network that carries a group, and the mapping of nodes to its hosts.
-
 use alloc::collections::BTreeMap;
 use core::net::IpAddr;
 
@@ -60,7 +58,6 @@ pub struct Hosts {
     nodes: BTreeMap<NodeId, Vertex>,
     /// Hosts by address, for the node with this port or for any node at the address.
     addresses: BTreeMap<(IpAddr, Option<u16>), Vertex>,
-    /// Hosts of the online nodes whose address is mapped.
     online: BTreeMap<NodeId, Vertex>,
 }
 

@@ -12,8 +12,8 @@ use core::time::Duration;
 pub enum Slowest {
     /// The other receivers wait for the receiver indefinitely. It is reported.
     Wait,
-    /// The receiver is evicted once the others have waited for it for more than a tenth of four
-    /// seconds. The others keep 90 % of their rate.
+    /// The receiver is evicted once the others have waited for it for more than 10 % of the last 4
+    /// seconds. They keep 90 % of their rate.
     LeaveBehind,
     /// The receiver is evicted if its rate is less than this share of the rate that the median
     /// receiver could reach. The share must be above 0 and below 1.

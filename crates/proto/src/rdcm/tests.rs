@@ -16,7 +16,6 @@ const NOW: Time = Time(1_000_000_000);
 const GROUP: GroupId = GroupId(5);
 const SENDER: NodeId = NodeId(1);
 const NEXT: NodeId = NodeId(3);
-/// Highest number that a packet may have.
 const FAR: u64 = 1 << 60;
 
 fn engine(id: NodeId, others: impl IntoIterator<Item = u64>) -> Rdcm {

@@ -1,5 +1,3 @@
-//! Parts that the engines share.
-
 mod rtt;
 
 pub(crate) use self::rtt::RttEstimator;

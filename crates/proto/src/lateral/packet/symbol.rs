@@ -229,8 +229,6 @@ impl Fragment {
         usize::from(self.fragment_bytes).min(self.message_bytes as usize - self.offset())
     }
 
-    /// Returns the fragment that a payload contains, and its bytes. Returns `None` if no message
-    /// can have such a fragment.
     fn read(fragment_bytes: u16, payload: &[u8]) -> Option<(Self, &[u8])> {
         let (raw, bytes) = RawFragment::ref_from_prefix(payload).ok()?;
         let (index, message_bytes) = (raw.index.get(), raw.message_bytes.get());

@@ -55,7 +55,6 @@ impl Receiver {
         true
     }
 
-    /// Records the owed packets from `first` to the known start of the stream as missing.
     pub(super) fn notice_down_to(&mut self, cx: &mut Context, ix: StreamIx, first: SeqNo) {
         let window = &self.streams.get(ix).window;
         let (first, start) = (window.owed_from(first), window.start());

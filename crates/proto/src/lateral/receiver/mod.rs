@@ -39,7 +39,6 @@ pub(super) enum Outcome {
     New,
     /// The packet is new and had been missing.
     Repaired,
-    /// The packet was already held or settled.
     Known,
     Doubted,
 }

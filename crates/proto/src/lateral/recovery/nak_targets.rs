@@ -1,5 +1,3 @@
-//! Targets of NAKs: the nodes that are queried for a missing packet.
-
 use crate::lateral::config::AskFirst;
 use crate::lateral::groups::Members;
 use crate::lateral::streams::Missing;

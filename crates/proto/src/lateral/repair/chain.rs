@@ -36,14 +36,12 @@ pub(crate) struct Span {
     most: f64,
 }
 
-/// Groups of a region, ordered by share.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
     classes: Vec<Class>,
     all: SetId,
 }
 
-/// Groups of a region with equal shares, at least one.
 #[derive(Debug)]
 struct Class {
     share: f64,

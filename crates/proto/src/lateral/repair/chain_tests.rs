@@ -6,8 +6,6 @@ use crate::lateral::config::RepairScope;
 use crate::lateral::index::GroupIx;
 
 pub(crate) type Memberships = BTreeMap<NodeId, BTreeSet<GroupIx>>;
-/// Number of targets that each bin selects from each region. Bins and regions are identified by
-/// their groups.
 pub(crate) type Selections = BTreeMap<(Vec<GroupIx>, Vec<GroupIx>), f64>;
 
 /// Returns the members of the groups 0 to 2 in figures 5 to 7 of the Ricochet paper: |a|=5 |b|=1
@@ -60,8 +58,6 @@ pub(crate) fn selections_of(
     selections
 }
 
-/// Runs algorithm 1 for a region whose groups want these mean numbers of targets. Returns the
-/// groups of each bin and the number of targets that it selects.
 fn in_full(mut rates: Vec<(GroupIx, f64)>) -> Vec<(Vec<GroupIx>, f64)> {
     rates.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
     let mut links = Vec::new();

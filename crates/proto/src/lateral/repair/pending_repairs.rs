@@ -182,7 +182,6 @@ impl PendingRepairs {
         }
     }
 
-    /// Places a row that is not among `rows`: reduces it, and then solves or inserts it.
     fn place(&mut self, mut row: Row) {
         if self.solver == Solver::Elimination {
             for other in &self.rows {

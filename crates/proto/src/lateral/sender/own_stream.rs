@@ -60,7 +60,6 @@ struct Member {
     /// member may have been one before, and may have missed packets before this end.
     join_end: Option<Position>,
     lost: u32,
-    /// `true` if the sender does not wait for the member.
     slow: bool,
 }
 
@@ -116,7 +115,6 @@ impl OwnStream {
         *self = Self { start, ..Self::new(next) };
     }
 
-    /// Returns the first sequence number of a message, or `None` if too many packets are queued.
     pub(super) fn accept(&mut self, packets: u32) -> Option<SeqNo> {
         let first = self.accepted_to;
         let end = first.plus(packets);
@@ -180,7 +178,6 @@ impl OwnStream {
             || self.members.values().all(|member| member.acked_to >= Some(self.next))
     }
 
-    /// Returns the members that have not confirmed the end that the stream had when they joined.
     pub(super) fn joiners(&self) -> impl Iterator<Item = NodeId> {
         self.members.values().filter(|it| it.join_end.is_some()).map(|member| member.node)
     }
@@ -192,8 +189,6 @@ impl OwnStream {
             .max_by_key(|(_, behind)| *behind)
     }
 
-    /// Returns the member that holds the sender back with this window, and the number of packets
-    /// that it is behind.
     pub(super) fn held_back_by(&mut self, window: u32) -> Option<(NodeId, u32)> {
         if window == 0 || self.next.distance_from(self.confirmed_to) < window {
             return None;

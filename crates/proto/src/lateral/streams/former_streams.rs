@@ -6,7 +6,6 @@ use crate::incarnations::LATE_FOR;
 use crate::recent::Recent;
 use crate::{Incarnation, NodeId, SeqNo, Time};
 
-/// Former streams of one group, by sender and, if known, its incarnation.
 #[derive(Debug, Default)]
 pub(crate) struct FormerStreams(Recent<(NodeId, Option<Incarnation>), FormerStream>);
 

@@ -1,5 +1,3 @@
-//! Streams of each group, including former ones.
-
 use super::former_streams::FormerStreams;
 use crate::lateral::index::{GroupIx, StreamIx};
 

@@ -1,5 +1,3 @@
-//! Query to the sender of a stream for its start, its end and its incarnation.
-
 use core::time::Duration;
 
 use super::receive_window::ReceiveWindow;

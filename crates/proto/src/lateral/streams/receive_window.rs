@@ -82,7 +82,6 @@ impl ReceiveWindow {
         self.settled_to
     }
 
-    /// Returns `true` if numbers from `next` on are considered settled.
     pub(crate) fn is_settled_beyond(&self, next: SeqNo) -> bool {
         self.base.is_beyond(next)
     }

@@ -45,7 +45,6 @@ pub(super) struct Seats {
 struct Branch {
     child: Vertex,
     receivers: Vec<Vertex>,
-    /// Highest branching vertex in the branch.
     top: Option<Vertex>,
 }
 

@@ -10,7 +10,6 @@ use crate::NodeId;
 pub(super) struct NodePlacement {
     hosts: BTreeMap<NodeId, Vertex>,
     nodes: BTreeMap<Vertex, NodeId>,
-    /// Places for undeclared nodes that are free again or were never used.
     free: Vec<Vertex>,
     fresh: Range<u32>,
     /// Hosts of senders, which are never displaced.

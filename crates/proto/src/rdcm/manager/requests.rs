@@ -1,5 +1,3 @@
-//! Queue of a node's requests to the multicast manager in the registry.
-
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::messages::Request;

@@ -121,7 +121,6 @@ impl<'a> Order<'a> {
         });
     }
 
-    /// Follows a repair from its `entry`, and orders each ring when the repair reaches it.
     fn spread(&mut self, rings: &mut Rings, highest: Vertex, entry: Vertex) {
         let mut reached = BTreeSet::from([entry]);
         let mut open = BinaryHeap::from([Reverse((0_u32, entry))]);

@@ -262,8 +262,6 @@ fn distances(topology: &Topology, dead: &BTreeSet<LinkId>, sender: Vertex) -> Ve
     distance
 }
 
-/// Returns the vertices from which a vertex can be reached and that are one step nearer to the
-/// sender.
 fn ways_to(
     topology: &Topology,
     dead: &BTreeSet<LinkId>,

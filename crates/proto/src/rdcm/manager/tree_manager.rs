@@ -16,13 +16,11 @@ pub struct TreeManager {
     topology: Topology,
     timing: LinkTiming,
     groups: BTreeMap<GroupId, ManagedGroup>,
-    /// Links that are assumed to be dead, with the time at which each is tried again.
     dead: Timers<LinkId>,
     rng: Rng,
     changed: BTreeSet<GroupId>,
 }
 
-/// Times for which reports of dead links are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkTiming {
     pub(crate) retry_after: Duration,

@@ -54,7 +54,6 @@ pub enum Way {
 }
 
 impl Fragment {
-    /// Returns the memory, in bytes, that the fragment uses in the sender's buffer.
     pub(crate) fn buffered_bytes(&self) -> usize {
         self.bytes.len() + size_of::<Self>()
     }

@@ -1,4 +1,3 @@
-/// Maximum packet number.
 pub(crate) const MAX_NUMBER: u64 = 1 << 60;
 
 /// A packet number. At a million packets per second, a stream takes 30,000 years to reach the

@@ -10,7 +10,6 @@ use crate::{NodeId, Time};
 pub(super) struct Children {
     ring: u32,
     children: BTreeMap<NodeId, Child>,
-    /// `true` if the receiver is one of its own children.
     includes_itself: bool,
 }
 

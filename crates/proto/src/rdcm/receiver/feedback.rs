@@ -31,8 +31,6 @@ pub(super) struct DueAcks {
 }
 
 impl DueAcks {
-    /// Returns a packet for each neighbor, with acknowledgments of the receiver's own packets and
-    /// of the branch.
     pub(super) fn packets(
         self,
         place: &Place,

@@ -25,7 +25,6 @@ struct Previous {
     /// First packet for which another receiver is responsible, or `None` if it is not known yet.
     from: Option<u64>,
     left_at: Time,
-    /// Time at which its last repair arrived or the receiver left the ring.
     heard_at: Time,
     notified: u32,
 }

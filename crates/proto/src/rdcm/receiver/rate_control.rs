@@ -1,5 +1,3 @@
-//! Rate at which a receiver accepts packets of the tree (section 3.5).
-
 use super::super::config::{Config, Congestion};
 use super::super::sack_set::SackSet;
 use super::bic::Bic;

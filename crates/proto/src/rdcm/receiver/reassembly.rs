@@ -6,7 +6,6 @@ use crate::NodeId;
 #[derive(Debug, Default)]
 pub(super) struct Reassembly {
     open: Option<Open>,
-    /// Size, in bytes, of the last message, which is the initial capacity for the next one.
     last_bytes: usize,
 }
 

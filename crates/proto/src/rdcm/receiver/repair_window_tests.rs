@@ -33,7 +33,6 @@ fn ack(ring: u32, next: u64, later: &[u64], known_to: u64) -> RingAck {
 }
 
 fn serve(window: &mut RepairWindow, ms: u64, successors: &[(u32, NodeId)], has_children: bool) {
-    // Each change of places has another epoch.
     window.serve(at(ms), ms as u32 + 1, successors, has_children, LINGER);
 }
 

@@ -50,7 +50,6 @@ pub(super) struct Sender {
     buffer: SendBuffer,
     children: Children,
     pacer: Pacer,
-    /// Time until which data waits for the receivers to take their places.
     starts_at: Option<Time>,
     announcements: Announcements,
     confirmations: Confirmations,
@@ -400,7 +399,7 @@ impl Sender {
         }
     }
 
-    /// Multicasts the packets that no receiver has again (3.3).
+    /// Again multicasts packets that no receiver has (3.3).
     fn multicast_again(&mut self, cx: &mut Context<'_>) {
         if cx.is_blocked {
             return;

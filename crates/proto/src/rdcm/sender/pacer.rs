@@ -20,7 +20,6 @@ pub(super) struct Pacer {
     is_filling: bool,
 }
 
-/// Window and round-trip time over which the packets in flight are spread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) window: u64,

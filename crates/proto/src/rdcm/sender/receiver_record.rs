@@ -249,7 +249,7 @@ impl Record {
         true
     }
 
-    /// Assigns the place that the receiver had taken to it again. Returns `true` if it has a place.
+    /// Assigns the receiver the place that it had taken before. Returns `true` if it has a place.
     pub(super) fn resume(&mut self, epoch: u32, first: u64) -> bool {
         let epoch = self.next_epoch(epoch);
         let Some(place) = self.place.as_mut() else { return false };

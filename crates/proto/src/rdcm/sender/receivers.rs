@@ -119,7 +119,6 @@ impl Receivers {
         self.evict_unplaced(cx);
     }
 
-    /// Returns `true` if links are now assumed to be dead.
     pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) -> bool {
         if cx.unreached.contains(&successor) {
             self.move_relay(cx, successor);

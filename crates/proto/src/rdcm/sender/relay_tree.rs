@@ -17,7 +17,6 @@ use crate::{NodeId, Rng};
 /// The relay tree of one stream, below its sender.
 #[derive(Debug)]
 pub struct RelayTree {
-    /// Maximum number of children of the sender and of each receiver.
     degree: usize,
     /// Receivers by level. The children of the receiver at `i` start at `(i + 1) * degree`.
     order: Vec<NodeId>,
@@ -25,7 +24,6 @@ pub struct RelayTree {
     changes: usize,
 }
 
-/// New position of a receiver that was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
     ToLeaf,

@@ -25,7 +25,6 @@ pub(super) struct Successor {
     pub(super) ring: u32,
     pub(super) has: SackSet,
     known_to: u64,
-    /// Time from the arrival of a packet at this receiver to its acknowledgment.
     pub(super) round_trip: RoundTrip,
     /// Packets whose state is unknown, with their time of arrival at this receiver, oldest first.
     unknown: VecDeque<(Time, u64)>,
@@ -44,18 +43,15 @@ pub(super) struct Successor {
     released_from: Option<u64>,
 }
 
-/// Detection of a successor that the tree does not reach.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watch {
     since: Time,
-    /// Number of packets that the successor got through the tree, as it reported.
     by_tree: u32,
     /// Number of packets that its predecessor had received through the tree at that time.
     own_by_tree: u64,
     repairs: u32,
 }
 
-/// Limits on the time for which a former successor is served.
 #[derive(Clone, Copy, Debug)]
 struct Lingering {
     after: Duration,

@@ -10,7 +10,6 @@ use proptest::prelude::*;
 
 const OWN: NodeId = NodeId(1000);
 
-/// The targets and packets of each repair sent. A packet consists of its group and sequence number.
 type Sent = Vec<(Vec<NodeId>, Vec<(GroupIx, u32)>)>;
 
 struct Rig {
@@ -234,7 +233,6 @@ impl Copies {
     }
 }
 
-/// Runs 24 cases of 40,000 packets each, unless the environment sets a number.
 fn few_cases() -> ProptestConfig {
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
     if asked { ProptestConfig::default() } else { ProptestConfig::with_cases(24) }

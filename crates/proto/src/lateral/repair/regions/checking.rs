@@ -1,5 +1,3 @@
-//! Invariants of the regions, including changes that are recorded but not yet applied.
-
 use super::{Neighbour, RegionIx, Regions};
 use crate::lateral::config::RepairScope;
 use crate::lateral::index::GroupIx;

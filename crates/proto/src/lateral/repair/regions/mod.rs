@@ -51,7 +51,6 @@ pub(crate) enum Change {
     /// The nodes of the region are the same. These groups have changed their shares, or were added
     /// or removed. Classes outside the span are unchanged.
     Groups(SmallVec<[Moved; 4]>, Span),
-    /// The nodes of the region have changed, so that everything may be different.
     Nodes,
 }
 
@@ -74,7 +73,6 @@ struct Region {
 struct Neighbour {
     groups: Vec<GroupIx>,
     set: SetId,
-    /// Value of [`Neighbour::set`] when the node was placed.
     placed: SetId,
     /// Groups in which `placed` differs from the current set, sorted. Unused for unplaced nodes.
     changed: SmallVec<[GroupIx; 4]>,
