@@ -1,8 +1,8 @@
 //! Encoding of packets: a packet is its fields in order, and a field is encoded by its type.
 //!
 //! [`fields!`](crate::fields) lists the fields of structs, and [`variants!`](crate::variants) those
-//! of enums. A type whose wire form is not a list of fields implements [`Field`] itself. All numbers
-//! are big-endian.
+//! of enums. A type whose wire form is not a list of fields implements [`Field`] itself. All
+//! numbers are big-endian.
 
 use alloc::vec::Vec;
 

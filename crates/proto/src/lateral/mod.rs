@@ -24,8 +24,8 @@
 //!
 //! # Parts
 //!
-//! [`Lateral`] decides between the parts. Each of them owns its state, and all share a `Context`:
-//! the node's identity, settings and groups, and the engine's outputs.
+//! [`Lateral`] delegates to its parts. Each of them owns its state, and all share a `Context`,
+//! which contains the node's identity, settings and groups, and the engine's outputs.
 //!
 //! | part | state |
 //! |---|---|
@@ -39,8 +39,8 @@
 //!
 //! # Differences from the papers
 //!
-//! * Own packets enter the bins, because the sender is the most reliable source of its packets
-//!   ([`Config::own_packets`]).
+//! * A node's own packets enter its bins, because the sender is the most reliable source of its
+//!   packets ([`Config::own_packets`]).
 //! * Partly filled batches are flushed, and heartbeats follow the last packet of a stream. The
 //!   papers protect a packet only if enough others follow ([`Config::flush_after`],
 //!   [`Config::heartbeat`]).
@@ -49,7 +49,7 @@
 //!   far as its debts permit: "exactly one repair packet that includes d" (Ricochet 3); see
 //!   `repair/bins`.
 //! * A receiver queries each sender for the first position that it is owed (`Open`). A loss right
-//!   after a join is noticed, and no packet from before the join is requested.
+//!   after a join is therefore detected, and no packet from before the join is requested.
 //! * A sender is held back by members that are a whole window behind ([`Config::window`]).
 //! * A message may be larger than a packet. It is split into fragments, each a packet with its own
 //!   sequence number, and reassembled by its receivers; see `sender/fragmentation` and

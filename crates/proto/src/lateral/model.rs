@@ -67,7 +67,7 @@ pub struct Bounds {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// The group has fewer than 2 nodes.
-    #[error("group of {0} is invalid: expected at least 2 nodes")]
+    #[error("group of {0} nodes is invalid: expected at least 2")]
     GroupSize(u32),
     /// The view size is less than 2 or exceeds the size of the group.
     #[error(
@@ -84,7 +84,7 @@ pub enum ModelError {
     RateOfFire(RateOfFire),
     /// The value of c exceeds the number of other nodes in the view.
     #[error(
-        "c = {c} is too large: a view of {view_size} nodes has {others} others",
+        "c = {c} is too large: expected at most {others} with views of {view_size} nodes",
         others = view_size - 1
     )]
     TooManyTargets {
@@ -234,7 +234,7 @@ mod tests {
         let refused = |setting: Setting| setting.recovered().expect_err("it cannot be").to_string();
         assert!(refused(setting(1, 1, (8, 1), 0.01)).contains("group of 1"));
         assert!(refused(setting(8, 9, (8, 1), 0.01)).contains("views of 9 nodes"));
-        assert!(refused(setting(8, 4, (8, 4), 0.01)).contains("has 3 others"));
+        assert!(refused(setting(8, 4, (8, 4), 0.01)).contains("at most 3 with views"));
         assert!(refused(setting(8, 4, (0, 1), 0.01)).contains("rate-of-fire"));
         assert!(refused(setting(8, 4, (8, 1), f64::NAN)).contains("a probability"));
         assert_eq!(setting(8, 8, (8, 5), 1.5).overhead(), Err(ModelError::Loss(1.5)));

@@ -23,44 +23,45 @@
 //!
 //! # Streams
 //!
-//! A group has one sender at a time: the first member that [sends](Engine::send). It gives each
+//! A group has one sender at a time: the first member that [sends](Engine::send). It assigns each
 //! other member a place in the overlay, and starts to multicast when all of them have taken their
-//! places. A receiver acknowledges to its predecessors, which repair for it, and to its overlay
-//! parents, which learn from it what its branch has and how much it expects. The application gets
-//! messages in the order in which they were sent.
+//! places. A receiver sends acknowledgments to its predecessors, which repair for it, and to its
+//! overlay parents. The parents learn from them which packets the receiver's branch has, and how
+//! many more it expects. The application gets the messages in the order in which they were sent.
 //!
 //! # Deviations from the paper
 //!
-//! * The sender keeps a packet until every receiver has reported it, not until one overlay child
-//!   has it. A receiver that no other receiver can repair, because the one that could has crashed,
-//!   therefore gets the packet from the sender (3.4), and the application learns which packets each
-//!   receiver has. The sender receives at most 10,000 reports per second for any group size.
-//! * The manager runs in the registry if that has the topology. It runs inside the sender
-//!   otherwise, and whenever the service does not answer. Receivers get their places from the
-//!   sender in both cases. If the network is unknown, hosts are assumed to be in racks of 32. The
-//!   tree is then only a model, and the overlay bounds the load of each host.
-//! * An acknowledgment states up to which packet the missing packets are known. Losses can then be
-//!   distinguished from acknowledgments in flight. Only packets that are known to be missing are
-//!   repaired soon. A receiver reports a gap at once.
+//! * The sender keeps a packet until every receiver has reported it, not only until one overlay
+//!   child has it. If no other receiver can repair for a receiver, for example after a crash, the
+//!   sender can therefore still send the packet (3.4). The application also learns which packets
+//!   each receiver has. The sender receives at most 10,000 reports per second for any group size.
+//! * The manager runs in the registry if the registry has the topology and answers. Otherwise, it
+//!   runs inside the sender. In both cases, receivers get their places from the sender. If the
+//!   network is unknown, hosts are assumed to be in racks of 32. The tree is then only a model, and
+//!   the overlay bounds the load of each host.
+//! * An acknowledgment contains the number below which all missing packets are known. Losses can
+//!   then be distinguished from acknowledgments in flight. Only packets that are known to be
+//!   missing are repaired soon. A receiver reports a gap at once.
 //! * The branch of a proxy has a packet if the proxy or one of its overlay children has it, and
 //!   lacks it if none of them does. A repair for the branch is sent only when the whole branch
 //!   lacks the packet, so that it does not duplicate a repair from the proxy's own leaf ring.
 //! * A receiver that is silent for [`Config::gone_after`], or stalls the others for
 //!   [`Config::slow_after`], is evicted, and the others continue. It is readmitted when it is heard
-//!   again, and its application is notified of what it lost.
-//! * A window is not reduced for a few losses in a hundred ([`Config::tolerated_loss`]). Losses
-//!   that repairs make up for are no reason to slow down, and BIC does so at 1 % loss.
-//! * A window grows only while it is used, and a loss reduces the part that was in use. Each packet
-//!   carries the number of packets in flight. With BIC alone, a receiver that is not the slowest
-//!   has a window of thousands of packets when its links get busy, and needs dozens of losses to
-//!   reduce it.
-//! * Repairs in flight to one successor are bounded, as TCP bounds its packets in flight. The paper
-//!   sends them at once, regardless of the outcome.
-//! * Where multicast does not reach receivers ([`NetworkChange::Unreached`]), data goes to them
-//!   down a tree of unicast copies, from receiver to receiver. Such data counts as received through
-//!   the multicast tree.
-//! * The sender paces packets within the window over the round trip. A whole window at once would
-//!   overflow its own link.
+//!   again, and its application is notified of the losses.
+//! * A window is not reduced if only a few percent of the packets are lost
+//!   ([`Config::tolerated_loss`]). Repairs make up for these losses, but BIC would slow down at a
+//!   loss of 1 %.
+//! * A window grows only while it is used, and a loss reduces the part that was in use. For this
+//!   purpose, each packet carries the number of packets in flight. With BIC alone, a receiver that
+//!   is not the slowest would have a window of thousands of packets when its links get busy, and
+//!   would need dozens of losses to reduce it.
+//! * Repairs in flight to one successor are bounded, as TCP bounds its packets in flight. In the
+//!   paper, they are sent at once, regardless of losses among them.
+//! * Data to receivers that multicast does not reach ([`NetworkChange::Unreached`]) is sent down a
+//!   tree of unicast copies, from receiver to receiver. Such data counts as received through the
+//!   multicast tree.
+//! * The sender spreads the packets of a window over the round-trip time. If it sent a whole window
+//!   at once, it would overflow its own link.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;

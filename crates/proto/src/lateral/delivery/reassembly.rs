@@ -14,14 +14,14 @@
 //!
 //! Invariants:
 //!
-//! * An open message holds memory for all of its bytes. All open messages together hold no more
-//!   than their limit. Nothing is kept of a message that is delivered or over.
-//! * Packets of a message that is over are not requested. Those that were missing are settled when
-//!   it ends. Those beyond the end of the stream form at most one range, because at most one
+//! * An open message holds memory for all of its bytes. The memory of all open messages is limited.
+//!   No memory is held for a message that is delivered or over.
+//! * Packets of a message that is over are not requested. Missing packets are settled when the
+//!   message ends. Those beyond the end of the stream form at most one range, because at most one
 //!   message extends beyond the end.
 //! * A message times out when none of its fragments has arrived for the time after which a missing
-//!   packet is given up, or when its deadline has passed since its first fragment to arrive was
-//!   received or noticed to be missing.
+//!   packet is given up. It also times out when its deadline has passed since the first fragment to
+//!   arrive was received, or was found to be missing.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
