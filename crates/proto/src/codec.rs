@@ -417,8 +417,7 @@ pub mod rest_bytes {
     }
 }
 
-/// Decodes the entries of a list, whose count was already decoded. Every entry is at least one byte
-/// long.
+/// Decodes the entries of a list after its count. Every entry is at least one byte long.
 pub(crate) fn take_entries<'a, T: Field<'a>>(
     count: usize,
     bytes: &mut &'a [u8],

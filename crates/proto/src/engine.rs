@@ -157,8 +157,7 @@ pub trait Engine: Send {
         Vec::new()
     }
 
-    /// Returns the next encoded request to the multicast manager in the registry, or `None` if
-    /// there is none.
+    /// Returns the next encoded request to the registry's multicast manager, if there is one.
     fn poll_manager_request(&mut self) -> Option<Vec<u8>> {
         None
     }
@@ -172,8 +171,7 @@ pub trait Engine: Send {
         None
     }
 
-    /// Returns the maximum payload, in bytes, that [`Engine::send`] accepts for groups of this
-    /// profile.
+    /// Returns the maximum payload of [`Engine::send`], in bytes, for groups of this profile.
     fn payload_limit(&self, profile: Profile) -> usize;
 
     /// Returns the memory, in bytes, that the engine uses for messages and packets of this and
@@ -206,8 +204,7 @@ pub enum NetworkChange {
     /// Meanwhile, bulk data waits in the engine, where it is bounded, instead of being lost in the
     /// driver. Other packets are still sent.
     Blocked(bool),
-    /// The nodes that a multicast by this node does not reach. At first, multicast reaches all
-    /// nodes.
+    /// The nodes that a multicast by this node does not reach. At first, it reaches all nodes.
     Unreached(BTreeSet<NodeId>),
     /// The node can be reached at this endpoint.
     Met(NodeId, Endpoint),
@@ -255,13 +252,11 @@ impl From<Qos> for SendOptions {
 /// Destination of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// All members of the group. The driver sends unicast copies to members that multicast does not
-    /// reach.
+    /// All members of the group. Members that multicast does not reach get unicast copies.
     Group(GroupId),
     /// The next hops in a relay tree of the group.
     ///
-    /// Only these hops receive the datagram. The driver adds no unicast copies where multicast
-    /// fails.
+    /// Only these hops receive the datagram. The driver adds no unicast copies.
     Tree(GroupId, Hops),
     /// One node.
     Node(NodeId),

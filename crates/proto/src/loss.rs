@@ -32,8 +32,7 @@ pub enum Loss {
     /// A Markov chain with a good and a bad state, which have different loss rates
     /// (Gilbert-Elliott).
     ///
-    /// The chain advances once for each datagram, before it determines whether the datagram is
-    /// lost.
+    /// The chain advances once for each datagram, before the datagram is lost or kept.
     GilbertElliott {
         /// Probability of changing from the good to the bad state.
         to_bad: f64,
@@ -149,8 +148,7 @@ impl LossInjector {
         self.is_bad ^= moves;
     }
 
-    /// The mean gap between bursts is `1 / start`, so that `length` of every `length + gap`
-    /// datagrams are lost.
+    /// The mean gap is `1 / start`: `length` of every `length + gap` datagrams are lost.
     fn in_burst(&mut self, rate: f64, length: u32) -> bool {
         if self.burst_left > 0 {
             self.burst_left -= 1;

@@ -59,8 +59,7 @@ pub enum NodeEvent {
     Away,
     /// The registry is reachable again, and all views are up to date.
     Returned,
-    /// The join of the group was refused later, after [`Node::join`] had returned. This node is no
-    /// longer in the group.
+    /// The join of the group was refused after [`Node::join`] had returned. The node is not in it.
     Refused(GroupId, JoinError),
     /// The set of reachable nodes in this ordered group has changed. The application of the group
     /// receives the changes of its ring instead.
@@ -78,8 +77,7 @@ pub enum NodeEvent {
 pub struct NodeCounters {
     /// Datagrams that were passed to an engine or to the membership.
     pub datagrams_received: u64,
-    /// Datagrams of groups that this node is not in. They come from nodes that share a multicast
-    /// address or a host with this node.
+    /// Datagrams of groups that this node is not in, sent to an address that it shares.
     pub datagrams_foreign: u64,
     /// Datagrams of an incarnation that has ended, and datagrams that did not come from their
     /// sender's address.
@@ -326,16 +324,14 @@ impl Node {
         self.engines.for_each(|engine| engine.handle_network(now, change));
     }
 
-    /// Sets the backlog of events that the application of `group` has not received; see
-    /// [`Engine::set_backpressure`].
+    /// Sets the backlog of the application's events; see [`Engine::set_backpressure`].
     pub fn set_backpressure(&mut self, now: Time, group: GroupId, backlog: f64) {
         if let Some(engine) = self.engine_of(group) {
             engine.set_backpressure(now, group, backlog);
         }
     }
 
-    /// Returns `true` if an engine communicates with `group` without being a member; see
-    /// [`Engine::calls`].
+    /// Returns `true` if an engine uses `group` without being a member; see [`Engine::calls`].
     pub fn calls(&self, group: GroupId) -> bool {
         self.engines.all().any(|engine| engine.calls(group))
     }

@@ -30,8 +30,7 @@ impl Outbox {
         self.push_to_each(class, [destination], write)
     }
 
-    /// Stores the datagram that `write` appends once, and sends it to each destination. Returns the
-    /// total size of the copies in bytes.
+    /// Stores the datagram that `write` appends once, for all destinations. Returns the total size.
     pub(crate) fn push_to_each(
         &mut self,
         class: Class,

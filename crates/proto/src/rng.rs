@@ -16,8 +16,7 @@ impl Rng {
         Self(Pcg64::seed_from_u64(seed))
     }
 
-    /// Returns a generator for the part with the number `stream`. Its values are independent of the
-    /// later values of this generator.
+    /// Returns an independent generator for the part with the number `stream`.
     pub fn fork(&mut self, stream: u64) -> Self {
         Self::new(self.next_u64() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }

@@ -14,8 +14,7 @@ use crate::{GroupId, NodeId, Unserved};
 pub struct GroupSettings {
     /// The engine that carries the group, and its settings.
     pub profile: Profile,
-    /// The [`GroupId::name_check`] of the group's name, which distinguishes names that have the
-    /// same id.
+    /// The [`GroupId::name_check`] of the group's name, which distinguishes names with the same id.
     pub name_check: u32,
 }
 
@@ -38,8 +37,7 @@ pub enum Profile {
 /// node receives, it sends repairs of them to `c` other members on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateOfFire {
-    /// Number of packets per repair, 1 to [`RateOfFire::MAX_R`]. It must be the same in all groups
-    /// of a node.
+    /// Packets per repair, 1 to [`RateOfFire::MAX_R`]. It must be the same in all groups of a node.
     pub r: u8,
     /// Mean number of members that receive a repair of each packet. 0 turns repairs off.
     pub c: u8,
@@ -143,8 +141,7 @@ const BULK: u8 = 3;
 const GUEST: u8 = 255;
 
 impl RateOfFire {
-    /// Maximum value of r. With more packets per repair, a receiver rarely holds all of them but
-    /// one.
+    /// Maximum value of r. A receiver rarely holds all but one of more packets.
     pub const MAX_R: u8 = 32;
 
     /// Creates the rate-of-fire (`r`, `c`).

@@ -21,8 +21,7 @@ impl Time {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the time `span` before this one, or the epoch if the result would be before the
-    /// epoch.
+    /// Returns the time `span` before this one, or the epoch if that is later.
     pub fn before(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(span)))
     }

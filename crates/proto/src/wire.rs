@@ -29,8 +29,7 @@ use crate::{Endpoint, GroupId, Incarnation, NodeId, Origin};
 
 /// First two bytes of every datagram.
 pub const MAGIC: u16 = 0xCA70;
-/// Version of the wire format. Datagrams of other versions are rejected. Version 1 had no
-/// incarnation.
+/// Version of the wire format. All other versions are rejected. Version 1 had no incarnation.
 pub const VERSION: u8 = 2;
 /// Size of the common header in bytes.
 pub const HEADER_BYTES: usize = size_of::<RawHeader>();
@@ -54,8 +53,7 @@ pub enum Protocol {
     Ordered = 4,
     /// RDCM.
     Bulk = 5,
-    /// An engine from outside this crate ([`Profile::Guest`](crate::Profile::Guest)), which defines
-    /// its own packet types.
+    /// An engine from outside this crate ([`Profile::Guest`](crate::Profile::Guest)).
     Guest = 64,
 }
 

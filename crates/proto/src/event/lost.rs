@@ -32,8 +32,7 @@ impl Lost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossCause {
-    /// The message's deadline or the engine's limit for repairs passed before the message was
-    /// repaired.
+    /// The deadline of the message or the engine's limit for repairs passed before its repair.
     DeadlinePassed,
     /// No queried node had the message, or none replied.
     AttemptsSpent,

@@ -17,14 +17,11 @@ pub struct Message {
     /// Content of the message. It may share its allocation with other messages, which keeps them in
     /// memory: copy the content to store it for long.
     pub payload: Bytes,
-    /// Source of the content. For a message of several packets, the source of the packet that was
-    /// missing longest.
+    /// Source of the content, or of the packet that was missing longest.
     pub how: How,
-    /// Time from multicast to delivery. `None` if the clocks of the nodes disagree, or if the age
-    /// is not measured.
+    /// Time from multicast to delivery. `None` if the nodes' clocks disagree or it is not measured.
     pub age: Option<Duration>,
-    /// Time for which the message was known to be missing. For a message of several packets, the
-    /// longest time of any packet.
+    /// Time for which the message, or its longest missing packet, was known to be missing.
     pub missing_for: Duration,
     /// Place in the total order. `None` for messages with a weaker guarantee than [total
     /// order](crate::ring::Qos::TotallyOrdered), and for messages of other engines.

@@ -18,8 +18,7 @@ pub struct Slow {
 pub struct Confirmed {
     /// Group of the messages.
     pub group: GroupId,
-    /// Last confirmed sequence number. At every member, all messages of this node up to it are
-    /// settled.
+    /// Last confirmed sequence number. All messages of this node up to it are settled everywhere.
     pub up_to: SeqNo,
     /// Number of members that confirmed, excluding members that joined after the last of these
     /// messages. If there was no other member, this is 0; see [`Confirmed::is_unconfirmed`].
@@ -29,8 +28,7 @@ pub struct Confirmed {
 }
 
 impl Confirmed {
-    /// Returns `true` if there was no other member, so that no member is known to have the
-    /// messages.
+    /// Returns `true` if there was no other member that could have confirmed the messages.
     pub fn is_unconfirmed(&self) -> bool {
         self.members == 0
     }

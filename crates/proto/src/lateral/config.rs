@@ -24,12 +24,10 @@ pub struct Config {
     /// Rate at which fragments are sent, in bytes per second, for all groups together. The limit
     /// prevents large messages from delaying other traffic. 0 means no limit. Default 32 MiB.
     pub pace_bytes_per_second: u64,
-    /// Maximum number of packets in flight to the slowest member while fragments are queued, but
-    /// never more than `window`. Default 1024, which is the number that a receiver buffers
-    /// (Ricochet 3.2.5).
+    /// Maximum number of packets in flight to the slowest member while fragments are queued, at
+    /// most `window`. Default 1024, the number that a receiver buffers (Ricochet 3.2.5).
     pub flight: u32,
-    /// Maximum size of the queued messages in bytes. An empty queue accepts any message. Default 32
-    /// MiB.
+    /// Maximum size of queued messages in bytes. An empty queue accepts any one. Default 32 MiB.
     pub queue_bytes: usize,
     /// Maximum memory, in bytes, for messages in reassembly, at most half of `buffer_bytes`. Memory
     /// in use reduces the capacity of the data buffer. Default 32 MiB.
@@ -50,15 +48,13 @@ pub struct Config {
     /// Maximum number of members of each group from which repair targets are drawn. These members
     /// are a uniformly random subset (Slingshot 3.3). `None` selects the full view. Default `None`.
     pub partial_view: Option<usize>,
-    /// Method of solving repairs that have several missing packets. Default
-    /// [`Solver::Elimination`].
+    /// Method of solving repairs with several missing packets. Default [`Solver::Elimination`].
     pub solver: Solver,
     /// Maximum number of pending repairs. Default 256; 20 in the papers.
     pub pending_repairs: usize,
     /// Lifetime of a pending repair. Default 1 s.
     pub pending_age: Duration,
-    /// NAK recovery (phase 2), which requests packets that repairs did not recover. `None` disables
-    /// it.
+    /// NAK recovery (phase 2), which requests packets that no repair recovered. `None` disables it.
     pub nak: Option<NakConfig>,
     /// Time from the last message to the first heartbeat, which announces the end of the stream to
     /// the group. The interval doubles up to 64 times this value. If `None`, as in the papers, a
@@ -72,11 +68,9 @@ pub struct Config {
     /// derived from the incarnation and the group. Simulations set this value just below 2^31 or
     /// 2^32, so that numbers wrap around early.
     pub first_number: SeqNo,
-    /// Time after which a missing packet is reported as lost, even if recovery continues. Default
-    /// 10 s.
+    /// Time after which a missing packet is lost, even if recovery continues. Default 10 s.
     pub give_up_after: Duration,
-    /// Maximum memory, in bytes, for packets that are kept to decode repairs and to answer NAKs.
-    /// Default 64 MiB.
+    /// Maximum memory, in bytes, for packets kept for repairs and NAKs. Default 64 MiB.
     pub buffer_bytes: usize,
     /// Age at which these packets are evicted. Eviction may be delayed by up to an eighth of this
     /// time, so that many packets are evicted at once. Default 10 s.
@@ -115,33 +109,28 @@ pub enum Solver {
 /// Start of the stream that a new receiver is owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamStart {
-    /// The first packet sent after the sender learned of this member. The receiver queries the
-    /// sender for its position.
+    /// The first packet sent after the sender learned of this member, which it is queried for.
     AskSender,
-    /// The very first packet of the stream. Only for experiments in which all members are present
-    /// from the start.
+    /// The very first packet, for experiments in which all members are present from the start.
     FromFirst,
 }
 
 /// Settings of NAK recovery.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NakConfig {
-    /// Time that repairs have to recover a missing packet before the first NAK is sent. Default 25
-    /// ms.
+    /// Time for repairs to recover a missing packet before the first NAK. Default 25 ms.
     pub after: Duration,
     /// Maximum random delay that is added to each attempt. Default 5 ms.
     pub jitter: Duration,
     /// First node to query. Default [`AskFirst::RepairSender`].
     pub first: AskFirst,
-    /// First retry interval. It doubles up to 4 times this value, and after 8 attempts up to 16
-    /// times. Default 10 ms.
+    /// First retry interval. It doubles up to 4 times, and 16 times after 8 tries. Default 10 ms.
     pub retry: Duration,
     /// Maximum number of attempts for one packet. Default 40.
     pub attempts: u8,
     /// Maximum number of packets requested per second. 0 disables requests. Default 50000.
     pub ids_per_second: u32,
-    /// Maximum number of packets retransmitted per second. 0 disables retransmissions. Default
-    /// 50000.
+    /// Maximum packets retransmitted per second. 0 disables retransmissions. Default 50000.
     pub answers_per_second: u32,
 }
 
@@ -179,8 +168,7 @@ pub enum ConfigError {
 
 const IP_UDP_BYTES: usize = 28;
 pub(super) const MIN_PATH_MTU: u16 = 700;
-/// Maximum number of packets queued in one group. A number that is farther ahead is taken for an
-/// old one.
+/// Maximum number of packets queued in one group. A number farther ahead is an old one.
 pub(super) const MAX_AHEAD: i32 = 1 << 24;
 const MAX_GAP: u32 = MAX_AHEAD as u32;
 
@@ -231,9 +219,8 @@ impl Default for NakConfig {
 }
 
 impl Config {
-    /// Returns the settings that match the papers: own packets stay out of the bins, there is no
-    /// flush, no heartbeat and no window, repairs are solved by peeling, and no message is larger
-    /// than a packet.
+    /// Returns the settings of the papers: own packets stay out of the bins, there is no flush, no
+    /// heartbeat and no window, repairs are solved by peeling, and all messages fit in one packet.
     pub fn as_in_the_papers() -> Self {
         Self {
             message_bytes: 0,

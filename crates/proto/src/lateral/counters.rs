@@ -1,5 +1,4 @@
-//! Counters of the engine. Every figure of the papers and every dropped packet can be derived from
-//! them.
+//! Counters of the engine, from which every figure of the papers and every drop can be derived.
 
 crate::counters! {
     /// Counters of a lateral engine, in packets unless the name indicates another unit.
@@ -17,13 +16,11 @@ crate::counters! {
         packets_binned,
         /// Repairs sent, counted once for each target.
         repairs_sent,
-        /// Symbols XORed into repairs, counted once for all targets. The mean is at most c for each
-        /// packet.
+        /// Symbols XORed into repairs, counted once for all targets. The mean is at most c.
         xors,
         /// Partly filled batches that were sent because of their age.
         bins_flushed,
-        /// Repairs of batches that were sent early because of a view change, counted once for each
-        /// target.
+        /// Repairs of batches sent early because of a view change, counted once for each target.
         repairs_cut_short,
         /// Failed draws of a repair target, because open batches held all nodes of the region.
         targets_short,
@@ -53,26 +50,21 @@ crate::counters! {
         retransmitted,
         /// Missing packets that arrived late by multicast.
         late,
-        /// Packets reported as lost: packets that were given up, and all packets of a lost large
-        /// message.
+        /// Packets reported as lost: those given up, and all packets of a lost large message.
         lost,
         /// Messages reassembled from fragments and delivered.
         messages_put_together,
-        /// Messages of which only a part was received, because the rest was lost or this node left
-        /// the group.
+        /// Incomplete messages that were lost, or were dropped when this node left the group.
         messages_broken,
-        /// Messages of which only a part was received, because they began before the first packet
-        /// that this node was owed.
+        /// Incomplete messages that began before the first packet that this node was owed.
         messages_joined_late,
-        /// Messages lost because reassembly had no memory left, including those evicted for another
-        /// message.
+        /// Messages lost for lack of reassembly memory, including those evicted for another one.
         messages_without_room,
         /// Total time for which recovered packets were known to be missing, in nanoseconds.
         recovered_wait_ns,
         /// Total time for which retransmitted packets were known to be missing, in nanoseconds.
         retransmitted_wait_ns,
-        /// Data packets and retransmissions that were already held, already settled, or not
-        /// missing.
+        /// Data packets and retransmissions that were already held or settled, or not missing.
         duplicates,
         /// NAK datagrams sent.
         naks_sent,
@@ -100,8 +92,7 @@ crate::counters! {
         evicted_by_age,
         /// Packets evicted from the data buffer because it was full.
         evicted_by_bytes,
-        /// Datagrams that could not be decoded, that belong to unknown groups, or that have an
-        /// invalid symbol or fragment.
+        /// Datagrams that are invalid, of unknown groups, or have an invalid symbol or fragment.
         malformed,
         /// Datagrams of senders or streams for which there was no room.
         streams_refused,
@@ -110,8 +101,7 @@ crate::counters! {
         /// Data packets and heartbeats that have an unknown incarnation of their sender, and
         /// acknowledgments for another incarnation at this node's address.
         other_incarnations,
-        /// Packets in repairs, retransmissions and have-nots that came from nodes that are not
-        /// members.
+        /// Packets in repairs, retransmissions and have-nots of nodes that are not members.
         from_strangers,
         /// Streams that were restarted because their sender was restarted.
         streams_restarted,

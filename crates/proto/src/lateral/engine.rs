@@ -308,8 +308,7 @@ impl Engine for Lateral {
         let own = sender.leave(cx, ix);
         let group_left = cx.groups.leave(ix);
         group_left.targets().iter().for_each(|node| bins.remove_node(*node, ix));
-        // The bins of the group are rebuilt now, while the remaining members can still use its
-        // packets.
+        // The bins are rebuilt now, while the remaining members can still use the packets.
         bins.rebuild(&mut |repair: Repair<'_>| repair.send(cx));
         let least = least_position(group, cx.origin.incarnation, &cx.config);
         left.insert(group, LeftGroup::new(&own, least, former));

@@ -27,8 +27,7 @@ pub(super) struct LeftGroups {
 pub(super) struct LeftGroup {
     pub(super) start: Position,
     pub(super) next: Position,
-    /// Number of positions used, counted from the lowest position at which a stream of the group
-    /// may begin.
+    /// Number of positions used, counted from the lowest one possible in the group.
     length: u32,
     pub(super) former: FormerStreams,
 }
@@ -54,8 +53,7 @@ pub(super) fn least_position(
 ) -> Position {
     let is_fixed = bits == 0 || config.stream_start == StreamStart::FromFirst;
     let offset = if is_fixed { 0 } else { Rng::new(bits ^ u64::from(group.0)).next_u64() };
-    // The offset is below 2^31. With the default `first_number`, half of all numbers remain before
-    // the wrap.
+    // The offset is below 2^31, so that half of all numbers remain before the wrap by default.
     Position::of_first(config.first_number.plus(offset as u32 >> 1))
 }
 
@@ -81,8 +79,7 @@ impl LeftGroups {
         Some(left)
     }
 
-    /// Returns a position after all forgotten streams if the group is not remembered, so that no
-    /// number is reused.
+    /// Returns a position after all forgotten streams if the group is not remembered.
     pub(super) fn first_position(&self, least: Position) -> Position {
         least.plus(self.longest_forgotten)
     }

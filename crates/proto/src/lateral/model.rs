@@ -44,11 +44,9 @@ use crate::RateOfFire;
 pub struct Setting {
     /// Number of nodes in the group, N_G, at least 2.
     pub group_size: u32,
-    /// Number of nodes in a view, including its own node: N_v, from 2 to `group_size` (the full
-    /// view).
+    /// Number of nodes in a view, including its own: N_v, from 2 to `group_size` (full view).
     pub view_size: u32,
-    /// Rate-of-fire (r, c): for every r packets, a repair is sent to c other nodes. c must be less
-    /// than `view_size`.
+    /// Rate-of-fire (r, c): a repair to c nodes for every r packets. c is less than `view_size`.
     pub rate: RateOfFire,
     /// Probability p that a node drops a packet (data or repair), from 0 to 1.
     pub loss: f64,
@@ -147,8 +145,7 @@ impl Setting {
     }
 }
 
-/// Returns `base` to the power of `exponent`, by squaring. The result of the standard library
-/// differs between machines.
+/// Returns `base` to the power of `exponent`. The standard library's result is not portable.
 fn power(mut base: f64, mut exponent: u32) -> f64 {
     let mut product = 1.0;
     while exponent > 0 {

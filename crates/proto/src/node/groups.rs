@@ -185,8 +185,7 @@ impl Node {
 
     /// Returns `true` if the join of `group` is complete.
     ///
-    /// The join is complete when the membership has accepted it and, for an ordered group, a ring
-    /// exists.
+    /// The membership must have accepted it, and an ordered group must have a ring.
     pub fn has_joined(&self, group: GroupId) -> bool {
         let needs_ring = self.groups.get(&group).is_some_and(Joined::is_ring);
         self.membership.has_joined(group)
@@ -215,8 +214,7 @@ impl Node {
         members
     }
 
-    /// Returns the view that the membership reports for `group`, or `None` if the node is not in
-    /// the group.
+    /// Returns the membership's view of `group`, or `None` if the node is not in the group.
     pub fn view(&self, group: GroupId) -> Option<&View> {
         self.groups.get(&group).map(|joined| &joined.view)
     }

@@ -13,8 +13,7 @@ use crate::{NodeId, Origin, Rng, SeqNo};
 /// Each duration must be zero or from 1 us to 24 h.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Size, in bytes, of the largest IP packet that the path carries. IP never fragments packets.
-    /// Default 1500.
+    /// Size, in bytes, of the largest IP packet on the path. IP never fragments. Default 1500.
     pub path_mtu: u16,
     /// Maximum size of a message in bytes. Larger messages are refused. Default and maximum 1 MiB.
     pub message_bytes: usize,
@@ -36,8 +35,7 @@ pub struct Config {
     /// UDP. A packet counts once, regardless of the number of unicast copies. Default `None`: no
     /// limit.
     pub rate: Option<u64>,
-    /// Maximum number of packets that a sender multicasts at once. Default 48, the number that one
-    /// system call sends.
+    /// Maximum number of packets multicast at once. Default 48, as in one system call.
     pub burst_packets: u32,
     /// Number of copies of a packet, from 1 to 16, that the sender and each relaying receiver send
     /// where multicast does not reach all receivers. More copies make the path shorter, but each
@@ -58,8 +56,7 @@ pub struct Config {
     pub ack_every: u32,
     /// Maximum delay of an acknowledgment that waits for more packets. Default 1 ms.
     pub ack_delay: Duration,
-    /// Maximum number of repairs in flight to one successor. The limit is lower while repairs are
-    /// lost. Default 256.
+    /// Maximum repairs in flight to one successor, lower while repairs are lost. Default 256.
     pub repairs_in_flight: u32,
     /// Time without progress until a receiver requests packets from the sender. Default 40 ms.
     pub ask_after: Duration,
@@ -76,8 +73,7 @@ pub struct Config {
     pub cut_after: Duration,
     /// Time after which a link that was assumed to be dead is tried again. Default 30 s.
     pub retry_link_after: Duration,
-    /// Time of silence after which a receiver is evicted. It is readmitted when it is heard again.
-    /// Default 400 ms.
+    /// Time of silence after which a receiver is evicted until it is heard again. Default 400 ms.
     pub gone_after: Duration,
     /// Time after which a receiver that stalls the others is evicted. With `None`, no receiver is
     /// evicted for this reason. The setting has no effect with [`Slowest::Wait`]. Default 5 s.
@@ -199,8 +195,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns these settings with a path MTU of `bytes`, or with the minimum path MTU if that is
-    /// larger.
+    /// Returns these settings with a path MTU of `bytes`, or with the smallest possible one.
     pub fn with_path_mtu(self, bytes: u16) -> Self {
         Self { path_mtu: bytes.max(MIN_MTU as u16), ..self }
     }

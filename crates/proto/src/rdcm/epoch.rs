@@ -5,8 +5,7 @@
 use crate::SeqNo;
 
 pub(super) const NONE: u32 = 0;
-/// An epoch that is farther away is forged, or comes from a receiver whose place has to be sent
-/// again.
+/// An epoch farther away is forged, or its receiver has to be sent its place again.
 const NEAR: i32 = 1024;
 
 pub(super) fn after(epoch: u32) -> u32 {

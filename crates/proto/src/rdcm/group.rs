@@ -41,8 +41,7 @@ struct EndedStream {
     epoch: u32,
 }
 
-/// Maximum number of streams whose end is remembered. Packets of earlier streams may be delivered
-/// again.
+/// Maximum number of streams whose end is remembered. Earlier packets may be delivered again.
 const MAX_ENDED: usize = 64;
 
 impl Group {
@@ -208,8 +207,7 @@ impl Group {
         }
     }
 
-    /// If the sender has evicted this node because it had no place for it, the report requests
-    /// readmission.
+    /// If this node was evicted for lack of a place, the report requests readmission.
     fn report_no_place(&mut self, cx: &mut Context<'_>, sender: NodeId, stream: u32) {
         if self.report_again_at > cx.now {
             return;
@@ -226,8 +224,7 @@ impl Group {
     fn on_packet_of_stream(&mut self, cx: &mut Context<'_>, from: NodeId, packet: Packet) {
         let is_member = self.members.binary_search(&from).is_ok();
         match (&mut self.role, packet) {
-            // A node that is not a member must not trigger many packets with one packet
-            // (amplification).
+            // A packet of a non-member must not trigger many packets (amplification).
             (Role::Sender(_), _) if !is_member => cx.counters.foreign += 1,
             (Role::Receiver(receiver), Packet::Data(data)) => {
                 receiver.on_data(cx, from, data);

@@ -205,8 +205,7 @@ impl Rdcm {
         self.sender_in(group)?.receivers.manager.tree()
     }
 
-    /// Returns the relay tree of this node's stream in a group, or `None` if the node sends nothing
-    /// there.
+    /// Returns the relay tree of this node's stream in a group, or `None` if there is none.
     pub fn relays(&self, group: GroupId) -> Option<&RelayTree> {
         Some(&self.sender_in(group)?.receivers.relays.tree)
     }
@@ -229,14 +228,12 @@ impl Rdcm {
         self.receiver_in(group).map(|receiver| &receiver.place)
     }
 
-    /// Returns the number of the stream that this node sends or receives in a group, or of the last
-    /// one.
+    /// Returns the number of the current or last stream that this node sends or receives there.
     pub fn stream(&self, group: GroupId) -> u32 {
         self.groups.get(&group).map_or(0, Group::stream)
     }
 
-    /// Returns the number of packets that arrived through the tree, and the number of repairs that
-    /// arrived.
+    /// Returns the number of packets that arrived through the tree, and that of repairs.
     pub fn arrived(&self, group: GroupId) -> Option<(u64, u64)> {
         self.receiver_in(group).map(|receiver| (receiver.by_tree, receiver.by_repair))
     }
@@ -426,8 +423,7 @@ impl Engine for Rdcm {
         }
     }
 
-    /// Messages that the application does not accept are kept while there is room. Then the sender
-    /// waits.
+    /// Messages that the application does not accept are kept while there is room.
     fn set_backpressure(&mut self, now: Time, group: GroupId, backlog: f64) {
         self.with(now, group, |state, cx| state.hold(cx, backlog > 0.0));
     }

@@ -7,8 +7,7 @@ use crate::{Endpoint, NodeId};
 /// Network for which the multicast tree and the overlay are built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// The network is unknown. Hosts are assumed to be in racks of 32, in the order in which they
-    /// join.
+    /// The network is unknown. Hosts are assumed to be in racks of 32, in order of joining.
     Unknown,
     /// The topology is known, with the hosts of the nodes.
     Known {

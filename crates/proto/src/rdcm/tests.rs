@@ -139,8 +139,7 @@ fn restarted_sender_is_followed_and_a_silent_one_given_up() {
     assert!(core::iter::from_fn(|| engine.poll_event()).any(|it| matches!(it, Event::Lost(_))));
 }
 
-/// A wrong view reports the sender as failed. The sender still keeps the packets that this receiver
-/// has given up.
+/// A wrong view reports the sender as failed, but it still keeps the packets given up here.
 #[test]
 fn packets_reported_lost_are_not_delivered_when_sender_returns() {
     let mut engine = engine(NodeId(2), [1]);

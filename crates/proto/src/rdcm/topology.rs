@@ -24,8 +24,7 @@ pub struct LinkId(pub u32);
 pub struct Topology {
     hosts: u32,
     names: Vec<String>,
-    /// Undeclared hosts, for nodes that are not in the topology. Their numbers follow those of the
-    /// switches.
+    /// Undeclared hosts, for nodes that are not in the topology. They follow the switches.
     visitors: Range<u32>,
     /// `true` if hosts forward packets of other hosts, like the servers of BCube.
     hosts_forward: bool,
@@ -220,8 +219,7 @@ impl Topology {
             topology.link(Vertex(host), Vertex(hosts + host / per_rack))?;
         }
         for rack in 0..racks {
-            // Each pair of aggregation switches has as many racks as one of them has ports for
-            // racks.
+            // Each pair of aggregation switches has as many racks as one has ports for racks.
             let pair = hosts + racks + rack / half * 2;
             for aggregation in [pair, pair + 1] {
                 topology.link(Vertex(hosts + rack), Vertex(aggregation))?;

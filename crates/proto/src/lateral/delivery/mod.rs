@@ -95,8 +95,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Returns `false` if the message cannot be completed. Its other packets are then not waited
-    /// for.
+    /// Returns `false` if the message cannot be completed. Its other packets are not needed.
     fn begin_message(
         &mut self,
         (ix, seqno): (StreamIx, SeqNo),
@@ -254,8 +253,7 @@ impl Delivery<'_> {
         if let Some(Event::Lost(lost)) = self.cx.events.back_mut()
             && (lost.group, lost.sender, lost.cause) == (group, sender, cause)
         {
-            // Packets that were given up together are in ascending or descending order of their
-            // numbers.
+            // Packets that were given up together are in ascending or descending order.
             if lost.last.next() == first {
                 lost.last = last;
                 return;

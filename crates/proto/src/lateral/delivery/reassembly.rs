@@ -35,8 +35,7 @@ use crate::{How, SeqNo, Time};
 #[derive(Debug)]
 pub(crate) struct Reassembly {
     of_streams: BTreeMap<StreamIx, OfStream>,
-    /// Messages in the order in which their reassembly began, including some that are no longer
-    /// open.
+    /// Messages in the order in which their reassembly began. Some are no longer open.
     begun: VecDeque<(StreamIx, SeqNo)>,
     open: usize,
     bytes: usize,
@@ -46,8 +45,7 @@ pub(crate) struct Reassembly {
 #[derive(Debug, Default)]
 struct OfStream {
     open: VecDeque<PartialMessage>,
-    /// Sequence numbers of a message that is over. They were beyond the end of the stream when it
-    /// ended.
+    /// Numbers of a message that is over. They were beyond the stream's end when it ended.
     unwanted: Option<(SeqNo, SeqNo)>,
 }
 
@@ -58,13 +56,11 @@ pub(crate) struct PartialMessage {
     message_bytes: u32,
     content: Vec<u8>,
     left: u32,
-    /// Time at which the message's first fragment to arrive was received, or was found to be
-    /// missing.
+    /// Time at which the first fragment to arrive was received, or was found to be missing.
     since: Time,
     touched: Time,
     deadline: Option<Duration>,
-    /// The [`How`] of the repaired fragment that was missing longest, or `Direct` if none was
-    /// repaired.
+    /// The [`How`] of the repaired fragment that was missing longest, otherwise `Direct`.
     pub(crate) how: How,
     pub(crate) missing_for: Duration,
 }
@@ -183,8 +179,7 @@ impl Reassembly {
         cost(message_bytes) <= self.max_bytes
     }
 
-    /// Returns the oldest open message if there is no room for another one. The caller has to end
-    /// it.
+    /// Returns the oldest open message if there is no room. The caller has to end it.
     pub(crate) fn in_the_way_of(&mut self, message_bytes: u32) -> Option<(StreamIx, SeqNo)> {
         if self.bytes + cost(message_bytes) <= self.max_bytes {
             return None;

@@ -77,8 +77,7 @@ impl Groups {
         self.slots[ix.0 as usize].as_mut().expect("an index is kept no longer than its group")
     }
 
-    /// Only members and the sender itself may repair or retransmit. Other nodes could inject forged
-    /// packets.
+    /// Only members and the sender itself may repair or retransmit. Others could forge packets.
     pub(super) fn may_know(&self, group: GroupIx, node: NodeId, sender: NodeId) -> bool {
         node == sender || self.get(group).members.contains(node)
     }

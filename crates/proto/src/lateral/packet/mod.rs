@@ -111,8 +111,7 @@ pub enum Packet<'a> {
     /// | 52 | 4 | first sequence number that is neither delivered nor lost |
     /// | 56 | 4 | number of packets of the stream that were lost |
     Ack {
-        /// Sender of the stream and its incarnation. Another incarnation may have the same address
-        /// when the packet arrives.
+        /// Sender of the stream. Another incarnation may have the same address by now.
         to: Origin,
         /// Sequence number before which every packet is settled.
         settled_to: SeqNo,
@@ -319,8 +318,7 @@ fn take_ids<'a>(bytes: &mut &'a [u8]) -> Result<&'a [WireId], DecodeError> {
 /// Size, in bytes, of a data packet without its symbol.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<U32>();
 
-/// Returns the number of ids that fit in a NAK or a have-not of at most `datagram_bytes`, at least
-/// 1.
+/// Returns the number of ids, at least 1, that fit in a NAK or have-not of `datagram_bytes`.
 pub fn ids_that_fit(datagram_bytes: usize) -> usize {
     (datagram_bytes.saturating_sub(HEADER_BYTES + size_of::<U64>()) / ID_BYTES).max(1)
 }

@@ -53,8 +53,7 @@ pub struct Symbol(Bytes);
 /// Position of a fragment in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Index of the fragment in its message, from 0. It is also the distance from the sequence
-    /// number of the first fragment.
+    /// Index of the fragment, from 0, and its distance from the first one's sequence number.
     pub index: u32,
     /// Size, in bytes, of every fragment of the message except the last.
     pub fragment_bytes: u16,

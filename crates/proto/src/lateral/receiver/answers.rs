@@ -46,8 +46,7 @@ impl Receiver {
         if is_other && !(asks_sender && stream.can_be_at(next)) {
             self.restart_stream(cx, ix, incarnation, next);
         } else {
-            // If messages are queued at the sender, the owed part begins after the part that was
-            // sent.
+            // If messages are queued at the sender, the owed part begins after the sent part.
             let waiting = first.distance_from(next);
             let owed_from = if (0..MAX_AHEAD).contains(&waiting) { first } else { next };
             // A message that this node had partly received when it left the group ends later.
@@ -93,8 +92,7 @@ impl Receiver {
         }
     }
 
-    /// Forgets numbers that were claimed but not sent. Numbers before `known` were sent or are not
-    /// owed.
+    /// Forgets numbers that were claimed but not sent. Those before `known` were sent or not owed.
     fn take_back(
         &mut self,
         cx: &mut Context,

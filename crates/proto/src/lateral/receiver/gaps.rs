@@ -25,16 +25,14 @@ impl Receiver {
                 return false;
             }
             if cx.config.stream_start == StreamStart::AskSender {
-                // The number may belong to another incarnation, which is as unconfirmed as the
-                // jump.
+                // The number may be of another incarnation, which is as unconfirmed as the jump.
                 stream.incarnation = None;
             }
         }
         self.notice_believed(cx, ix, end)
     }
 
-    /// Like [`Self::notice_up_to`], but for numbers that the sender has confirmed or that are
-    /// believed.
+    /// Like [`Self::notice_up_to`], but for numbers that are confirmed or believed.
     pub(super) fn notice_believed(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
         let stream = self.streams.get_mut(ix);
         let ahead = end.distance_from(stream.window.end());

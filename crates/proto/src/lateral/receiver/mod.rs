@@ -119,8 +119,7 @@ impl Receiver {
         let overtaken_by = stream.window.start().distance_from(seqno);
         let is_near = overtaken_by > 0 && overtaken_by as u32 <= cx.config.max_gap;
         if is_near && !stream.opened && stream.window.reaches_back() {
-            // The packet was overtaken by the packet that this node took for the first of the
-            // stream.
+            // The packet was overtaken by the one taken for the first of the stream.
             self.notice_down_to(cx, ix, seqno);
         }
         let record = match self.streams.get(ix).window.place(seqno) {
@@ -151,8 +150,7 @@ impl Receiver {
         if record.is_some() { Outcome::Repaired } else { Outcome::New }
     }
 
-    /// If the number is far before the window, this node may have believed numbers that were never
-    /// sent.
+    /// If the number is far before the window, this node may have believed unsent numbers.
     fn on_number_before(&mut self, cx: &mut Context, ix: StreamIx, seqno: SeqNo) {
         let stream = self.streams.get(ix);
         let behind = stream.window.settled_to().distance_from(seqno);
@@ -261,8 +259,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the next missing packet that is due and does not have to wait for its sender's
-    /// answer.
+    /// Returns the next missing packet that is due and need not wait for its sender's answer.
     pub(super) fn next_due(&mut self, cx: &mut Context) -> Option<(MissingIx, Missing)> {
         while let Some(ix) = self.streams.losses.pop_due(cx.now) {
             let missing = *self.streams.losses.get(ix);

@@ -64,8 +64,7 @@ impl NakRecovery {
             return Step::GiveUp(LossCause::AttemptsSpent);
         }
         if !self.request_limit.take(now) {
-            // The pause is at least a millisecond long, so that many packets are requested
-            // together.
+            // The pause lasts at least 1 ms, so that many packets are requested together.
             let next = self.request_limit.next_at(now).max(now + Duration::from_millis(1));
             return if next < end { Step::PauseUntil(next) } else { Step::WaitUntil(end) };
         }
@@ -90,8 +89,7 @@ impl NakRecovery {
         cx.transmit_to(target, Packet::Nak { cookie, ids });
     }
 
-    /// Repeats a request for packets that are still missing, with the cookie that the queried node
-    /// requires.
+    /// Repeats a request for packets that are still missing, with the required cookie.
     pub(super) fn on_challenge(
         &mut self,
         cx: &mut Context,

@@ -22,8 +22,7 @@ pub(crate) struct SetId(u128);
 /// One link of a region's chain: a bin, and the number of targets that the bin selects per repair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Link {
-    /// Lowest share of the bin's groups. The bin contains all groups of the region from this share
-    /// on.
+    /// Lowest share of the bin's groups, which are all groups of the region from it on.
     pub(crate) share: f64,
     pub(crate) set: SetId,
     pub(crate) targets: f64,

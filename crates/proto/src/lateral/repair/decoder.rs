@@ -110,8 +110,7 @@ impl Decoder {
         };
         let streams = &receiver.streams;
         let stream = streams.find_packet(&cx.groups, id);
-        // While the equation was pending, the packet may have been given up, or this node may have
-        // left its group.
+        // Meanwhile, the packet may have been given up, or this node may have left its group.
         let missing = |ix: &StreamIx| streams.get(*ix).window.missing(id.seqno).is_some();
         if let Some(ix) = stream.filter(missing) {
             self.accept(cx, receiver, (ix, id.seqno), &symbol, How::Recovered(from));

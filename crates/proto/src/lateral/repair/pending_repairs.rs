@@ -194,8 +194,7 @@ impl PendingRepairs {
                 }
             }
         }
-        // Every row that contains the pivot has to be changed, so the pivot should occur in few
-        // rows.
+        // Every row with the pivot has to be changed, so the pivot should be in few rows.
         let rows_with = |column: &usize| {
             self.rows.iter().filter(|other| other.unknown.contains(*column)).count()
         };
@@ -401,8 +400,7 @@ mod tests {
     #[test]
     fn what_would_cost_too_much_is_given_up_and_counted() {
         let mut pending = roomy(Solver::Peeling);
-        // All 300 rows of 4 KiB contain packet 0. When it arrives, 240 are changed and the rest are
-        // dropped.
+        // All 300 rows of 4 KiB contain packet 0, which changes 240 of them and drops the rest.
         for number in 1..=300 {
             insert_sum(&mut pending, Time(0), &[0, number], vec![0; 4096]);
         }

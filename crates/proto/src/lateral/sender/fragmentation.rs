@@ -49,8 +49,7 @@ struct Pace {
 }
 
 const BURST: Duration = Duration::from_millis(4);
-/// Amount of fragments, as a time at the pace, that are sent together so that the node does not
-/// wake up for each.
+/// Amount of fragments, as a time, that are sent together to avoid a wakeup for each.
 const TRAIN: Duration = Duration::from_millis(1);
 
 impl QueuedMessage {

@@ -1,5 +1,4 @@
-//! Heartbeats, which announce the end of this node's stream to a group, to its joiners, and to
-//! members that query it.
+//! Heartbeats, which announce the stream's end to a group, to joiners, and in reply to queries.
 
 use super::Sender;
 use crate::lateral::context::{Context, TimerKey};

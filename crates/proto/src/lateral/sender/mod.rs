@@ -59,8 +59,7 @@ impl Sender {
         if has_joined { own.add_member(node) } else { own.remove_member(node) }
     }
 
-    /// Returns an error with the member that is furthest behind, if this member holds the group
-    /// back.
+    /// Returns an error with the member that is furthest behind if it holds the group back.
     pub(super) fn check_window(&mut self, cx: &mut Context, ix: GroupIx) -> Result<(), SendError> {
         let Some((by, behind)) = self.get_mut(ix).held_back_by(cx.config.window) else {
             return Ok(());
@@ -143,8 +142,7 @@ impl Sender {
         }
     }
 
-    /// Returns `true` if all members have confirmed the messages for which the application
-    /// requested confirmation.
+    /// Returns `true` if all confirmations that the application requested are complete.
     pub(super) fn report_confirmation(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let own = self.get_mut(ix);
         let Some(confirmation) = own.take_confirmation() else { return false };
@@ -174,8 +172,7 @@ impl Sender {
         }
     }
 
-    /// Returns `true` if the group was held back and no longer is, so that queued packets may be
-    /// sent.
+    /// Returns `true` if the group is no longer held back, so that queued packets may be sent.
     pub(super) fn resume(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let window = self.window(&cx.config, ix);
         let is_free = self.get_mut(ix).release(window);

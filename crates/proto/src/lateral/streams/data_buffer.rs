@@ -11,8 +11,7 @@ use crate::lateral::index::StreamIx;
 use crate::lateral::packet::symbol::Symbol;
 use crate::{SeqNo, Time};
 
-/// Index of a packet in the buffer. Indices are reused after 2^32 packets, which the buffer never
-/// holds at once.
+/// Index of a packet in the buffer, which is reused after 2^32 packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldIx(u32);
 

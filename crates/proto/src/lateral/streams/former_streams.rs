@@ -17,8 +17,7 @@ pub(crate) struct FormerStream {
 }
 
 impl FormerStream {
-    /// The last packets of this incarnation may still be in flight. They do not show that it is
-    /// current.
+    /// The last packets of this incarnation may still be in flight and do not make it current.
     fn is_late(&self, now: Time) -> bool {
         self.over_since.is_some_and(|since| now < since + LATE_FOR)
     }

@@ -1,8 +1,7 @@
 use super::former_streams::FormerStreams;
 use crate::lateral::index::{GroupIx, StreamIx};
 
-/// Streams of each group. Each stream stores its position here, so that it is added and removed in
-/// one step.
+/// Streams of each group. Each stream stores its position here, for removal in one step.
 #[derive(Debug, Default)]
 pub(crate) struct GroupStreams(Vec<OfGroup>);
 

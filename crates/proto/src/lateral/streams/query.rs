@@ -5,11 +5,9 @@ use crate::SeqNo;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
-    /// The answer repeats the nonce. A host that does not receive this node's unicast cannot forge
-    /// it.
+    /// The answer repeats the nonce, so that a host without this node's unicast cannot forge it.
     pub(crate) nonce: u64,
-    /// End of the stream when the query was first sent. Claims up to this end that exceed the
-    /// answer were forged.
+    /// End of the stream at the first query. Claims up to it that exceed the answer were forged.
     end: SeqNo,
     /// Number after the last packet that has arrived since. The packet was sent before the query or
     /// after the answer, or is forged.

@@ -19,8 +19,7 @@ pub(crate) struct ReceiveWindow {
     /// First number that was ever in the window. It follows the window at a distance, because
     /// numbers that are 2^31 apart cannot be compared.
     start: SeqNo,
-    /// Number before which the sender itself has confirmed everything. It is never before the
-    /// window.
+    /// Number before which the sender has confirmed everything, never before the window.
     vouched_to: SeqNo,
     /// Position at which this node left the group earlier. Everything before it is settled.
     floor: Option<SeqNo>,
@@ -90,8 +89,7 @@ impl ReceiveWindow {
         self.start
     }
 
-    /// Returns `true` if the window still contains everything that it ever contained, so that it
-    /// can grow backwards.
+    /// Returns `true` if nothing was removed from the window, so that it can grow backwards.
     pub(crate) fn reaches_back(&self) -> bool {
         self.base == self.start
     }
@@ -150,8 +148,7 @@ impl ReceiveWindow {
         self.slots.push_back(Slot::Missing(missing));
     }
 
-    /// If the sender has confirmed nothing in the window, it has not confirmed the packet before it
-    /// either.
+    /// The sender cannot have confirmed this packet if it has confirmed nothing in the window.
     pub(super) fn push_missing_before(&mut self, missing: MissingIx) {
         assert!(self.reaches_back(), "settled numbers would become missing");
         let is_any_vouched = self.vouched_to.is_after(self.base);
@@ -254,8 +251,7 @@ impl ReceiveWindow {
         ahead(seqno) < ahead(self.vouched_to.later(self.base))
     }
 
-    /// Returns the count of numbers beyond those that the sender confirmed and those received
-    /// without a gap.
+    /// Returns the number of packets neither confirmed by the sender nor received without a gap.
     pub(super) fn claimed(&self) -> u32 {
         let sure = self.vouched_to.later(self.settled_to);
         self.end().distance_from(sure).max(0) as u32

@@ -34,8 +34,7 @@ pub(crate) struct Stream {
     pub(crate) query: Option<Query>,
     /// Time at which the sender was last considered silent, after many opens without an answer.
     silent_since: Option<Time>,
-    /// End of the stream when its sender left the view. `None` if the sender is in the view or
-    /// never was.
+    /// End of the stream when its sender left the view, unless the sender is in it or never was.
     left_at: Option<SeqNo>,
     /// Number that is too far ahead to be believed before another one agrees with it.
     pub(crate) doubted: Option<SeqNo>,
@@ -201,8 +200,7 @@ impl Stream {
         ahead > credible && !self.window.is_vouched(end.minus(1))
     }
 
-    /// Returns the doubted number if it agrees with `end`, that is, if it is at most `max_gap`
-    /// before it.
+    /// Returns the doubted number if it agrees with `end`: it is at most `max_gap` before it.
     pub(crate) fn doubt_before(&self, end: SeqNo, max_gap: u32) -> Option<SeqNo> {
         let agrees = |doubted: &SeqNo| (0..=max_gap as i32).contains(&end.distance_from(*doubted));
         self.doubted.filter(agrees)

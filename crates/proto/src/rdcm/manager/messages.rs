@@ -29,8 +29,7 @@ use crate::{Endpoint, GroupId, NodeId};
 pub struct Request {
     /// Group of the sender.
     pub group: GroupId,
-    /// Number of this opening of the group by the sender. Answers to an earlier opening are
-    /// ignored.
+    /// Number of this opening of the group. Answers to an earlier opening are ignored.
     pub opening: u32,
     /// Number of the request within its opening.
     pub number: u32,
@@ -73,8 +72,7 @@ pub struct Answer {
     pub opening: u32,
     /// Number of the last request that the manager has handled.
     pub number: u32,
-    /// At most [`MAX_PLACES`] changed places, or the reason why the manager does not place the
-    /// receivers.
+    /// At most [`MAX_PLACES`] changed places, or the reason why there are none.
     pub result: Result<Vec<PlaceChange>, Refusal>,
 }
 

@@ -123,8 +123,7 @@ fn a_receiver_that_passes_on_is_a_branch_of_itself() {
 
 #[test]
 fn the_nearest_of_those_in_the_fewest_rings_is_the_proxy() {
-    // A server that receives and forwards is nearer to the sender than the servers to which it
-    // forwards.
+    // A server that receives and forwards is nearer to the sender than the next ones.
     let tree = Group::of_first(Topology::bcube(4, 2).expect("a topology"), 1..64).tree();
     for seed in 0..20 {
         let overlay = Overlay::of_tree(&tree, None, &mut Rng::new(seed));

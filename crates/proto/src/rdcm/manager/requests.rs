@@ -9,8 +9,7 @@ pub(crate) struct ManagerRequests {
     pub(crate) queue: VecDeque<Request>,
     pub(crate) endpoints: BTreeMap<NodeId, Endpoint>,
     openings: u32,
-    /// Groups whose sender has lost the manager, of which the application has not been notified
-    /// yet.
+    /// Groups whose loss of the manager has not been reported to the application yet.
     pub(crate) lost: BTreeSet<GroupId>,
     dropped: u64,
 }

@@ -24,8 +24,7 @@ pub(super) struct OverlayRing {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RingMember {
-    /// Child of the ring's vertex that is above the receiver, or the receiver itself if it forwards
-    /// packets.
+    /// Child of the ring's vertex above the receiver, or the receiver itself if it forwards.
     pub(super) branch: Vertex,
     pub(super) proxy: Vertex,
     pub(super) is_leaf: bool,
@@ -62,8 +61,7 @@ pub(super) fn arrange(
     }
     let highest = rings.iter().max_by_key(|(_, ring)| ring.level).map(|(vertex, _)| *vertex);
     let Some(highest) = highest else { return };
-    // Repairs can enter the highest ring at any member. Losses of a whole branch are repaired below
-    // it.
+    // Repairs can enter the highest ring anywhere. Losses of a branch are repaired below it.
     order.arrange(rings, highest, None);
     let entries: Vec<Vertex> = rings[&highest].members.iter().map(|it| it.proxy).collect();
     for entry in entries {

@@ -1,5 +1,4 @@
-//! The multicast manager in the registry (section 3.1), which serves all groups and senders of a
-//! network.
+//! The multicast manager in the registry (section 3.1), which serves all senders of a network.
 
 use alloc::collections::{BTreeMap, VecDeque};
 

@@ -165,8 +165,7 @@ impl MulticastTree {
         false
     }
 
-    /// Removes a receiver, and the vertices that only led to it. Returns `false` if there is no
-    /// such receiver.
+    /// Removes a receiver, and the vertices that only led to it. Returns `false` if there is none.
     pub fn prune(&mut self, receiver: Vertex) -> bool {
         if !self.receivers.remove(&receiver) {
             return false;

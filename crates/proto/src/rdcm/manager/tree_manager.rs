@@ -67,8 +67,7 @@ pub(crate) enum ManagerError {
     NoHost(Vertex),
     #[error("{0} is the sender of the group")]
     IsSender(Vertex),
-    /// There is no path from the sender to the receiver, even with the links that are assumed to be
-    /// dead.
+    /// The sender cannot reach the receiver, even over links that are assumed to be dead.
     #[error("there is no path from the sender to {0}")]
     NoPath(Vertex),
 }
@@ -105,8 +104,7 @@ impl TreeManager {
         self.groups.get(&group).map(|managed| &managed.overlay)
     }
 
-    /// The changes of the group have epochs above `above`, the highest one that another manager
-    /// assigned.
+    /// The group's changes have epochs above `above`, the highest one of another manager.
     pub(super) fn open(
         &mut self,
         group: GroupId,
@@ -150,8 +148,7 @@ impl TreeManager {
         let rejected: Vec<_> = receivers.iter().filter_map(|it| add(*it).err()).collect();
         let joined = managed.tree.receivers().len();
         if joined > 2 * count {
-            // If most receivers are new, a tree built for the whole group is better than one that
-            // grew.
+            // If most receivers are new, a new tree is better than one that grew.
             managed.rebuild(&self.topology, &dead);
         }
         if joined > count {
@@ -268,8 +265,7 @@ impl ManagedGroup {
         }
     }
 
-    /// Returns the links from the branching vertex of a ring to its member or to the next branching
-    /// vertex.
+    /// Returns the links from a ring's branching vertex to its member or to the next one.
     fn suspects(&self, ring: Vertex, member: Vertex) -> Vec<LinkId> {
         let members = self.overlay.rings.get(&ring).map_or(&[][..], |ring| &ring.members);
         let Some(seat) = members.iter().find(|seat| seat.proxy == member) else {

@@ -52,8 +52,7 @@ proptest! {
         let mut manager = manager_of(&group, seed);
         let links: Vec<LinkId> = manager.tree(GROUP).expect("a group").links().collect();
         let dead = links[Rng::new(seed).below(links.len())];
-        // A loss above the highest branching vertex affects all receivers. The sender itself
-        // detects it.
+        // The sender itself detects a loss above the highest branching vertex.
         if let Some(report) = report_of(&manager, dead) {
             let suspects = manager.report(NOW, report);
             prop_assert!(suspects.contains(&dead));

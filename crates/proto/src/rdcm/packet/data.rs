@@ -43,8 +43,7 @@ pub struct Fragment {
 pub enum Way {
     /// The packet is sent through the tree for the first time.
     Tree {
-        /// Binary logarithm of the number of packets in flight when the packet was sent, at most
-        /// 15.
+        /// Binary logarithm of the number of packets that were in flight, at most 15.
         doublings: u8,
     },
     /// The packet is sent through the tree again.

@@ -38,8 +38,7 @@ pub struct Place {
     pub children_ring: u32,
     /// Overlay children of the receiver.
     pub children: Vec<NodeId>,
-    /// Receivers that multicast does not reach and to which this receiver relays packets of the
-    /// tree.
+    /// Receivers without multicast to which this receiver relays packets of the tree.
     pub relays: Vec<NodeId>,
 }
 

@@ -1,5 +1,4 @@
-//! Timing of acknowledgments (section 3.3). Packets are acknowledged together, and gaps are
-//! reported at once.
+//! Timing of acknowledgments (section 3.3): many packets together, and gaps at once.
 
 use core::time::Duration;
 

@@ -22,8 +22,7 @@ struct Child {
 }
 
 impl Children {
-    /// New children expect the packets below `limit`. Returns `true` if the set of children has
-    /// changed.
+    /// New children expect the packets below `limit`. Returns `true` if the children changed.
     pub(super) fn on_place(&mut self, now: Time, node: NodeId, place: &Place, limit: u64) -> bool {
         let children = &place.children;
         let others: BTreeSet<NodeId> = children.iter().copied().filter(|it| *it != node).collect();
@@ -42,8 +41,7 @@ impl Children {
         self.children.is_empty()
     }
 
-    /// Returns `true` if the acknowledgment is from a child. The receiver has room for packets
-    /// below `end`.
+    /// Returns `true` if a child sent it. The receiver has room for packets below `end`.
     pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, end: u64) -> bool {
         let child = self.children.get_mut(&from).filter(|_| ack.ring == self.ring);
         let Some(child) = child else { return false };

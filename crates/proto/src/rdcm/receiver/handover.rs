@@ -19,8 +19,7 @@ pub(super) struct Handover(Vec<Previous>);
 struct Previous {
     ring: u32,
     node: NodeId,
-    /// `true` if the predecessor served the receiver's branch, `false` if it served only the
-    /// receiver.
+    /// `true` if the predecessor served the whole branch, `false` if only the receiver.
     is_of_branch: bool,
     /// First packet for which another receiver is responsible, or `None` if it is not known yet.
     from: Option<u64>,

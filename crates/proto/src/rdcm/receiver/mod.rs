@@ -86,8 +86,7 @@ impl Receiver {
         // The sender does not know yet that this place was taken.
         self.feedback.report_at = cx.now;
         if !epoch::are_near(place.epoch, self.place.epoch) {
-            // The place is forged, or this node has missed many places. The report shows the sender
-            // which place it has.
+            // The place is forged, or earlier ones were lost. The report contains the current one.
             cx.counters.implausible += 1;
             return;
         }

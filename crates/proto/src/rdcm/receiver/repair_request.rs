@@ -30,8 +30,7 @@ impl RepairRequests {
         if own.next() >= end {
             return None;
         }
-        // The requested packets have arrived and more are missing, so the next request does not
-        // have to wait.
+        // The requested packets have arrived, so the next request does not have to wait.
         let continues = self.requested_to.is_some_and(|end| own.next() >= end);
         let wait = if continues { config.ack_delay } else { config.ask_after };
         Some(self.stuck_since + wait)

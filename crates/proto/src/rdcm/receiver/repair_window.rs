@@ -240,8 +240,7 @@ impl RepairWindow {
         // A former successor must not stop the stream, because the other receivers may no longer
         // wait for it. It can request released packets from the sender.
         let most_behind = self.own.next().saturating_sub(self.capacity / FORMER_PART);
-        // Packets that were released while a successor was silent do not hold the window once it is
-        // heard again.
+        // Packets that were released during a successor's silence do not hold the window.
         let served = heard.map(|it| match it.until() {
             Some(_) => it.has.next_from(self.base).max(most_behind),
             None => it.has.next_from(self.base),

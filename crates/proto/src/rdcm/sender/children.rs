@@ -114,8 +114,7 @@ impl Children {
     }
 }
 
-/// The times are longer than those of receivers, because acknowledgments pass through several rings
-/// on their way up.
+/// The times are longer than those of receivers, because several rings are involved.
 fn timing(config: &Config) -> RepairTiming {
     let timing = RepairTiming::new(config);
     RepairTiming { silent_after: timing.silent_after * 4, ..timing }

@@ -210,8 +210,7 @@ impl Sender {
 
     pub(super) fn on_silent(&mut self, cx: &mut Context<'_>, successor: NodeId) {
         cx.counters.silences_heard += 1;
-        // The predecessor may have been suspended, or may be cut off. The receiver's own reports
-        // decide.
+        // The predecessor may be suspended or cut off. The receiver's own reports decide.
         let interval = self.receivers.report_interval(cx.config);
         let gone_after = cx.config.gone_after.max(interval * 2);
         let stopped_for = self.stopped_for(cx.now, cx.config);

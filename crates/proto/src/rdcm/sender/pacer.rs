@@ -9,8 +9,7 @@ use crate::Time;
 #[derive(Debug)]
 pub(super) struct Pacer {
     burst: f64,
-    /// Number of bytes that may be sent now. It is negative after a burst that exceeds the
-    /// allowance.
+    /// Bytes that may be sent now. Negative after a burst that exceeds the allowance.
     tokens: f64,
     filled_at: Time,
     due: Option<Time>,
@@ -31,8 +30,7 @@ const GAIN: f64 = 1.25;
 const START_GAIN: f64 = 2.0;
 /// Resolution of timers.
 const LEAST_WAIT: Duration = Duration::from_micros(20);
-/// Maximum delay for which the pacer compensates. On a busy machine, a thread waits for
-/// milliseconds.
+/// Maximum delay for which the pacer compensates, because a busy thread waits for milliseconds.
 const MADE_UP: Duration = Duration::from_millis(8);
 /// Maximum time for which packets are batched into one system call.
 const BATCH: Duration = Duration::from_micros(500);
@@ -75,8 +73,7 @@ impl Pacer {
         due
     }
 
-    /// Cancels the next packet. The pacer does not compensate for the time until there is one to
-    /// send.
+    /// Cancels the next packet. The time until there is one to send is not compensated.
     pub(super) fn rest(&mut self) {
         self.due = None;
     }

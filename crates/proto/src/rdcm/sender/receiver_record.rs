@@ -47,11 +47,9 @@ pub(super) struct Record {
     pub(super) taken: Option<u32>,
     /// Reports with an earlier epoch are from before the receiver rejoined or was readmitted.
     since: Option<u32>,
-    /// Time at which the place was last sent again, because the receiver reported an epoch that it
-    /// was not sent.
+    /// Time at which the place was last sent again in response to an unknown epoch.
     corrected_at: Option<Time>,
-    /// Number of recent evictions for a stall or for lack of a place. Each one doubles the next
-    /// pause.
+    /// Recent evictions for a stall or lack of a place. Each one doubles the next pause.
     delays: u32,
     out_for: Duration,
     admitted_at: Time,
@@ -156,8 +154,7 @@ impl Record {
             EvictionCause::Silent | EvictionCause::Pace(_) => {}
         }
         self.out_for = match cause {
-            // The other receivers keep nine tenths of their rate, regardless of the number of
-            // readmissions.
+            // The other receivers keep nine tenths of their rate despite readmissions.
             EvictionCause::Pace(waited) => (waited * OUT_FOR).max(config.readmit_after),
             // The pause doubles with each eviction for stalling the other receivers.
             _ => config.readmit_after * (1 << self.delays.min(MAX_DOUBLINGS)),
@@ -177,8 +174,7 @@ impl Record {
         self.since = Some(since);
     }
 
-    /// Returns `true` if a report refers to the place that the receiver was last sent, or to one
-    /// near it.
+    /// Returns `true` if a report refers to the place that was last sent, or to one near it.
     pub(super) fn knows(&self, report: &Report) -> bool {
         let is_near = |(epoch, _)| epoch::are_near(epoch, report.epoch);
         report.epoch != epoch::NONE && self.sent.is_some_and(is_near)
@@ -215,8 +211,7 @@ impl Record {
         }
     }
 
-    /// A report without a place, or with a place that was not sent, may be forged and does not
-    /// advance the state.
+    /// A report without a place, or with an unknown one, may be forged and advances nothing.
     pub(super) fn reported_next(&self, report: &Report) -> u64 {
         match self.knows(report) {
             true => report.next,
@@ -264,8 +259,7 @@ impl Record {
     }
 }
 
-/// Pause of an evicted receiver, as a multiple of the time for which the other receivers waited for
-/// it.
+/// Pause of an evicted receiver, as a multiple of the time for which others waited for it.
 const OUT_FOR: u32 = 10;
 /// Time after which a receiver no longer counts as slow, as a multiple of `slow_after`.
 const KEPT_UP: u32 = 16;

@@ -142,8 +142,7 @@ impl Receivers {
         }
     }
 
-    /// The manager in the registry is used while it is reachable, and the sender's own manager
-    /// otherwise.
+    /// The registry's manager is used while it is reachable, and the sender's own one otherwise.
     pub(super) fn on_manager(&mut self, cx: &mut Context<'_>, event: ManagerEvent) {
         match event {
             ManagerEvent::Reachable => self.use_service(cx),

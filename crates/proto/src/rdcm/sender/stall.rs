@@ -25,8 +25,7 @@ impl StallDetector {
     }
 }
 
-/// Returns the receiver whose window ends at `next`, while the windows of the other receivers are
-/// much larger.
+/// Returns the receiver whose window ends at `next` while the others' windows are much larger.
 fn stalling<'a>(
     next: u64,
     receivers: impl Iterator<Item = (NodeId, &'a ReceiverState)>,

@@ -76,8 +76,7 @@ impl InFlight {
         let Some(last) = self.sent.iter().rfind(|it| has.contains(it.number)).copied() else {
             return Vec::new();
         };
-        // The timeout does not change while the arrived packet may be a first copy that was given
-        // up too early.
+        // The timeout remains while the packet may be a first copy that arrived late.
         if !self.again.contains(&last.number) {
             self.timeouts = 0;
             self.rtt.on_sample(now.since(last.at));

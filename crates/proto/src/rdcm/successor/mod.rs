@@ -28,8 +28,7 @@ pub(super) struct Successor {
     pub(super) round_trip: RoundTrip,
     /// Packets whose state is unknown, with their time of arrival at this receiver, oldest first.
     unknown: VecDeque<(Time, u64)>,
-    /// Packets that the successor lacks and that are not in flight, with the time at which each
-    /// must be sent.
+    /// Packets that the successor lacks and that are not in flight, by the time to send them.
     missing: Timers<u64>,
     in_flight: InFlight,
     heard_at: Time,
@@ -194,8 +193,7 @@ impl Successor {
         self.in_flight.forget(number);
     }
 
-    /// Marks a packet as missing at the successor, unless the successor has it. The packet must be
-    /// kept here.
+    /// Marks a packet that is kept here as missing, unless the successor has it.
     pub(super) fn mark_missing(&mut self, number: u64, due: Time) {
         if !self.has(number) && !self.is_known_missing(number) {
             self.missing.set(number, due);
@@ -259,8 +257,7 @@ impl Successor {
         [unknown, self.missing.next_due(), late].into_iter().flatten().min()
     }
 
-    /// Returns `true` if a repair that has just arrived is forwarded at once. It then counts as
-    /// sent.
+    /// Returns `true` if a repair that has just arrived is forwarded, and thus counts as sent.
     pub(super) fn pass_on(
         &mut self,
         now: Time,

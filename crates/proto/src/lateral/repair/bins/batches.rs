@@ -60,8 +60,7 @@ pub(crate) struct Source {
 impl Cell {
     const WANTED: u16 = 1 << 15;
 
-    /// Creates the cell for batches without targets, which together count `left` packets (at least
-    /// 1).
+    /// Creates the cell for batches without targets, which count `left` packets (at least 1).
     pub(crate) fn idle(left: u32) -> Self {
         Self(left as u16)
     }

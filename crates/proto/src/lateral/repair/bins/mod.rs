@@ -46,8 +46,7 @@ pub(crate) struct Bins {
     r: u8,
     flush_after: Option<Duration>,
     of_group: Vec<Vec<BinIx>>,
-    /// Bins that serve each region, by region index. This is the region's chain when it was last
-    /// applied.
+    /// Bins that serve each region: the region's chain when it was last applied.
     of_region: Vec<Vec<(Link, BinIx)>>,
     bins: Vec<Bin>,
     vacant: Vec<BinIx>,
@@ -118,8 +117,7 @@ struct Flush {
     generation: u32,
 }
 
-/// Maximum number of targets that a bin owes a region in a lane. Further targets are drawn from
-/// those of other batches.
+/// Maximum targets that a bin owes a region in a lane. Others are drawn from other batches.
 const MAX_OWED: usize = 8;
 
 impl Bins {
@@ -202,8 +200,7 @@ impl Bins {
             }
             cell.left() == 0
         });
-        // Batches may end, and others may draw targets, only after the packet has entered all of
-        // its bins.
+        // No batch may end or draw targets before the packet has entered all of its bins.
         for bin in &full {
             if self.lanes[lane].cells[bin.0 as usize].is_wanted() {
                 self.finish(*bin, lane, &mut send);
