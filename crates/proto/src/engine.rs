@@ -146,8 +146,7 @@ pub trait Engine: Send {
         self.leave(now, group);
     }
 
-    /// Returns `true` if the engine communicates with `group` without being a member of it, for
-    /// example to send requests.
+    /// Returns `true` if the engine uses `group`, for example for requests, without being a member.
     fn calls(&self, _group: GroupId) -> bool {
         false
     }

@@ -67,8 +67,7 @@ pub enum NodeEvent {
     /// The multicast manager of the registry is unreachable, or cannot place this node's receivers
     /// in the group. The node continues with its own manager.
     ManagerLost(GroupId),
-    /// The node has left the group and no longer processes its datagrams. This can be some time
-    /// after the call to [`Node::leave`].
+    /// The node has left the group and no longer processes its datagrams; see [`Node::leave`].
     Out(GroupId),
 }
 

@@ -23,8 +23,7 @@ pub enum Event {
     Slow(Slow),
     /// A receiver of this node's bulk stream slows down the other receivers.
     Limiting(Limiting),
-    /// Confirmation of this node's messages, in reply to
-    /// [`Engine::confirm`](crate::Engine::confirm).
+    /// Confirmation of this node's messages; see [`Engine::confirm`](crate::Engine::confirm).
     Confirmed(Confirmed),
     /// A change of an ordered group's ring, reported at its position among the messages.
     Ring(RingEvent),

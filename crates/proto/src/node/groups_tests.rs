@@ -10,8 +10,7 @@ use crate::ring::Quorum;
 use crate::wire::Datagram;
 use crate::{Endpoint, Transmit, Wakeup, lateral};
 
-/// A membership that settles at [`SETTLED_AT`], either in all groups at once or in each group
-/// separately. It counts the queries about groups.
+/// A membership that settles at [`SETTLED_AT`], and counts the queries about groups.
 struct Slow {
     is_settled: bool,
     is_by_group: bool,

@@ -13,8 +13,7 @@ use crate::{Endpoint, NodeId, Time};
 #[derive(Debug, Default)]
 pub struct Starts {
     nodes: BTreeMap<NodeId, Known>,
-    /// Nodes that have sent datagrams and are gone, with their last endpoint and the time of their
-    /// end. A ring keeps them for some time.
+    /// Nodes that are gone, with their last endpoint and time. Rings may still contain them.
     gone: Recent<NodeId, (Endpoint, Time)>,
 }
 
@@ -102,8 +101,7 @@ impl Known {
     }
 }
 
-/// Time for which a node that is gone is accepted only from its former address. Rings have removed
-/// the node by then.
+/// Time for which a node that is gone is accepted only from its address. Rings drop it sooner.
 const GONE_FOR: Duration = Duration::from_secs(60);
 const MOST_GONE: usize = 1024;
 

@@ -1,6 +1,5 @@
 //! Epochs: the version numbers of places. They wrap around and begin at a random number. A node
-//! that has not seen a receiver's places cannot guess them. It can therefore forge neither a place
-//! nor a report.
+//! that has not seen a receiver's places can therefore forge neither a place nor a report.
 
 use crate::SeqNo;
 

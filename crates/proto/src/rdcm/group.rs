@@ -17,9 +17,8 @@ pub(super) struct Group {
     stream: u32,
     /// The last sender that was heard, and when, if this node has no place in its stream yet.
     heard: Option<(NodeId, Time)>,
-    /// Streams that have ended on this node, by sender and number. Their senders may continue: a
-    /// node that was suspended can consider a live sender gone, and a node that is cut off from its
-    /// sender follows another one.
+    /// Streams that have ended on this node, by sender and number. A sender may continue, because
+    /// this node wrongly considered it gone or follows another one.
     ended: Recent<(NodeId, u32), EndedStream>,
     pub(super) farewells: Farewells,
     report_again_at: Time,
@@ -87,8 +86,7 @@ impl Group {
     }
 
     /// Returns the other node that sends in the group. A sender that is no longer heard is not
-    /// returned: it may have yielded to another sender, or only late packets of an earlier stream
-    /// were heard.
+    /// returned, because it may have yielded to another sender.
     pub(super) fn sender(&self, now: Time, config: &Config) -> Option<NodeId> {
         match &self.role {
             Role::Receiver(receiver) if receiver.hears_sender(now, config) => Some(receiver.sender),
@@ -258,8 +256,7 @@ impl Group {
     }
 
     /// Returns `true` if `from` may be the sender of the group. Of two senders, the one with the
-    /// smaller id continues and the other one yields. A node that is not a member cannot be the
-    /// sender, because it may be gone and its packets late.
+    /// smaller id continues. A node that is not a member may be gone and its packets late.
     fn accepts_sender(&mut self, cx: &mut Context<'_>, from: NodeId, stream: u32) -> bool {
         let is_member = self.members.binary_search(&from).is_ok();
         // The numbers of streams wrap around, like the numbers of packets.

@@ -205,8 +205,7 @@ impl Delivery<'_> {
     }
 
     /// Ends a message that began before the known part of the stream. If the sender later confirms
-    /// that this part is owed, the beginning of the message is missing. The fragments that have
-    /// arrived must then not be used.
+    /// that this part is owed, the fragments that have arrived must not be used.
     fn drop_headless(&mut self, ix: StreamIx, (first, last): (SeqNo, SeqNo)) {
         self.cx.counters.messages_joined_late += 1;
         self.stop_waiting(ix, (first, last));

@@ -154,8 +154,7 @@ impl Reassembly {
         unwanted.is_some_and(|(from, to)| seqno.distance_from(from) >= 0 && to.is_after(seqno))
     }
 
-    /// Returns `end`, the known end of the stream, or the number after the last unwanted packet.
-    /// Everything before the result was delivered or reported.
+    /// Returns `end`, or the number after the last unwanted packet. Earlier ones were reported.
     pub(crate) fn reported_to(&self, stream: StreamIx, end: SeqNo) -> SeqNo {
         let unwanted = self.of_streams.get(&stream).and_then(|of_stream| of_stream.unwanted);
         unwanted.map_or(end, |(_, to)| to.later(end))

@@ -41,8 +41,7 @@ impl Members {
         self.places.contains(&node)
     }
 
-    /// Returns the first member in cyclic order from `start` that was already a member at `then`.
-    /// If there is none, returns the member at `start`.
+    /// Returns the first member from `start` on that was one at `then`, or the one at `start`.
     pub(crate) fn first_since(&self, then: Time, start: usize) -> NodeId {
         let all_around = (start..self.ids.len()).chain(0..start);
         let mut older = all_around.filter(|place| self.since[*place] <= then);

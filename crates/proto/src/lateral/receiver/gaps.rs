@@ -1,5 +1,4 @@
-//! Gaps: sequence numbers that were sent and have not arrived. They are recorded as missing, or
-//! skipped if there are too many of them.
+//! Gaps: numbers that have not arrived. They are recorded as missing, or skipped if too many.
 
 use super::Receiver;
 use crate::lateral::config::StreamStart;

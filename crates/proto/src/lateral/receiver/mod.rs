@@ -246,8 +246,7 @@ impl Receiver {
             }
             match stream.window.missing(id.seqno) {
                 Some(missing) if expired => self.give_up(cx, missing, LossCause::DeadlinePassed),
-                // Another node is queried after a short delay. Without the delay, two nodes that
-                // both lack the packet would query each other continuously.
+                // Without the delay, two nodes that lack it would keep querying each other.
                 Some(missing) => {
                     let losses = &mut self.streams.losses;
                     let end = losses.get(missing).noticed_at + cx.config.give_up_after;
@@ -362,9 +361,8 @@ impl Receiver {
         Some(ix)
     }
 
-    /// Returns the stream of a sender that was heard directly. Returns `None` if there is no room
-    /// for it, or if the packet is of an unknown incarnation. In the second case, the sender is
-    /// queried.
+    /// Returns the stream of a sender that was heard directly, if there is room for it. If the
+    /// packet is of an unknown incarnation, the sender is queried instead.
     pub(super) fn direct_stream_of(
         &mut self,
         cx: &mut Context,

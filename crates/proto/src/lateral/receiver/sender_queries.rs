@@ -17,8 +17,7 @@ use crate::{Destination, Rng, SeqNo};
 
 #[derive(Debug)]
 pub(super) struct SenderQueries {
-    /// Source of nonces. All other random values are drawn from another generator, so that nonces
-    /// cannot be inferred from observable choices.
+    /// Source of nonces only, so that they cannot be inferred from other random choices.
     nonces: Rng,
 }
 

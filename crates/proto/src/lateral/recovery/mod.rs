@@ -1,5 +1,4 @@
-//! NAK recovery (Slingshot, algorithm 1, lines 34 to 40): requests for packets that repairs did not
-//! recover, and answers to the requests of other nodes.
+//! NAK recovery (Slingshot, algorithm 1, lines 34 to 40), which requests and resends packets.
 
 mod cookies;
 mod nak_suppression;

@@ -69,9 +69,8 @@ impl Span {
         Self { least: self.least.min(other.least), most: self.most.max(other.most) }
     }
 
-    /// Returns the range of elements in `all`, which is sorted by share, that a change of classes
-    /// in the span can affect. The range contains the elements in the span and the next one, whose
-    /// number of targets depends on them.
+    /// Returns the range of elements in `all`, which is sorted by share, that a change in the span
+    /// can affect. These are the elements in the span and the next one, which depends on them.
     pub(crate) fn places<T>(self, all: &[T], share: impl Fn(&T) -> f64) -> Range<usize> {
         let first = all.partition_point(|one| share(one) < self.least);
         let behind = all[first..].partition_point(|one| share(one) <= self.most);

@@ -25,8 +25,7 @@ pub(crate) fn papers_example() -> Vec<(NodeId, GroupIx)> {
     nodes.flat_map(|(node, groups)| groups.iter().map(move |ix| (node, GroupIx(*ix)))).collect()
 }
 
-/// Computes the selections from the memberships alone, as in the paper: finds the regions, and
-/// visits the groups of each region from the lowest rate on.
+/// Computes the selections from the memberships alone, as in the paper.
 pub(crate) fn selections_of(
     memberships: &Memberships,
     scope: RepairScope,

@@ -87,8 +87,7 @@ impl Decoder {
     }
 
     /// Accepts solved packets, and the packets that these solve in turn. The number per call is
-    /// limited so that sockets are served in time. The remaining packets are accepted in the next
-    /// call.
+    /// limited so that sockets are served in time.
     pub(crate) fn accept_all_solved(&mut self, cx: &mut Context, receiver: &mut Receiver) {
         for _ in 0..MAX_SOLVED_AT_ONCE {
             let Some(solved) = self.pending.pop_solved() else { return };

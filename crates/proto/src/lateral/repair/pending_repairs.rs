@@ -21,8 +21,7 @@ use crate::lateral::packet::symbol::xor_growing;
 use crate::{IdMap, NodeId, PacketId, Time};
 
 const MAX_UNKNOWN: usize = 2048;
-/// Maximum number of bytes XORed for one datagram. With 256 pending repairs at an MTU of 1500, half
-/// of this is sufficient for all of them.
+/// Maximum bytes XORed for one datagram, more than twice 256 repairs of 1500 bytes.
 const MAX_WORK: usize = 1 << 20;
 const WORK_OF_BITS: usize = MAX_UNKNOWN / 8;
 

@@ -52,9 +52,8 @@ struct Member {
     node: NodeId,
     first: Position,
     settled_to: Position,
-    /// Position before which the member has confirmed everything since it joined, or `None` before
-    /// its first acknowledgment. If it equals the end of the stream, the member needs no
-    /// heartbeats.
+    /// Position before which the member has confirmed everything since it joined. If it equals the
+    /// end of the stream, the member needs no heartbeats.
     acked_to: Option<Position>,
     /// End of the stream when the member joined. `None` once the member has confirmed it. The
     /// member may have been one before, and may have missed packets before this end.

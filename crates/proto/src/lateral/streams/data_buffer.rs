@@ -126,8 +126,7 @@ impl DataBuffer {
         self.packets.front().is_some_and(|first| first.received_at + self.max_age <= now)
     }
 
-    /// The time is an eighth of the age limit after the first packet is due, so that many packets
-    /// are evicted at once and the node does not wake up for each.
+    /// Delayed by an eighth of the age limit, so that many packets are evicted at once.
     pub(crate) fn next_eviction(&self) -> Option<Time> {
         let lenience = self.max_age / 8;
         self.packets.front().map(|first| first.received_at + self.max_age + lenience)

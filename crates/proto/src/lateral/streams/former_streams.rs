@@ -1,6 +1,5 @@
-//! Positions in streams that this node does not currently follow. These are the streams of senders
-//! in a group that this node left, and of former incarnations of senders, whose last packets may
-//! arrive late.
+//! Positions in streams that this node does not currently follow: streams in groups that it left,
+//! and streams of former incarnations, whose last packets may arrive late.
 
 use crate::incarnations::LATE_FOR;
 use crate::recent::Recent;

@@ -110,8 +110,7 @@ impl Streams {
         self.by_group.of(group).len() - usize::from(self.find(group, own).is_some())
     }
 
-    /// Returns an idle stream whose sender has `departed`. Each call checks only a few streams,
-    /// because non-members can cause a call with each datagram.
+    /// Returns an idle stream whose sender has `departed`. Checks only a few streams per call.
     pub(super) fn next_idle(
         &mut self,
         group: GroupIx,

@@ -9,8 +9,7 @@ pub(crate) struct Query {
     pub(crate) nonce: u64,
     /// End of the stream at the first query. Claims up to it that exceed the answer were forged.
     end: SeqNo,
-    /// Number after the last packet that has arrived since. The packet was sent before the query or
-    /// after the answer, or is forged.
+    /// Number after the last packet that has arrived since the query, if any.
     pub(super) came_to: Option<SeqNo>,
     pub(super) is_second: bool,
     /// Number before which everything was settled when the query was first sent. If an answer is

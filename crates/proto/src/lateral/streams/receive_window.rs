@@ -16,8 +16,7 @@ pub(crate) struct ReceiveWindow {
     base: SeqNo,
     /// Number before which everything is settled.
     settled_to: SeqNo,
-    /// First number that was ever in the window. It follows the window at a distance, because
-    /// numbers that are 2^31 apart cannot be compared.
+    /// First number ever in the window, or a later one that is less than 2^31 behind it.
     start: SeqNo,
     /// Number before which the sender has confirmed everything, never before the window.
     vouched_to: SeqNo,

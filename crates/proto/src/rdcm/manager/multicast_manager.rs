@@ -9,8 +9,7 @@ use super::placement::NodePlacement;
 use super::tree_manager::{LinkReport, LinkTiming, ManagerError, SeatChange, TreeManager};
 use crate::{GroupId, NodeId, Time};
 
-/// The multicast manager of a network, by the ids of nodes. The network with the current hosts of
-/// the nodes is passed to each call.
+/// The multicast manager of a network, by the ids of nodes. Each call gets the current network.
 #[derive(Debug)]
 pub(crate) struct MulticastManager {
     pub(crate) trees: TreeManager,

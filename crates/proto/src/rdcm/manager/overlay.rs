@@ -147,8 +147,7 @@ impl Overlay {
     }
 }
 
-/// Returns `was` if it is among the receivers in the fewest rings so far. Otherwise, returns one of
-/// these receivers that is nearest to the sender.
+/// Returns `was`, or the receiver nearest to the sender, among those in the fewest rings.
 fn choose_proxy(
     tree: &MulticastTree,
     receivers: &[Vertex],

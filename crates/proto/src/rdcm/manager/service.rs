@@ -238,9 +238,8 @@ impl ManagerService {
     }
 }
 
-/// `settle` is twice the time for which receivers observe the tree before they report it.
-/// `retry_after` is a sender's default time until a link is tried again. See
-/// [`Config`](super::super::Config).
+/// `settle` is twice the time for which receivers observe the tree. `retry_after` is the default of
+/// senders. See [`Config`](super::super::Config).
 const TIMING: LinkTiming =
     LinkTiming { retry_after: Duration::from_secs(30), settle: Duration::from_millis(400) };
 const MAX_GROUPS: usize = 4096;

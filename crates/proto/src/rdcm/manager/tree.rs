@@ -131,8 +131,7 @@ impl MulticastTree {
     }
 
     fn grow_to(&mut self, topology: &Topology, dead: &BTreeSet<LinkId>, to: Vertex) -> bool {
-        // The search starts at the receiver. The map contains the next vertex on the path from each
-        // vertex to the receiver.
+        // For each vertex, the next one on the path to the receiver, where the search starts.
         let mut leads_to: BTreeMap<Vertex, Option<(Vertex, LinkId)>> = [(to, None)].into();
         let mut layer = vec![to];
         while !layer.is_empty() {

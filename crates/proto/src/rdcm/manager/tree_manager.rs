@@ -24,9 +24,8 @@ pub struct TreeManager {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkTiming {
     pub(crate) retry_after: Duration,
-    /// Time after a rebuild of a tree for which reports on its links are attributed to the former
-    /// tree. It should be slightly longer than the time for which receivers observe the tree before
-    /// they report it.
+    /// Time after a rebuild of a tree for which reports are attributed to the former tree, slightly
+    /// longer than the time for which receivers observe the tree.
     pub(crate) settle: Duration,
 }
 
@@ -134,8 +133,7 @@ impl TreeManager {
         self.changed.remove(&group);
     }
 
-    /// Adds receivers with a single change of the overlay. Returns the error for the first receiver
-    /// that is rejected. All other receivers are added.
+    /// Adds receivers, except those that are rejected, and returns the first error.
     pub(super) fn join(
         &mut self,
         group: GroupId,

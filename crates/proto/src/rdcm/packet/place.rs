@@ -74,8 +74,7 @@ crate::fields! {
     };
 }
 
-/// Size, in bytes, of a datagram with the place of a receiver that has no overlay children and
-/// relays nothing.
+/// Size, in bytes, of the datagram of a place without overlay children and relays.
 pub(crate) const PLACE_BYTES: usize =
     HEADER_BYTES + 8 + 4 + 8 + 8 + 4 + SEAT_BYTES + 1 + SEAT_BYTES + 4 + 2 + 2;
 const SEAT_BYTES: usize = 28;

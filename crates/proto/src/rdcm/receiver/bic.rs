@@ -22,8 +22,7 @@ const BETA: u64 = 819;
 const SEARCH_PART: u32 = 4;
 /// Number of round trips per step of one packet near the last maximum.
 const SMOOTH_PART: u32 = 20;
-/// Maximum number of packets per step before the first loss. The window then grows by at least 5 %
-/// per round trip.
+/// Maximum step, in packets, before the first loss: growth of at least 5 % per round trip.
 const UNTRIED_STEP: u32 = 20;
 
 const MAX_WINDOW: u32 = 1 << 24;
@@ -36,8 +35,7 @@ pub(super) struct Bic {
     /// Window at the last loss, or less to leave room for other flows. 0 before the first loss.
     last_max: u32,
     arrived: u32,
-    /// Maximum number of packets in flight during the current and the previous window of packets.
-    /// This is the part of the window that is used in a round trip.
+    /// Maximum number of packets in flight in each of the last two windows of packets.
     used: [u32; 2],
     seen: u32,
     /// Losses below this number belong to a loss to which the window has already reacted.
@@ -70,8 +68,7 @@ impl Bic {
     }
 
     /// `highest` is the highest number that has arrived. Fewer than `in_flight` packets were in
-    /// flight. All losses of one round trip count as one. Returns `true` if the window is reduced
-    /// by this call.
+    /// flight. Returns `true` if the window is reduced: once for all losses of a round trip.
     pub(super) fn on_loss(&mut self, seqno: u64, highest: u64, in_flight: u32) -> bool {
         if seqno < self.answered_up_to {
             return false;

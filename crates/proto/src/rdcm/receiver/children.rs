@@ -51,9 +51,8 @@ impl Children {
         true
     }
 
-    /// If both this receiver and a child elsewhere below the branch lack a packet, it was lost
-    /// above both, or twice, which is rare. Waiting for all children would take as long as the
-    /// slowest child, in each ring on the way up.
+    /// If this receiver and a child elsewhere below the branch lack a packet, it was lost above
+    /// both, or rarely twice. Waiting for all children would be as slow as the slowest child.
     pub(super) fn known_to(&self, known_to: u64) -> u64 {
         let all = self.heard().map(|child| Some(child.known_to));
         let (most, second) = all.fold((None, None), |(most, second), it| match it > most {

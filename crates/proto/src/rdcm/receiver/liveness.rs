@@ -34,9 +34,8 @@ impl SenderLiveness {
         self.ends_at.is_some()
     }
 
-    /// A sender that has yielded to another one becomes silent, and some receivers may not have
-    /// heard from the other sender yet. The time `stopped_for` during which this node was suspended
-    /// does not count.
+    /// A sender that has yielded becomes silent before all receivers have heard the other one. The
+    /// time `stopped_for` during which this node was suspended does not count.
     pub(super) fn is_heard(&self, now: Time, stopped_for: Duration, config: &Config) -> bool {
         let silence = now.since(self.heard_at).saturating_sub(stopped_for);
         !self.is_gone() && silence < config.sender_gone_after()

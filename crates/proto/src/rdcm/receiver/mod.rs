@@ -1,5 +1,4 @@
-//! The receiver of a stream, which handles arriving packets, repairs for its successors, and
-//! reports (sections 3.3 and 3.5).
+//! The receiver of a stream (sections 3.3 and 3.5).
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -134,9 +133,8 @@ impl Receiver {
     pub(super) fn on_data(&mut self, cx: &mut Context<'_>, from: NodeId, data: DataPacket) {
         let DataPacket { number, fragment, way, is_relayed } = data;
         if number >= self.window.end() {
-            // No sender exceeds the window of a receiver, unless it has evicted the receiver. In
-            // that case, it sends the receiver an announcement with the epoch of its place. Other
-            // claims are not trusted.
+            // The sender exceeds the window of a receiver only after evicting it, and then
+            // announces the end with the epoch of its place. Other claims are not trusted.
             cx.counters.data_beyond += 1;
             return;
         }
@@ -227,8 +225,7 @@ impl Receiver {
         }
         self.requests.requested_to = None;
         if self.end.announced == next && self.feedback.reported_next < next {
-            // Everything has arrived, and the sender may be waiting for this report, perhaps from
-            // many receivers. The jitter spreads their reports.
+            // The sender may be waiting. The jitter spreads the reports of all receivers.
             let jitter = cx.rng.fraction() * f64::from(self.place.receivers.min(10_000));
             let soon = cx.now + Duration::from_micros(jitter as u64 * 100);
             self.feedback.report_at = self.feedback.report_at.min(soon);

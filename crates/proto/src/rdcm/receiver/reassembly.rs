@@ -24,8 +24,7 @@ pub(super) struct Whole {
 }
 
 impl Reassembly {
-    /// Drops packets that precede the start of a message, and messages larger than `limit` bytes.
-    /// No correct sender sends these.
+    /// Drops packets before the start of a message, and messages larger than `limit` bytes.
     pub(super) fn push(&mut self, number: u64, packet: KeptPacket, limit: usize) -> Option<Whole> {
         let KeptPacket { fragment, repaired_by } = packet;
         if fragment.is_first {

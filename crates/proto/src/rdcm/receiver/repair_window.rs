@@ -140,8 +140,7 @@ impl RepairWindow {
         its.for_each(|successor| successor.record_has(number));
     }
 
-    /// Serves a former successor until it needs nothing, or was silent for the time `linger` (3.4).
-    /// A new successor is served with all packets that are kept.
+    /// Serves new successors, and former ones until they need nothing or are silent for `linger`.
     pub(super) fn serve(
         &mut self,
         now: Time,
@@ -179,8 +178,7 @@ impl RepairWindow {
     }
 
     /// Checks which successors are silent. Nothing is kept for silent successors, nor for the
-    /// branch unless one of its children is heard. A receiver that gets too little requests packets
-    /// from the sender.
+    /// branch unless one of its children is heard.
     pub(super) fn check_silence(&mut self, now: Time, gone_after: Duration, is_branch_heard: bool) {
         self.successors.iter_mut().for_each(|it| it.check_silence(now, gone_after));
         self.is_branch_heard = is_branch_heard;
@@ -209,9 +207,8 @@ impl RepairWindow {
         self.successors.iter_mut().filter_map(|it| it.next_repair(&self.timing)).min()
     }
 
-    /// Returns the successors to which a repair that has just arrived is forwarded at once. These
-    /// are the successors that are known to lack it. With `is_news`, if the packet was unknown to
-    /// this receiver, successors whose state is unknown are included.
+    /// Returns the successors to which a repair that has just arrived is forwarded at once: those
+    /// that are known to lack it and, with `is_news`, those whose state is unknown.
     pub(super) fn pass_on(&mut self, now: Time, number: u64, is_news: bool) -> Vec<NodeId> {
         let timing = &self.timing;
         let lacking = self.successors.iter_mut().filter_map(|successor| {
@@ -237,8 +234,7 @@ impl RepairWindow {
 
     fn release(&mut self) {
         let heard = self.successors.iter().filter(|it| !it.is_given_up);
-        // A former successor must not stop the stream, because the other receivers may no longer
-        // wait for it. It can request released packets from the sender.
+        // A former successor must not stop the stream. It can request packets from the sender.
         let most_behind = self.own.next().saturating_sub(self.capacity / FORMER_PART);
         // Packets that were released during a successor's silence do not hold the window.
         let served = heard.map(|it| match it.until() {

@@ -83,8 +83,7 @@ impl Children {
         let is_reduced = ack.limit < child.limit;
         child.limit = ack.limit;
         let mut all = RingAck::new(ALL, &ack.has, self.known_to().unwrap_or(0), 0, 0);
-        // All packets that a child has count as received through the tree, so that each step
-        // measures the round trip.
+        // Packets of a child count as received through the tree, to measure each round trip.
         all.by_tree = all.known_to as u32;
         let fresh = self.all.on_ack(cx.now, &all, &timing(cx.config));
         let due = cx.now + cx.config.detect_after;

@@ -1,6 +1,5 @@
 //! Farewells, which report the end of a stream whose sender yields to another one. The receivers
-//! follow the other sender and do not get the last packets. The former sender therefore repeats the
-//! end of the stream to each of them until it is acknowledged.
+//! follow the other sender, so the end is repeated until it is acknowledged.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -16,8 +15,7 @@ struct Farewell {
     stream: u32,
     end: u64,
     epoch: u32,
-    /// Receivers that have not acknowledged the end, with the number of transmissions and the time
-    /// of the next one.
+    /// Number and next time of the transmissions to receivers that have not acknowledged the end.
     waiting: BTreeMap<NodeId, (u32, Time)>,
     acknowledged: Vec<NodeId>,
 }

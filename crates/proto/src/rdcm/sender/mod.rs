@@ -1,5 +1,4 @@
-//! The sender of a stream, with the packets that it keeps, the timing of its multicast, and the
-//! receivers that slow it down (sections 3.3 and 3.5).
+//! The sender of a stream (sections 3.3 and 3.5).
 
 use core::ops::Range;
 use core::time::Duration;
@@ -152,9 +151,8 @@ impl Sender {
     }
 
     pub(super) fn on_ack(&mut self, cx: &mut Context<'_>, from: NodeId, acks: &[RingAck]) {
-        // The sender is the parent in the highest ring of a child, which is the last ring in the
-        // child's packet. A joiner acknowledges everything before its first packet, which may not
-        // have been sent yet.
+        // The sender is the parent in the highest ring of a child, the last one in its packet. A
+        // joiner also acknowledges packets before its first, which may not be sent yet.
         let Some(ack) = acks.last().map(|ack| ack.below(self.buffer.next)) else { return };
         let has_stopped = !self.stopped_for(cx.now, cx.config).is_zero();
         if self.children.on_ack(cx, from, &ack, self.buffer.base, has_stopped) {
@@ -248,9 +246,8 @@ impl Sender {
         self.receivers.all().filter(lacks).map(|(node, _)| node).collect()
     }
 
-    /// Evicts a receiver. The last receiver is never evicted, because no other receiver would
-    /// benefit, and data sent to no receiver is lost. Returns `true` if the other receivers waited
-    /// for it until now.
+    /// Evicts a receiver, except for the last one, because data sent to no receiver is lost.
+    /// Returns `true` if the other receivers waited for it until now.
     fn evict(&mut self, cx: &mut Context<'_>, node: NodeId, cause: EvictionCause) -> bool {
         let Some(state) = self.receivers.get(node) else { return false };
         if self.receivers.current().all(|(other, _)| other == node) {

@@ -1,5 +1,4 @@
-//! Pacer of the sender's multicast within its window. It sends bursts that the path can carry, and
-//! spreads the packets of one round trip over its duration.
+//! Pacer of the sender's multicast, which spreads the packets of a window over a round trip.
 
 use core::time::Duration;
 

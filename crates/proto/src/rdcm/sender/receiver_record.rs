@@ -58,8 +58,7 @@ pub(super) struct Record {
 
 impl Record {
     /// Creates the record of a receiver of the packets from `first` on. Reports with an epoch
-    /// before `since` do not count, because a node with the same id sent them before the receiver
-    /// joined.
+    /// before `since` are from before the receiver joined.
     pub(super) fn new(now: Time, first: u64, since: u32) -> Self {
         let state = ReceiverState {
             first,
@@ -185,8 +184,7 @@ impl Record {
     }
 
     /// Returns `true` if the receiver has ended the stream and resumed it in a new place. It then
-    /// lacks packets that it had reported, because it drops an incomplete message when it ends a
-    /// stream.
+    /// lacks reported packets, because it has dropped an incomplete message.
     pub(super) fn has_restarted(&self, report: &Report) -> bool {
         self.knows(report)
             && self.taken.is_some_and(|taken| epoch::is_after(report.epoch, taken))
@@ -220,8 +218,7 @@ impl Record {
     }
 
     /// The receiver seems to have taken a place that this node did not send, or has had no place
-    /// for a long time. `epoch` is the epoch of the stream's places. Returns `true` if the place
-    /// has to be sent again.
+    /// for long. `epoch` is the stream's. Returns `true` if the place has to be sent again.
     pub(super) fn correct(
         &mut self,
         now: Time,
@@ -232,8 +229,7 @@ impl Record {
         let is_recent = self.corrected_at.is_some_and(|at| now < at + every);
         let Some(place) = self.place.as_mut().filter(|_| !is_recent) else { return false };
         self.corrected_at = Some(now);
-        // A restarted receiver may have taken a place that was meant for its previous incarnation.
-        // An epoch that was used before would not replace that place.
+        // The new epoch must replace a place that was meant for a previous incarnation.
         if epoch::is_after(reported, *epoch) {
             place.epoch = epoch::after(reported);
         } else {

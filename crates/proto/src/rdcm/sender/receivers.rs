@@ -1,5 +1,4 @@
-//! The receivers of a stream (sections 3.1 and 3.4), with their progress and the places that the
-//! manager has assigned to them.
+//! The receivers of a stream, with their progress and their places (sections 3.1 and 3.4).
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -299,8 +298,7 @@ impl Receivers {
                 self.send_at = Some(cx.now);
             }
         }
-        // A receiver that was sent a place but does not report that it has taken it is evicted
-        // after some time, and then gets another place.
+        // A receiver that does not take its place is evicted later, and then gets another one.
         standing
     }
 

@@ -114,9 +114,8 @@ impl RelayTree {
         depth
     }
 
-    /// Swaps a receiver with a random one that has another parent. Prefers a receiver without
-    /// children, so that no other receiver depends on the moved one. `most` may exclude receivers
-    /// with children.
+    /// Swaps a receiver with a random one that has another parent, and prefers one without
+    /// children, so that no other receiver is affected. `most` may exclude the others.
     pub(super) fn move_away(&mut self, node: NodeId, most: Moved, rng: &mut Rng) -> Option<Moved> {
         let place = self.at.get(&node).copied()?;
         let (count, parent) = (self.order.len(), self.above(place));

@@ -41,6 +41,5 @@ fn stalling<'a>(
 
 /// Maximum number of packets by which a receiver's report is behind its current limit.
 const REPORT_LAG: u64 = 64;
-/// Ratio of the second smallest window to the smallest one, from which on the receiver with the
-/// smallest window stalls the others.
+/// Ratio of the two smallest windows at which the smaller one stalls the other receivers.
 const SLOW_PART: u64 = 4;

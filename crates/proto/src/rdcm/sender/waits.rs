@@ -80,8 +80,7 @@ impl Waits {
             }
         }
         if self.suspects.len() * 2 > count || is_any_silent {
-            // The network is slow, or most receivers are. A silent receiver delays those that keep
-            // packets for it, and is charged for its own silence.
+            // The network or most receivers are slow. A silent receiver is charged separately.
             self.suspects.clear();
             self.waits_since = Some(now);
             self.search_at = now + settled_after;
@@ -124,9 +123,8 @@ impl Waits {
     }
 }
 
-/// Returns the duration of the silence of a receiver that is heard now. It counts only if most of
-/// the receiver's window was used up meanwhile and most of the other `receivers` were heard. `next`
-/// is the next packet to multicast.
+/// Returns the silence of a receiver that is heard now, if most of its window was used up and most
+/// of the other `receivers` were heard. `next` is the next packet to multicast.
 pub(super) fn costly_silence<'a>(
     now: Time,
     next: u64,

@@ -290,8 +290,7 @@ impl Successor {
     }
 
     /// Returns `true` if the tree has not reached the successor for the time `cut_after`, but has
-    /// reached its predecessor, which got `own_by_tree` packets through it. The measurement then
-    /// starts again.
+    /// reached its predecessor, and starts the measurement again.
     pub(super) fn is_cut(&mut self, now: Time, own_by_tree: u64, cut_after: Duration) -> bool {
         let watch = &mut self.watch;
         if watch.repairs == 0 {

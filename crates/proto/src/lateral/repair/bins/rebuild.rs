@@ -119,9 +119,8 @@ impl Bins {
         self.links = links;
     }
 
-    /// Changes a bin to the groups of another link. The two sets differ at most by the `changed`
-    /// groups. Returns `false` if another bin has the new set, or if another region needs the old
-    /// one.
+    /// Changes a bin to the groups of another link, which differ at most by the `changed` groups.
+    /// Returns `false` if another bin has the new set, or another region needs the old one.
     fn regroup(
         &mut self,
         bin: BinIx,

@@ -291,8 +291,7 @@ fn copies_and_repeats(rig: &Rig, groups: usize) -> (usize, usize) {
     (copies, repeats)
 }
 
-/// Regression: when targets that could not be drawn were given up, a group with 3 to 5 targets got
-/// 0.13 too few of them in these memberships.
+/// Regression: without owed targets, a group with 3 to 5 targets got 0.13 too few of them here.
 #[test]
 fn the_mean_holds_in_groups_that_overlap_unequally() -> Result<(), TestCaseError> {
     #[rustfmt::skip]
@@ -306,8 +305,7 @@ fn the_mean_holds_in_groups_that_overlap_unequally() -> Result<(), TestCaseError
 }
 
 /// Regression: a test that assumed independent draws and ignored owed copies found 2.891 of 3
-/// copies in group 2. The number of its copies varies more, and the bins owed some copies at the
-/// end.
+/// copies in group 2, whose number of copies varies more.
 #[test]
 fn the_mean_holds_in_a_group_that_wants_three_of_four_members() -> Result<(), TestCaseError> {
     #[rustfmt::skip]

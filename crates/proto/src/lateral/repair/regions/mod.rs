@@ -48,8 +48,7 @@ pub(crate) struct Regions {
 pub(crate) enum Change {
     #[default]
     None,
-    /// The nodes of the region are the same. These groups have changed their shares, or were added
-    /// or removed. Classes outside the span are unchanged.
+    /// The nodes are the same. These groups changed, and only classes in the span are affected.
     Groups(SmallVec<[Moved; 4]>, Span),
     Nodes,
 }
