@@ -59,7 +59,7 @@ pub enum NodeEvent {
     Away,
     /// The registry is reachable again, and all views are up to date.
     Returned,
-    /// The join of the group was refused after [`Node::join`] had returned. The node is not in it.
+    /// The join was refused after [`Node::join`] had returned. The node is not in the group.
     Refused(GroupId, JoinError),
     /// The set of reachable nodes in this ordered group has changed. The application of the group
     /// receives the changes of its ring instead.
@@ -76,7 +76,7 @@ pub enum NodeEvent {
 pub struct NodeCounters {
     /// Datagrams that were passed to an engine or to the membership.
     pub datagrams_received: u64,
-    /// Datagrams of groups that this node is not in, sent to an address that it shares.
+    /// Datagrams of groups that this node is not in, which arrived at a shared address.
     pub datagrams_foreign: u64,
     /// Datagrams of an incarnation that has ended, and datagrams that did not come from their
     /// sender's address.

@@ -109,7 +109,7 @@ pub enum Solver {
 /// Start of the stream that a new receiver is owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamStart {
-    /// The first packet sent after the sender learned of this member, which it is queried for.
+    /// The first packet sent after the sender learned of this member. The sender is queried.
     AskSender,
     /// The very first packet, for experiments in which all members are present from the start.
     FromFirst,
@@ -124,7 +124,7 @@ pub struct NakConfig {
     pub jitter: Duration,
     /// First node to query. Default [`AskFirst::RepairSender`].
     pub first: AskFirst,
-    /// First retry interval. It doubles up to 4 times, and 16 times after 8 tries. Default 10 ms.
+    /// First retry interval. It grows fourfold, and 16-fold after 8 attempts. Default 10 ms.
     pub retry: Duration,
     /// Maximum number of attempts for one packet. Default 40.
     pub attempts: u8,

@@ -13,7 +13,7 @@ use crate::{NodeId, Origin, Rng, SeqNo};
 /// Each duration must be zero or from 1 us to 24 h.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Size, in bytes, of the largest IP packet on the path. IP never fragments. Default 1500.
+    /// Size, in bytes, of the largest IP packet that needs no fragmentation. Default 1500.
     pub path_mtu: u16,
     /// Maximum size of a message in bytes. Larger messages are refused. Default and maximum 1 MiB.
     pub message_bytes: usize,

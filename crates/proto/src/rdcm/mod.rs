@@ -228,12 +228,12 @@ impl Rdcm {
         self.receiver_in(group).map(|receiver| &receiver.place)
     }
 
-    /// Returns the number of the current or last stream that this node sends or receives there.
+    /// Returns the number of the stream that this node last sent or received in a group.
     pub fn stream(&self, group: GroupId) -> u32 {
         self.groups.get(&group).map_or(0, Group::stream)
     }
 
-    /// Returns the number of packets that arrived through the tree, and that of repairs.
+    /// Returns the numbers of packets that arrived through the tree and as repairs.
     pub fn arrived(&self, group: GroupId) -> Option<(u64, u64)> {
         self.receiver_in(group).map(|receiver| (receiver.by_tree, receiver.by_repair))
     }

@@ -280,7 +280,7 @@ impl RepairWindow {
     }
 }
 
-/// Inverse of the part of the window that former successors can hold.
+/// Former successors can hold the capacity of the window divided by this number.
 const FORMER_PART: u64 = 4;
 const CHECKED: usize = 16;
 

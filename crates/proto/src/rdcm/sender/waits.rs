@@ -147,10 +147,10 @@ pub(super) fn costly_silence<'a>(
 }
 
 pub(super) const LATELY: Duration = Duration::from_secs(1);
-/// Inverse of the part of [`LATELY`] from which on a receiver is reported.
+/// A receiver is reported if it caused waits of [`LATELY`] divided by this number.
 const REPORTED_PART: u32 = 5;
 const REPORT_EVERY: Duration = Duration::from_secs(5);
-/// Inverse of the remaining part of a window below which the window counts as used up.
+/// A window counts as used up if less than its size divided by this number remains.
 const USED_UP: u64 = 8;
 const SEARCH_EVERY: Duration = Duration::from_millis(5);
 
