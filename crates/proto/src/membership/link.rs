@@ -21,14 +21,14 @@ use core::fmt;
 
 use crate::Endpoint;
 
-/// Number of a connection, unique for the lifetime of the state machine.
+/// Number of a connection. It is unique for the lifetime of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// Maximum unwritten data per connection in bytes.
+/// Maximum amount of unwritten data per connection, in bytes.
 pub const MAX_WAITING_BYTES: usize = 64 << 20;
 
-/// A command of a state machine for a connection.
+/// A command to the driver for a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkCommand {
     /// Opens a connection to `to`. The result is [`LinkEvent::Opened`] or [`LinkEvent::Closed`].
@@ -38,9 +38,9 @@ pub enum LinkCommand {
         /// Address of the registry process.
         to: Endpoint,
     },
-    /// Writes these bytes after all previous ones.
+    /// Writes bytes after all bytes of earlier commands.
     Send {
-        /// The connection, which was opened.
+        /// The connection. Its [`LinkEvent::Opened`] has been reported.
         link: LinkId,
         /// Bytes to write.
         bytes: Vec<u8>,
@@ -61,7 +61,7 @@ pub enum LinkEvent<'a> {
     Received(&'a [u8]),
     /// The connection ended, or could not be opened.
     Closed {
-        /// Reason, as far as it is known.
+        /// Reason, as far as the driver knows it.
         why: LinkEnd,
     },
 }
@@ -72,13 +72,13 @@ pub enum LinkEnd {
     /// No process listens at the address.
     #[error("connection refused")]
     Refused,
-    /// No response: there is no route, or no packet was returned in time.
+    /// No response: there is no route to the address, or the attempt timed out.
     #[error("unreachable")]
     Unreachable,
     /// The peer closed the connection.
     #[error("closed by the peer")]
     ByPeer,
-    /// The connection broke.
+    /// The connection was lost, for example, by a reset.
     #[error("connection lost")]
     Broken,
     /// The peer did not read, and more than [`MAX_WAITING_BYTES`] were unwritten.

@@ -29,8 +29,7 @@ pub trait Membership: Send {
     ///
     /// # Errors
     /// [`JoinError::Contradiction`] or [`JoinError::NameCollision`] if a known member of the group
-    /// has other settings. This node is then not in the group. Providers may have limits of their
-    /// own.
+    /// has other settings. The node is then not in the group. A provider can have further limits.
     fn join(&mut self, now: Time, group: GroupId, settings: GroupSettings)
     -> Result<(), JoinError>;
 
@@ -43,17 +42,17 @@ pub trait Membership: Send {
     /// Removes this node from `group`.
     fn leave(&mut self, now: Time, group: GroupId);
 
-    /// Notifies the other nodes that this one stops, so that they do not have to detect it.
+    /// Notifies the other nodes that this node stops, so that they do not have to detect it.
     fn shut_down(&mut self, now: Time);
 
     /// Processes a datagram of [`crate::wire::Protocol::Membership`] that was received from
     /// `source`.
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &Datagram<'_>);
 
-    /// Records that an engine received an intact datagram of `node`, which is therefore alive.
+    /// Records that an engine received an intact datagram from `node`, which is therefore alive.
     ///
-    /// It produces no datagram and no event, is called for every packet, and must return within a
-    /// few nanoseconds.
+    /// The method is called for every packet. It produces no datagram and no event, and must return
+    /// within a few nanoseconds.
     fn heard(&mut self, _now: Time, _source: Endpoint, _node: NodeId) {}
 
     /// Processes the timers that are due at `now`.
@@ -62,7 +61,7 @@ pub trait Membership: Send {
     /// Appends the next outgoing datagram to `out` and returns its destination and class.
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
 
-    /// Processes an event of a connection that this provider opened; see [`link`].
+    /// Processes an event of a connection that this provider opened. See [`link`].
     fn handle_link(&mut self, _now: Time, _link: LinkId, _event: LinkEvent<'_>) {}
 
     /// Returns the next command for a connection. A provider without a registry has none.
@@ -70,8 +69,8 @@ pub trait Membership: Send {
         None
     }
 
-    /// Sends a request to the multicast manager of the registry, if there is one; see
-    /// [`crate::rdcm::manager::messages`].
+    /// Sends a request to the multicast manager of the registry, if it has one. See
+    /// [`crate::rdcm::manager::messages`] for the format.
     fn ask_manager(&mut self, _request: Vec<u8>) {}
 
     /// Returns the next report about the multicast manager of the registry.
@@ -79,32 +78,34 @@ pub trait Membership: Send {
         None
     }
 
-    /// Returns the next event, or `None` if there is none.
+    /// Returns the next event, if any.
     fn poll_event(&mut self) -> Option<MembershipEvent>;
 
-    /// Returns the time of the next call of [`Membership::handle_timeout`] and its reason.
+    /// Returns the time at which [`Membership::handle_timeout`] must next be called, and the
+    /// reason.
     fn poll_timeout(&self) -> Option<Wakeup>;
 
     /// Returns the other nodes that are believed to be alive, with their endpoints.
     fn nodes(&self) -> Vec<(NodeId, Endpoint)>;
 
-    /// Returns `true` if the node knows what its contacts know, or concludes that it is the first.
+    /// Returns `true` if the node knows what its contacts know, or has concluded that it is the
+    /// first node.
     fn is_settled(&self) -> bool;
 
-    /// Returns `true` if all parties that decide about the join of `group` have accepted it. By
-    /// default, this is the case once the node is settled.
+    /// Returns `true` if all parties that decide about the join of `group` have accepted it. The
+    /// default implementation returns [`Membership::is_settled`].
     fn has_joined(&self, _group: GroupId) -> bool {
         self.is_settled()
     }
 
     /// Returns the next group whose join [became complete](Membership::has_joined). A provider
-    /// whose joins are all complete once it is settled reports
-    /// [`MembershipEvent::Settled`] instead.
+    /// whose joins are all complete once it is settled reports only [`MembershipEvent::Settled`].
     fn poll_joined(&mut self) -> Option<GroupId> {
         None
     }
 
-    /// Returns the problem that keeps the provider from its work, for the user.
+    /// Returns a message for the user about the problem that keeps the provider from working, if
+    /// any.
     fn trouble(&self) -> Option<String> {
         None
     }
@@ -119,11 +120,12 @@ pub trait Membership: Send {
 /// An event that a membership provider reports to its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MembershipEvent {
-    /// A group's view changed.
+    /// The view of a group has changed.
     View(ViewChange),
-    /// The node can be reached at this endpoint. Precedes every view change that names the node.
+    /// The node can be reached at this endpoint. This event precedes every view change that names
+    /// the node.
     Met(NodeId, Endpoint),
-    /// The node has failed or stopped. Follows the view changes that remove it.
+    /// The node has failed or stopped. This event follows the view changes that remove the node.
     Parted(NodeId),
     /// [`Membership::is_settled`] has become `true` for the first time.
     Settled,
@@ -131,8 +133,8 @@ pub enum MembershipEvent {
     Away,
     /// The registry is reachable again, and all views are up to date.
     Returned,
-    /// This node's join is void and has been undone. The error has the reason: other settings of a
-    /// member that joined earlier, or the refusal of the registry.
+    /// This node's join is void and has been undone. The error gives the reason: a member that
+    /// joined earlier has other settings, or the registry refused the join.
     Refused(GroupId, JoinError),
 }
 
@@ -143,7 +145,6 @@ enum Phase {
     Stopped,
 }
 
-/// The other members of a group that this node is in, as they were reported.
 #[derive(Debug, Default)]
 struct GroupView {
     members: BTreeSet<NodeId>,
@@ -151,7 +152,6 @@ struct GroupView {
 }
 
 impl GroupView {
-    /// Returns `true` if the node was not a member.
     fn admit(
         &mut self,
         events: &mut VecDeque<MembershipEvent>,
@@ -165,7 +165,6 @@ impl GroupView {
         is_new
     }
 
-    /// Returns `true` if the node was a member.
     fn dismiss(
         &mut self,
         events: &mut VecDeque<MembershipEvent>,

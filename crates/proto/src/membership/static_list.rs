@@ -9,7 +9,7 @@ use crate::{
     ViewChangeKind, Wakeup,
 };
 
-/// A fixed list of nodes, which are permanently in every group that this node joins.
+/// A fixed list of nodes, all of which are permanently in every group that this node joins.
 ///
 /// The provider sends nothing and detects no failures.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ pub struct StaticMembership {
 }
 
 impl StaticMembership {
-    /// Creates the membership of `origin`, which may be in the list. The last entry of a node
-    /// counts.
+    /// Creates the membership of node `origin`, which the list can include. If a node is listed
+    /// more than once, its last entry applies.
     pub fn new(
         origin: impl Into<Origin>,
         nodes: impl IntoIterator<Item = (NodeId, Endpoint)>,

@@ -1,42 +1,43 @@
-//! Changes of a ring's view that members and joiners request.
+//! Changes to a ring's view that members and joiners request.
 
 use super::locks::LockName;
 use super::place::Process;
 use super::view::Member;
 
-/// A change of the view, requested by a member or a joiner.
+/// A change to the view, requested by a member or a joiner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListChange {
-    /// Process that requested it.
+    /// The process that requested the change.
     pub process: Process,
-    /// Number of the request among those of the process, which are served in order.
+    /// Number of the request among those of the process. They are processed in this order.
     pub request: u32,
     /// The requested change.
     pub kind: ListChangeKind,
 }
 
-/// Kinds of changes of the view.
+/// A kind of change to the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListChangeKind {
-    /// Addition of a member.
+    /// A member is added.
     Join {
-        /// The member.
+        /// The member to add.
         member: Member,
-        /// The [check](crate::GroupId::name_check) of the name of the group that the joiner means.
+        /// The [check](crate::GroupId::name_check) of the group's name, as the joiner knows it.
         name_check: u32,
     },
-    /// Removal of the process from the members.
+    /// The process is removed from the members.
     Leave,
-    /// Acquisition of a lock.
+    /// A lock is acquired.
     Lock {
         /// The lock.
         name: LockName,
         /// `true` if the process waits for the lock while it is held.
         waits: bool,
     },
-    /// Release of a lock, or of a place in its queue.
+    /// A lock is released, or a place in its queue.
     Unlock(LockName),
-    /// No change: the lock is held, or the ring has too many locks. Only in New Lists.
+    /// Nothing changes: the lock is held, or the ring has too many locks. Only New Lists contain
+    /// this kind.
     Refused(LockName),
 }
 

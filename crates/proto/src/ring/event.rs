@@ -19,58 +19,61 @@ pub struct RingEvent {
     pub news: RingNews,
 }
 
-/// Kinds of ring events, reported at their place among the messages.
+/// A kind of ring event, reported at its place among the messages.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RingNews {
     /// The members or the locks changed.
     View(Box<ViewEvent>),
     /// All members of the view have everything that was delivered here up to this place, or were
-    /// admitted after it. Nothing up to it is lost while one of them is alive: an application can
-    /// truncate a log there. It may still be in the event queue of another member.
+    /// admitted after it. Nothing up to this place is lost while one of them is alive, so an
+    /// application can truncate a log there. Some of it may still be in the event queue of another
+    /// member.
     ///
     /// Reported when the place has advanced, at intervals of at least
     /// [`Config::stable_every`](crate::rmp::Config::stable_every).
     Stable {
-        /// Comparable with the places of this ring and its predecessors.
+        /// The place. It is comparable with the places of this ring and its predecessors.
         up_to: Place,
         /// Number of members of the view, including this one.
         members: usize,
     },
-    /// A lock that this node has requested was granted, refused, released or lost.
+    /// A lock that this node had requested was granted, refused, released or lost.
     Lock(LockNews),
-    /// A request of a member or of another caller, at its place among the messages.
+    /// A request from a member or another caller, at its place among the messages.
     Request(Request),
-    /// The outcome of a request of this node.
+    /// The outcome of a request that this node sent.
     Answer(Answer),
-    /// This part may not continue and searches for the other members. Locks of this node are in
-    /// doubt until the next view or until they are reported as lost.
+    /// This part of the ring may not continue and searches for the other members. Locks of this
+    /// node are in doubt until the next view, or until they are reported as lost.
     Minority {
         /// Number of members of the last view.
         members: usize,
-        /// Number of members that are needed; with an electorate, the number of voters.
+        /// Number of members that are needed; with an electorate, number of voters.
         needed: usize,
-        /// With an electorate, the number of voters present. The event is repeated when it changes.
+        /// Number of voters present if the ring has an electorate. The event is repeated when it
+        /// changes.
         voters: Option<usize>,
     },
-    /// The [electorate](super::Quorum::QuorumOf) has all its voters. This node keeps waiting.
+    /// The [electorate](super::Quorum::QuorumOf) already has all its voters. This node keeps
+    /// waiting to join.
     ElectorateFull {
         /// Number of voters of the ring.
         voters: usize,
     },
-    /// The ring continues without this member.
+    /// The ring continues without this node.
     Removed {
-        /// Reason of the removal.
+        /// Reason for the removal.
         why: Removal,
-        /// Range of numbers that contains all own messages not delivered here.
+        /// Range of sequence numbers that contains all own messages that were not delivered here.
         unsent: Option<(SeqNo, SeqNo)>,
-        /// `true` if this node requests to join again as a new member.
+        /// `true` if this node tries to join again as a new member.
         rejoins: bool,
     },
-    /// This node is in a ring again, as a new member. The view follows.
+    /// This node is in a ring again, as a new member. The event with its view follows.
     Rejoined {
-        /// Number of places, with those of views and ACKs, that were not delivered here. `None` if
-        /// this ring may not continue the order of the former one.
+        /// Number of places that were not delivered here, including those of views and ACKs. `None`
+        /// if this ring may not continue the order of the former ring.
         missed: Option<u64>,
     },
 }
@@ -79,15 +82,15 @@ pub enum RingNews {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Removal {
-    /// The other members could not reach it.
+    /// The other members could not reach the member.
     Removed,
-    /// It left for a larger ring of the same group.
+    /// The member left for a larger ring of the same group.
     Merged,
-    /// Its application did not take the delivered events.
+    /// The member's application did not take the delivered events.
     TooSlow,
 }
 
-/// A change of the view, at its place among the messages (virtual synchrony).
+/// A change to the view, at its place among the messages (virtual synchrony).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewEvent {
     /// The view from this place on.
@@ -96,7 +99,7 @@ pub struct ViewEvent {
     pub place: Place,
     /// Members that joined.
     pub joined: Vec<Process>,
-    /// Members that left in order.
+    /// Members that left on their own initiative.
     pub left: Vec<Process>,
     /// Members that were removed.
     pub failed: Vec<Process>,
@@ -113,7 +116,7 @@ impl ViewEvent {
         Self { view, place, joined, left, failed, by, answered: None }
     }
 
-    /// Neither of the two may answer a lock request.
+    /// A change that may answer a lock request is never merged.
     pub(crate) fn can_merge(&self, next: &Self) -> bool {
         [self, next]
             .into_iter()
@@ -121,7 +124,7 @@ impl ViewEvent {
             .all(|it| it.kind.is_of_members())
     }
 
-    /// Returns the processes that came and went. The merged change does not mention them.
+    /// Returns the processes that joined and left again. The merged change does not mention them.
     pub(crate) fn merge(&mut self, next: Self) -> Vec<Process> {
         let (passed, stayed): (Vec<Process>, Vec<Process>) =
             self.joined.iter().partition(|process| !next.view.contains(**process));

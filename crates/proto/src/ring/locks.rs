@@ -1,33 +1,34 @@
 //! Mutually exclusive locks of a group (3.3, 4.3), with their holders and waiting processes.
 //!
-//! They are part of the view, so they are the same at all members, and a view that removes a member
-//! passes its locks on. The paper refuses a request for a lock that is held. Here, a process that
-//! waits is queued behind the holder, in order of arrival.
+//! Locks are part of the view. They are therefore the same at all members, and a view that removes
+//! a member passes its locks on. The paper refuses a request for a lock that is held. Here, a
+//! process that waits is queued behind the holder, in order of arrival.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::fmt;
 
 use super::place::{Process, Timestamp};
 
-/// Locks of a ring: for each lock the holder, and behind it the waiting processes.
+/// Locks of a ring. Each lock has a holder, followed by the waiting processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locks {
     queues: BTreeMap<LockName, VecDeque<Process>>,
     entries: usize,
 }
 
-/// Name of a lock. 0 to 5 are the handler locks. All others are hashes of their names.
+/// Name of a lock. 0 to 5 are the locks of the handlers. All other names are hashes of strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName(pub u64);
 
-/// One of the six handlers of a group (3.3). The holder of its lock replies to the messages that
+/// One of the six handlers of a group (3.3). The holder of its lock replies to the requests that
 /// name this handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handler(u8);
 
-/// Change of a lock that this node has requested, at its place among the messages.
+/// A change to a lock that this node has requested, at its place among the messages.
 ///
-/// It refers to the last request, if the caller takes all events before it makes the next request.
+/// It refers to the last request, provided that the caller takes all events before it sends the
+/// next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockNews {
     /// The lock.
@@ -36,23 +37,23 @@ pub struct LockNews {
     pub change: LockChange,
 }
 
-/// Outcomes of a lock request.
+/// Outcome of a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockChange {
-    /// This node holds the lock. A majority has the grant. What the earlier holders sent under the
-    /// lock was delivered before.
+    /// This node holds the lock, and a majority of the ring has the grant. All that the earlier
+    /// holders sent under the lock was delivered before.
     Granted {
-        /// Number that grows with each grant in this ring and in the rings that follow it by
+        /// Number that increases with each grant in this ring and in the rings that follow it by
         /// reformations. A resource that rejects smaller numbers is safe from an earlier holder.
         /// Rings that were created anew or separately count separately.
         fence: Timestamp,
     },
     /// The lock was not granted.
     Refused {
-        /// The holder; `None` if the lock is free and the ring has its maximum number of locks.
+        /// The holder, or `None` if the lock is free but the ring has its maximum number of locks.
         holder: Option<Process>,
     },
-    /// The lock was released, or is no longer waited for.
+    /// The lock was released, or this node stopped waiting for it.
     Released,
     /// This node is no longer in the ring. It neither holds the lock nor waits for it.
     Lost,
@@ -64,16 +65,16 @@ pub enum LockError {
     /// This node is not in the group.
     #[error("this node is not in the group")]
     NotJoined,
-    /// This node holds the lock, or has requested it.
+    /// This node holds the lock or has already requested it.
     #[error("this node already holds the lock or has requested it")]
     AlreadyAsked,
     /// This node has not requested the lock.
     #[error("this node has not requested the lock")]
     NotAsked,
-    /// This node holds, waits for or releases too many locks.
+    /// This node holds, waits for, or releases too many locks.
     #[error("too many lock requests: this node already has {asked}")]
     TooMany {
-        /// Number of these locks, or of queued change requests.
+        /// Number of these locks, or of change requests in the queue.
         asked: usize,
     },
 }
@@ -82,29 +83,30 @@ impl Handler {
     /// Number of handlers.
     pub const COUNT: u8 = 6;
 
-    /// Returns the handler with this number; `None` from [`Handler::COUNT`] on.
+    /// Returns the handler with this number, or `None` if it is not less than [`Handler::COUNT`].
     pub const fn new(number: u8) -> Option<Self> {
         if number < Self::COUNT { Some(Self(number)) } else { None }
     }
 
-    /// Returns its number.
+    /// Returns the number of the handler.
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// Returns the lock whose holder replies.
+    /// Returns the lock whose holder replies for this handler.
     pub const fn lock(self) -> LockName {
         LockName(self.0 as u64)
     }
 }
 
 impl LockName {
-    /// Returns the lock called `name`: a hash of the name that is no handler's.
+    /// Returns the lock called `name`. Its value is a hash of the name, which never equals the lock
+    /// of a handler.
     pub fn of_name(name: &str) -> Self {
         Self(crate::ids::name_hash(name) | 1 << 63)
     }
 
-    /// Returns the handler whose lock this is, if it is one.
+    /// Returns the handler whose lock this is, if any.
     pub fn handler(self) -> Option<Handler> {
         u8::try_from(self.0).ok().and_then(Handler::new)
     }
@@ -123,7 +125,7 @@ impl From<Handler> for LockName {
 }
 
 impl Locks {
-    /// Maximum number of holders and waiting processes of all locks together.
+    /// Maximum number of holders and waiting processes, over all locks.
     pub const MAX_ENTRIES: usize = 4096;
 
     /// Returns the holder of a lock.
@@ -131,7 +133,7 @@ impl Locks {
         self.queues.get(&name)?.front().copied()
     }
 
-    /// Returns the processes that wait for a lock, the next holder first.
+    /// Returns the processes that wait for a lock, starting with the next holder.
     pub fn waiting(&self, name: LockName) -> impl Iterator<Item = Process> {
         self.queues.get(&name).into_iter().flat_map(|queue| queue.iter().skip(1).copied())
     }
@@ -160,7 +162,7 @@ impl Locks {
         queue.contains(&process) || (waits && self.has_room_for(1))
     }
 
-    /// Adds `process` to the queue of the lock. It holds the lock if the queue was empty.
+    /// Adds `process` to the queue of the lock. If the queue was empty, the process holds the lock.
     pub fn ask(&mut self, name: LockName, process: Process) {
         let queue = self.queues.entry(name).or_default();
         if !queue.contains(&process) {

@@ -10,28 +10,29 @@ use super::{
 };
 use crate::{Engine, GroupId, GroupSettings, JoinError, NodeId, Time};
 
-/// An engine of ordered groups: locks, requests, and the state of rings.
+/// An engine of ordered groups, with locks, requests, and the state of rings.
 pub trait OrderedGroups: Engine {
-    /// Returns `true` if this node is in the group, joins it, or has left it and still answers.
+    /// Returns `true` if this node is in the group or joining it, or has left it but still answers
+    /// its members.
     fn has(&self, group: GroupId) -> bool;
 
     /// Returns the next group that this node no longer has because it left or was removed.
     fn poll_ended(&mut self) -> Option<GroupId>;
 
-    /// Returns this node's view of the ring of a group; `None` while it is not in a ring.
+    /// Returns this node's view of the ring of a group, or `None` if this node is not in a ring.
     fn view(&self, group: GroupId) -> Option<&RingView>;
 
-    /// Returns the token holder of a group; `None` while this node is not in a ring.
+    /// Returns the token holder of a group, or `None` if this node is not in a ring.
     fn token(&self, group: GroupId) -> Option<Process>;
 
     /// Returns `true` if this node's ring works: it is not being reformed and has its quorum.
     fn is_working(&self, group: GroupId) -> bool;
 
-    /// Returns the maximum size in bytes of an [unreliable](super::Qos::Unreliable) message: one
-    /// packet.
+    /// Returns the maximum size of an [unreliable](super::Qos::Unreliable) message, in bytes. Such
+    /// a message must fit in one packet.
     fn unreliable_limit(&self) -> usize;
 
-    /// Joins a group like [`Engine::join`], but with the options of this node.
+    /// Joins a group like [`Engine::join`], with options that apply only to this node.
     ///
     /// # Errors
     /// The group is not ordered, its settings are out of bounds, or the node is already in it.
@@ -45,20 +46,21 @@ pub trait OrderedGroups: Engine {
 
     /// Requests a lock of a group.
     ///
-    /// The lock is granted at once if it is free. Otherwise this node waits behind all earlier
-    /// requests. The outcome is a [`RingNews::Lock`](super::RingNews::Lock). It is refused if the
-    /// ring has its maximum number of locks. A node that is still joining may already request
-    /// locks.
+    /// The lock is granted at once if it is free. Otherwise, this node waits behind all earlier
+    /// requests. The outcome is reported by a [`RingNews::Lock`](super::RingNews::Lock). It is a
+    /// refusal if the ring has its maximum number of locks. A node that is still joining can
+    /// already request locks.
     ///
-    /// One node holds a lock once, until [`Self::unlock`] or until it leaves. A node that is
-    /// removed from the ring receives a report that its locks are [lost](super::LockChange::Lost).
+    /// A node holds a lock only once, until it calls [`Self::unlock`] or leaves. If it is removed
+    /// from the ring, its locks are reported as [lost](super::LockChange::Lost).
     ///
     /// # Errors
-    /// The node is not in the group, holds the lock or has requested it, or has requested too many.
+    /// The node is not in the group, holds the lock or has already requested it, or has requested
+    /// too many locks.
     fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError>;
 
-    /// Requests a lock like [`Self::lock`], but does not wait: if another member holds it, the
-    /// outcome is [`LockChange::Refused`](super::LockChange::Refused).
+    /// Requests a lock like [`Self::lock`], but does not wait. If another member holds the lock,
+    /// the outcome is [`LockChange::Refused`](super::LockChange::Refused).
     ///
     /// # Errors
     /// The same as for [`Self::lock`].
@@ -66,7 +68,7 @@ pub trait OrderedGroups: Engine {
 
     /// Releases a lock, or stops waiting for it. The outcome is
     /// [`LockChange::Released`](super::LockChange::Released), unless the lock is requested again
-    /// before.
+    /// before it is released.
     ///
     /// # Errors
     /// The node is not in the group, or has not requested the lock.
@@ -95,10 +97,12 @@ pub trait OrderedGroups: Engine {
         options: RequestOptions,
     ) -> Result<RequestId, RequestError>;
 
-    /// Replies once to a request that this member [has to answer](super::Request::is_ours).
+    /// Replies to a request that this member [has to answer](super::Request::is_ours). Each request
+    /// takes one reply.
     ///
     /// # Errors
-    /// The node is not in the group, the request is not open, or the reply has no room.
+    /// The node is not in the group, the request is not open, the reply is too large, or the send
+    /// queue is full.
     fn reply(
         &mut self,
         now: Time,
@@ -107,24 +111,23 @@ pub trait OrderedGroups: Engine {
         payload: Bytes,
     ) -> Result<(), ReplyError>;
 
-    /// Requests that the members of a ring continue without a majority of its electorate. It is the
-    /// command of an operator who has verified that the other voters will not return: if one still
-    /// works elsewhere, two rings order messages and grant locks from then on.
+    /// Requests that the members of a ring continue without a majority of its electorate. Only an
+    /// operator who has verified that the other voters will not return should use it: if one of
+    /// them still works elsewhere, two rings order messages and grant locks from then on.
     ///
-    /// `epoch` names the ring, as a [query](Self::query) has shown it, and `lost` each of its
-    /// voters that no longer answers. Nothing happens if an unnamed voter is silent, if a named
-    /// voter answers, or while the ring works. The view that follows has [`RingView::is_forced`]
-    /// set.
+    /// `epoch` names the ring, as shown by a [query](Self::query). `lost` lists each of its voters
+    /// that no longer answers. Nothing happens if a voter that is not listed is silent, if a listed
+    /// voter answers, or if the ring works. The view that follows has [`RingView::is_forced`] set.
     fn force_quorum(&mut self, now: Time, group: GroupId, epoch: Epoch, lost: Vec<NodeId>);
 
-    /// Queries the rings of a group, without becoming a member. A node that is in a ring of the
-    /// group reports that ring, and sends no query.
+    /// Queries the rings of a group without becoming a member. A node that is in a ring of the
+    /// group reports that ring and sends no query.
     ///
-    /// [`Self::poll_query`] returns the result once no other ring has answered for some time, at
-    /// the latest after [`QueryOptions::patience`].
+    /// [`Self::poll_query`] returns the result once no other ring has answered for some time, and
+    /// at the latest after [`QueryOptions::patience`].
     ///
     /// # Errors
-    /// Too many of this node's queries are in progress, or were not fetched.
+    /// Too many of this node's queries are in progress or were not fetched.
     fn query(
         &mut self,
         now: Time,

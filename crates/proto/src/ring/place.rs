@@ -4,13 +4,14 @@ use core::fmt;
 
 use crate::{Incarnation, NodeId};
 
-/// One membership of one node in one group: the process of the paper (3.1).
+/// One membership of a node in a group: the process of the paper (3.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
     /// The node.
     pub node: NodeId,
-    /// 39 bits of the node's incarnation, and below them the number of times that it has joined a
-    /// group. The lives of two incarnations of a node are neither earlier nor later.
+    /// The upper 39 bits are from the node's incarnation. The bits below them are the number of
+    /// times that this incarnation has joined a group. Lives of different incarnations have no
+    /// order.
     pub life: u64,
 }
 
@@ -22,18 +23,19 @@ impl Process {
         incarnation.0 >> (JOINS_BITS + 1) << JOINS_BITS
     }
 
-    /// Of the same incarnation of the same node.
+    /// `true` if both have the same incarnation of the same node and this one is later.
     pub(crate) fn follows(self, other: Self) -> bool {
         let is_same_start = self.life >> JOINS_BITS == other.life >> JOINS_BITS;
         self.node == other.node && is_same_start && self.life > other.life
     }
 }
 
-/// A ring between two reformations, and the ballot by which it was formed. The larger version wins
-/// (4.4), then the larger process. A ring that was created has version 1.
+/// A ring between two reformations, and the ballot that formed it. Of two ballots, the one with the
+/// larger version wins (4.4), then the one with the larger process. A newly created ring has
+/// version 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch {
-    /// Larger than the version of any ring that its members had seen.
+    /// Version, larger than that of any ring that the ring's members had seen.
     pub version: u32,
     /// Process that formed the ring.
     pub creator: Process,
@@ -41,14 +43,15 @@ pub struct Epoch {
 
 /// A place in the total order of one ring lineage (4.2).
 ///
-/// An ACK takes one, and each packet that it orders takes the next. 64 bits never wrap.
+/// An ACK takes one place, and each packet that it orders takes the next one. 64 bits never wrap
+/// around.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
 /// A place in the total order, with the ring that assigned it.
 ///
-/// Within one lineage of rings, places compare in the total order. A member that the others have
-/// continued without may have delivered the message at another place.
+/// Within one lineage of rings, places compare in the total order. A member that the other members
+/// have continued without may have delivered the message at another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The ring.
@@ -58,7 +61,7 @@ pub struct Place {
 }
 
 impl Timestamp {
-    /// The largest timestamp: "to the end".
+    /// The largest timestamp, for a range without an end.
     pub const MAX: Self = Self(u64::MAX);
 
     /// Returns the timestamp `count` places later.

@@ -10,20 +10,21 @@ use core::fmt;
 pub enum Qos {
     /// Delivered immediately or never, possibly twice.
     Unreliable,
-    /// Delivered once and immediately, even if earlier messages are missing.
+    /// Delivered exactly once and immediately, even if earlier messages are missing.
     Unordered,
     /// Delivered after all earlier messages of its sender.
     SourceOrdered,
-    /// Delivered at the same place in one order at all members.
+    /// Delivered at the same place in the total order at all members.
     #[default]
     TotallyOrdered,
-    /// Delivered once this number of other members (1 to 255), or all, are known to hold it and its
-    /// place. It then survives the simultaneous failure of that number of members.
+    /// Delivered once this number of other members (1 to 255), or all of them, are known to hold
+    /// the message and its place. The message then survives the simultaneous failure of that number
+    /// of members.
     Resilient(u8),
-    /// Delivered once a majority holds it and its place. The order is then final across all
-    /// partitions. Refused in groups in which a minority may continue.
+    /// Delivered once a majority holds the message and its place. The order is then final across
+    /// all partitions. Refused in groups in which a minority may continue.
     MajorityResilient,
-    /// Delivered once every member holds it and its place ("safe").
+    /// Delivered once every member holds the message and its place ("safe").
     TotallyResilient,
 }
 

@@ -1,4 +1,4 @@
-//! Queries of a group's rings from outside.
+//! Queries for the rings of a group, sent by nodes outside the group.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -9,11 +9,11 @@ use crate::{GroupId, NodeId};
 /// Options of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryOptions {
-    /// The [check](GroupId::name_check) of the group's name, since ids may be equal.
+    /// The [check](GroupId::name_check) of the group's name, since two names can have the same id.
     pub name_check: u32,
     /// Maximum time to wait for answers.
     pub patience: Duration,
-    /// A member that forwards the query, for a host without multicast.
+    /// A member that forwards the query, for a host without multicast. Default: `None`.
     pub via: Option<NodeId>,
 }
 
@@ -28,7 +28,8 @@ pub struct RingStatus {
     pub view: RingView,
     /// The token holder.
     pub token: Process,
-    /// `true` if the ring works: it is not being reformed, may continue, and has its quorum.
+    /// `true` if the ring works: it is not being reformed, is allowed to continue, and has its
+    /// quorum.
     pub is_working: bool,
 }
 
@@ -37,16 +38,18 @@ pub struct RingStatus {
 pub struct QueryResult {
     /// The query.
     pub id: QueryId,
-    /// The group.
+    /// The group that was queried.
     pub group: GroupId,
-    /// Its rings, by epoch. Empty if no member answered. Several if the group is partitioned.
+    /// The rings of the group, in order of their epochs. The list is empty if no member answered,
+    /// and has several rings if the group is partitioned.
     pub rings: Vec<RingStatus>,
 }
 
 /// Reason why a query was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// Too many queries are in progress or were not [fetched](super::OrderedGroups::poll_query).
+    /// Too many queries are in progress or their results were not
+    /// [fetched](super::OrderedGroups::poll_query).
     #[error("too many ring queries: {open} are in progress or not fetched")]
     TooMany {
         /// Number of these queries.

@@ -1,18 +1,19 @@
-//! Quorum of an ordered group: the parts of a ring that may continue after a fault (4.4).
+//! Quorum of an ordered group, which determines the parts of a ring that may continue after a fault
+//! (4.4).
 
 use core::fmt;
 
-/// Parts of a ring that may continue after a fault (4.4). [`Quorum::QuorumOf`] also sets the
+/// The parts of a ring that may continue after a fault (4.4). [`Quorum::QuorumOf`] also sets the
 /// quorum that the ring needs to work at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quorum {
     /// At least this number of members of the last view, from 1 to [`Quorum::MAX_AT_LEAST`]. A
     /// smaller part never continues, even if the ring has no more members.
     AtLeast(u16),
-    /// An electorate of this number of voters, from 1 to [`Quorum::MAX_ELECTORATE`]. Fewer than a
-    /// majority of it order nothing and grant no lock, from the first member on. Two rings
-    /// therefore never work at the same time, even if created separately. Other members are
-    /// [clients](super::JoinOptions::is_voter).
+    /// An electorate of this number of voters, from 1 to [`Quorum::MAX_ELECTORATE`]. From the first
+    /// member on, a ring with less than a majority of the electorate orders nothing and grants no
+    /// lock. Two rings therefore never work at the same time, even if they were created separately.
+    /// The other members are [clients](super::JoinOptions::is_voter).
     QuorumOf(u16),
     /// More than half of the members of the last view.
     Majority,
@@ -24,10 +25,10 @@ impl Quorum {
     /// Maximum size of an electorate.
     pub const MAX_ELECTORATE: u16 = 4096;
 
-    /// Maximum of [`Quorum::AtLeast`]: the maximum number of members of a ring.
+    /// Maximum value of [`Quorum::AtLeast`]: the maximum number of members of a ring.
     pub const MAX_AT_LEAST: u16 = 4096;
 
-    /// Returns `true` if a ring can have this number of members or voters.
+    /// Returns `true` if the number of members or voters is within its bounds.
     pub fn is_valid(self) -> bool {
         match self {
             Self::AtLeast(least) => (1..=Self::MAX_AT_LEAST).contains(&least),
@@ -36,7 +37,8 @@ impl Quorum {
         }
     }
 
-    /// Returns the number of voters that are a majority of the electorate, if there is one.
+    /// Returns the number of voters that form a majority of the electorate, if there is an
+    /// electorate.
     pub fn required_voters(self) -> Option<usize> {
         match self {
             Self::QuorumOf(voters) => Some(usize::from(voters) / 2 + 1),
@@ -44,8 +46,8 @@ impl Quorum {
         }
     }
 
-    /// Returns the wire form: a number of members, one of two numbers that no ring has, or the size
-    /// of an electorate with the highest bit set.
+    /// Returns the wire form: a number of members, one of two numbers that no ring reaches, or the
+    /// size of an electorate with the highest bit set.
     pub fn to_wire(self) -> u16 {
         match self {
             Self::AtLeast(least) => least,
@@ -55,7 +57,8 @@ impl Quorum {
         }
     }
 
-    /// Decodes the wire form. `None` for zero members, and for an electorate out of bounds.
+    /// Decodes the wire form. Returns `None` for zero members, or if the electorate is out of
+    /// bounds.
     pub fn from_wire(value: u16) -> Option<Self> {
         let voters = value & !QUORUM_OF;
         match value {

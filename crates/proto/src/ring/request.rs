@@ -1,16 +1,17 @@
 //! Requests to a group and their answers: multi-RPC (3.3, 4.5).
 //!
-//! A request is a message with an envelope that contains its number, at its place among the other
-//! messages. If it names a [handler](Handler), the holder of the handler's lock replies. Otherwise
-//! the caller receives an acknowledgment of the delivery.
+//! A request is a message with an envelope that contains its number. It has a place among the other
+//! messages. If the request names a [handler](Handler), the holder of the handler's lock replies.
+//! Otherwise, the caller receives an acknowledgment of the delivery.
 //!
 //! # Guarantees
 //!
-//! A caller that stays alive gets one answer to each request, after a bounded time
-//! [`Outcome::Unanswered`]. A request is delivered once, in one order, at all members. It is
-//! *executed* at least once: if a handler fails between its work and its reply, the next holder of
-//! its lock receives the open requests. To avoid that, every member can execute the request when it
-//! is delivered, or the handler can check [`Request::may_be_done`].
+//! A caller that stays alive receives exactly one answer to each request. After a bounded time
+//! without a reply, the answer is [`Outcome::Unanswered`]. A request is delivered once, in the same
+//! order, at all members. It is *executed* at least once: if a handler fails between its work and
+//! its reply, the next holder of its lock receives the open requests. To prevent a second
+//! execution, every member can execute the request when it is delivered, or the handler can check
+//! [`Request::may_be_done`].
 
 use core::time::Duration;
 
@@ -21,7 +22,7 @@ use super::place::Place;
 use super::qos::Qos;
 use crate::NodeId;
 
-/// Identifier of a request: its caller, and its number among those of that node to the group.
+/// Identifier of a request: its caller, and its number among the caller's requests to the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
     /// The caller.
@@ -33,13 +34,15 @@ pub struct RequestId {
 /// Options of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestOptions {
-    /// Handler whose lock holder replies. `None`: the request is only acknowledged.
+    /// Handler whose lock holder replies. Default: `None`, the request is only acknowledged.
     pub handler: Option<Handler>,
     /// Delivery guarantee of the request. Default: totally ordered.
     pub qos: Qos,
-    /// Time to wait for the answer. `None`: [`Config::call_patience`](crate::rmp::Config).
+    /// Maximum time to wait for the answer. Default: `None`,
+    /// [`Config::call_patience`](crate::rmp::Config).
     pub patience: Option<Duration>,
     /// A member that forwards the request, for a caller that is not a member and cannot multicast.
+    /// Default: `None`.
     pub via: Option<NodeId>,
 }
 
@@ -52,23 +55,25 @@ impl From<Handler> for RequestOptions {
 /// A request that was delivered to this member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its id, for [`OrderedGroups::reply`](super::OrderedGroups::reply).
+    /// Identifier of the request, for [`OrderedGroups::reply`](super::OrderedGroups::reply).
     pub id: RequestId,
-    /// Handler that has to reply; `None` if no reply is expected.
+    /// Handler that has to reply, or `None` if no reply is expected.
     pub handler: Option<Handler>,
     /// The payload of the request.
     pub payload: Bytes,
-    /// Its place in the order. `None` below total order or if [delivered again](Self::is_again).
+    /// Place of the request in the total order. `None` if its guarantee is weaker than total order,
+    /// or if it is [delivered again](Self::is_again).
     pub place: Option<Place>,
     /// `true` if this member has to reply.
     pub is_ours: bool,
-    /// `true` if it was delivered earlier, and this member has to reply only now.
+    /// `true` if the request was delivered earlier, and this member has become responsible for the
+    /// reply since then.
     pub is_again: bool,
-    /// `true` if a member that is gone may have executed the request.
+    /// `true` if a former member may already have executed the request.
     pub may_be_done: bool,
 }
 
-/// The answer to a request of this node.
+/// The answer to a request that this node sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The request.
@@ -84,12 +89,12 @@ pub enum Outcome {
     Reply {
         /// Node that replied.
         by: NodeId,
-        /// The reply.
+        /// Payload of the reply.
         payload: Bytes,
     },
-    /// The request was delivered to the group with its guarantee. It named no handler.
+    /// The request, which named no handler, was delivered to the group with its guarantee.
     Acknowledged,
-    /// There was no answer. The request may have been executed.
+    /// No answer was received. The request may have been executed.
     Unanswered,
 }
 
@@ -108,22 +113,22 @@ pub enum RequestError {
         /// Maximum size in bytes.
         limit: usize,
     },
-    /// The group does not provide this guarantee.
+    /// The group does not support this guarantee.
     #[error("this group does not support quality of service '{asked}' for requests")]
     Qos {
         /// The guarantee of the request.
         asked: Qos,
     },
-    /// Too many requests wait for their answers.
+    /// Too many requests are waiting for their answers.
     #[error("too many requests: {waiting} are already waiting for replies")]
     TooMany {
-        /// Number of requests that wait.
+        /// Number of waiting requests.
         waiting: usize,
     },
     /// The send queue is full.
     #[error("the send queue is full: {waiting_bytes} bytes are waiting")]
     QueueFull {
-        /// Bytes of messages that wait.
+        /// Total size of the waiting messages, in bytes.
         waiting_bytes: usize,
     },
 }
@@ -135,7 +140,7 @@ pub enum ReplyError {
     /// This node is not in the group.
     #[error("this node is not in the group")]
     NotJoined,
-    /// The request is another member's, has an answer, or its caller no longer waits.
+    /// The request belongs to another member, has been answered, or its caller no longer waits.
     #[error("the request is not open")]
     NotOpen,
     /// The reply is larger than the maximum message size.
@@ -149,7 +154,7 @@ pub enum ReplyError {
     /// The send queue is full.
     #[error("the send queue is full: {waiting_bytes} bytes are waiting")]
     QueueFull {
-        /// Bytes of messages that wait.
+        /// Total size of the waiting messages, in bytes.
         waiting_bytes: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Members of a ring, in the order in which they pass the token (3.1).
+//! Membership view of a ring, in the order in which its members pass the token (3.1).
 
 use alloc::vec::Vec;
 
@@ -6,19 +6,20 @@ use super::locks::Locks;
 use super::place::{Epoch, Process};
 use super::quorum::Quorum;
 
-/// A membership view.
+/// A view of the members and locks of a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingView {
-    /// The ring. Within it, only New Lists have changed the view.
+    /// The ring. While the epoch is the same, only New Lists have changed the view.
     pub epoch: Epoch,
     /// Number of changes by New Lists since the ring was formed; wraps around.
     pub version: u32,
     /// First ring of the lineage.
     pub origin: Epoch,
-    /// The [check](crate::GroupId::name_check) of the group's name, since ids may be equal.
+    /// The [check](crate::GroupId::name_check) of the group's name, since two names can have the
+    /// same id.
     pub name_check: u32,
     /// `true` if an operator has let the ring continue without a majority of its electorate. Until
-    /// it has that majority again, a majority of the voters that it has decides.
+    /// the ring has that majority again, a majority of its present voters decides.
     pub is_forced: bool,
     /// The members, in ring order; at least one.
     pub members: Vec<Member>,
@@ -31,18 +32,19 @@ pub struct RingView {
 pub struct Member {
     /// The process.
     pub process: Process,
-    /// Its setting for the parts that may continue.
+    /// The parts of a ring that may continue, according to this member.
     pub quorum: Quorum,
-    /// `true` if it receives multicast.
+    /// `true` if the member receives multicast.
     pub is_multicast: bool,
-    /// `true` if it is a voter of an [electorate](Quorum::QuorumOf), `false` if it is a client.
-    /// Without an electorate every member counts.
+    /// `true` if the member is a voter of an [electorate](Quorum::QuorumOf), `false` if it is a
+    /// client. Without an electorate, every member counts as a voter.
     pub is_voter: bool,
 }
 
 impl RingView {
     /// Maximum number of members. A snapshot of a ring with the maximum number of members, locks
-    /// and callers fits the parts of one packet if the path MTU is 1280 bytes or more.
+    /// and callers still fits in one packet, whose parts are sent in several datagrams, if the path
+    /// MTU is at least 1280 bytes.
     pub const MAX_MEMBERS: usize = Quorum::MAX_AT_LEAST as usize;
 
     /// Creates the view of a ring that `founder` creates alone.
@@ -58,7 +60,7 @@ impl RingView {
         self.members.len()
     }
 
-    /// Returns `true` if there are no members. No view of a ring is empty.
+    /// Returns `true` if the view has no members. The view of a ring is never empty.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
@@ -73,19 +75,20 @@ impl RingView {
         self.members.iter().map(|member| member.process)
     }
 
-    /// Returns the member of this node, if it is one.
+    /// Returns the process of the member on `node`, if any.
     pub fn process_of(&self, node: crate::NodeId) -> Option<Process> {
         self.processes().find(|process| process.node == node)
     }
 
-    /// Returns the successor of `process` in the ring; the first member if `process` is not in it.
+    /// Returns the successor of `process` in the ring, or the first member if `process` is not in
+    /// the ring.
     pub fn after(&self, process: Process) -> Process {
         let next = self.place(process).map_or(0, |place| (place + 1) % self.members.len());
         self.members[next].process
     }
 
-    /// Returns the number of voters of the electorate; `None` without one. It is the same for all
-    /// members, because a ring does not admit a member with another number.
+    /// Returns the configured number of voters, or `None` without an electorate. It is the same for
+    /// all members, because a ring does not admit a member with another number.
     pub fn electorate(&self) -> Option<usize> {
         match self.members.first()?.quorum {
             Quorum::QuorumOf(voters) => Some(usize::from(voters)),
@@ -93,7 +96,7 @@ impl RingView {
         }
     }
 
-    /// Returns the voters of an electorate; all members if there is none.
+    /// Returns the voters of the electorate, or all members if there is no electorate.
     pub fn voters(&self) -> impl Iterator<Item = Process> {
         let has_electorate = self.electorate().is_some();
         let voters = self.members.iter().filter(move |it| it.is_voter || !has_electorate);
@@ -113,7 +116,8 @@ impl RingView {
     }
 
     /// Returns the number of voters that the ring needs to work: a majority of the electorate.
-    /// `None` without an electorate, and while an operator has let the ring continue with fewer.
+    /// Returns `None` without an electorate, or if an operator has let the ring continue with fewer
+    /// voters.
     pub fn required_voters(&self) -> Option<usize> {
         let voters = self.electorate().filter(|_| !self.is_forced)?;
         Some(voters / 2 + 1)
@@ -129,16 +133,16 @@ impl RingView {
         self.electorate().is_some() && self.members.iter().any(|member| !member.is_voter)
     }
 
-    /// Returns `true` if the electorate has all its voters. Then no other voter is admitted.
+    /// Returns `true` if the electorate has all its voters. No further voter is then admitted.
     pub fn is_full(&self) -> bool {
         self.electorate().is_some_and(|voters| self.voters().count() >= voters)
     }
 
-    /// Returns the number of [voters](Self::voters) of this view that a part of it needs to form a
-    /// ring: the largest number that any member demands.
+    /// Returns the number of [voters](Self::voters) of this view that a part of the ring needs to
+    /// form a new ring: the largest number that any member demands.
     ///
-    /// With an electorate it is more than half of the voters, so that at most one part continues. A
-    /// part that is smaller than a quorum forms a ring that does not work until more voters join.
+    /// With an electorate, it is more than half of the voters, so that at most one part continues.
+    /// A part that is smaller than a quorum forms a ring that does not work until more voters join.
     pub fn least(&self) -> usize {
         let voters = self.voters().count();
         let needs = self.members.iter().map(|member| match member.quorum {
@@ -149,14 +153,16 @@ impl RingView {
         needs.max().unwrap_or(1).max(1)
     }
 
-    /// Too many voters of the earlier view `former` of this ring are in this ring now.
+    /// `true` if so many voters of the earlier view `former` are in this ring that the rest could
+    /// not continue.
     pub(crate) fn is_continued_from(&self, former: &Self) -> bool {
         let is_earlier = former.epoch.version < self.epoch.version;
         let rest = former.without_moved(self).voters().count();
         former.origin == self.origin && is_earlier && rest < former.least()
     }
 
-    /// Later lives of the node, and members of a later view of this ring, have moved.
+    /// Removes the members that are in `other` with a later life, or at all if `other` is a later
+    /// view of this ring.
     pub(crate) fn without_moved(&self, other: &Self) -> Self {
         let is_later = other.origin == self.origin && other.epoch.version > self.epoch.version;
         let has_moved = |process: Process| {
@@ -179,7 +185,6 @@ impl RingView {
         self.members.insert(place, member);
     }
 
-    /// Removes a member. Its locks pass to the processes that wait for them.
     pub(crate) fn remove(&mut self, process: Process) {
         self.members.retain(|member| member.process != process);
         self.locks.remove(process);
