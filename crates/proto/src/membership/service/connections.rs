@@ -1,7 +1,7 @@
 //! Connections of a node, detector or observer to the registry processes of a cluster.
 //!
-//! A process is known by its TCP address, and has at most one connection at a time. The users
-//! decide which processes are needed, and process the frames.
+//! A process is identified by its TCP address and has at most one connection at a time. The users
+//! of this module decide which processes are needed, and process the frames.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -22,7 +22,7 @@ pub(super) struct ServiceConnections {
     timers: Timers<Timer>,
     outbox: Outbox,
     next_link: u64,
-    /// Reason of the last refusal, unless a welcome was received since.
+    /// The registry's last refusal, if no welcome has followed it.
     pub(super) last_refusal: Option<Refusal>,
     pub(super) counters: Counters,
 }
@@ -30,7 +30,7 @@ pub(super) struct ServiceConnections {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeLimits {
     pub(super) greeting_time: Duration,
-    /// After the first failed attempt. Each further pause is 1.5 times as long.
+    /// Pause after the first failed attempt. Each further pause is 1.5 times as long.
     pub(super) first_pause: Duration,
     pub(super) last_pause: Duration,
 }
@@ -44,7 +44,7 @@ struct ServiceConnection {
 #[derive(Debug)]
 enum State {
     Idle,
-    /// The last attempt failed, and a timer runs.
+    /// The last attempt failed, and the next one waits for a timer.
     Pausing,
     Opening(LinkId),
     Greeting(LinkId, FrameReader),
@@ -57,7 +57,6 @@ struct Ready {
     reader: FrameReader,
     heard: Time,
     lease: Duration,
-    /// Number that the process drew when it started.
     process: u64,
 }
 
@@ -77,7 +76,6 @@ pub(super) enum Due {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Connect(Endpoint),
-    /// For opening a connection and receiving the welcome.
     Greeting(Endpoint),
     Alive(Endpoint),
 }
@@ -89,7 +87,7 @@ crate::counters! {
         refused = "links_refused",
         failed = "links_failed",
         lost = "links_lost",
-        /// Not welcomed in time, or silent for a whole lease.
+        /// Connections without a welcome in time, or without any bytes for a whole lease.
         silent = "links_silent",
         nonsense = "links_nonsense",
     }
@@ -151,7 +149,7 @@ impl ServiceConnections {
         self.all.contains_key(&address)
     }
 
-    /// Each with `true` if its process has sent its welcome.
+    /// Pairs each address with `true` if its process has sent a welcome.
     pub(super) fn addresses(&self) -> impl Iterator<Item = (Endpoint, bool)> {
         self.all.iter().map(|(address, it)| (*address, it.ready().is_some()))
     }
@@ -222,14 +220,13 @@ impl ServiceConnections {
         }
     }
 
-    /// Forgets idle addresses that are not `known`, and opens idle ones that are `wanted`.
     pub(super) fn open_wanted(
         &mut self,
         now: Time,
         known: &BTreeSet<Endpoint>,
         wanted: impl Fn(Endpoint) -> bool,
     ) {
-        // A connection that is in use or has a timer stays until that ends.
+        // A connection that is in use or has a timer is kept until then.
         self.all.retain(|address, it| known.contains(address) || !matches!(it.state, State::Idle));
         for address in known.iter().copied() {
             let pause = self.limits.first_pause;
@@ -273,7 +270,7 @@ impl ServiceConnections {
         address: Endpoint,
         link: LinkId,
     ) -> Result<Option<Frame>, FrameError> {
-        // A frame may have ended this connection, and the address may have another one.
+        // A frame may have ended this connection, and the address may already have another one.
         let it = self.all.get_mut(&address).filter(|it| it.link() == Some(link));
         it.and_then(ServiceConnection::reader).map_or(Ok(None), FrameReader::next_frame)
     }
@@ -294,8 +291,8 @@ impl ServiceConnections {
         true
     }
 
-    /// The connection must be dropped. After the longest pause, the registry may be configured
-    /// anew.
+    /// The caller must drop the connection. The next attempt uses the longest pause, since only a
+    /// changed configuration of the registry can help.
     pub(super) fn on_refused(&mut self, address: Endpoint, why: Refusal) {
         tracing::warn!(node = %self.hello.member.node, %address, %why, "refused by the registry");
         self.counters.refused += 1;
@@ -305,10 +302,10 @@ impl ServiceConnections {
         }
     }
 
-    /// The connection must be dropped.
+    /// The caller must drop the connection.
     pub(super) fn on_nonsense(&mut self, address: Endpoint, error: FrameError) {
         let node = self.hello.member.node;
-        tracing::warn!(%node, %address, %error, "not the membership protocol");
+        tracing::warn!(%node, %address, %error, "closing a connection after an invalid frame");
         self.counters.nonsense += 1;
         if let FrameError::Version { given } = error {
             self.last_refusal = Some(Refusal::Version { ours: given, theirs: VERSION });
@@ -388,11 +385,11 @@ impl ServiceConnections {
                 State::Opening(_) | State::Greeting(..) => Timer::Greeting(*address),
                 State::Ready(_) => Timer::Alive(*address),
             };
-            assert!(self.timers.is_set(timer), "nothing will happen to {address}");
+            assert!(self.timers.is_set(timer), "the connection to {address} has no timer");
         }
     }
 
-    /// Returns `false` if the process has sent no sign of life for a lease.
+    /// Returns `false` if the process has sent nothing for a whole lease.
     fn send_alive(&mut self, now: Time, address: Endpoint) -> bool {
         let ready = self.all.get(&address).and_then(ServiceConnection::ready);
         let Some(ready) = ready.filter(|ready| now.since(ready.heard) <= ready.lease) else {

@@ -1,9 +1,10 @@
-//! Failure detector of a rack: a separate process with a connection to every registry process.
+//! The failure detector of a rack: a separate process with a connection to every registry process.
 //!
-//! Each registry process assigns it nodes to watch: the nodes of its rack, those of racks without a
-//! detector, and the next detector in the chain (Ricochet 3.2.3). The detector pings them over UDP,
-//! silent ones several times more. A node that does not answer within the detection time is
-//! reported to all registry processes. They remove it unless they have heard from it themselves.
+//! Each registry process assigns nodes to the detector: the nodes of its rack, those of racks
+//! without a detector, and the next detector in the chain (Ricochet 3.2.3). The detector pings them
+//! over UDP, and pings silent nodes more often. A node that does not answer within the detection
+//! time is reported to all registry processes. They remove it unless they have received something
+//! from it since.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -19,19 +20,19 @@ use crate::{Class, Destination, Endpoint, Incarnation, NodeId, Time, Transmit, W
 /// Settings of a failure detector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectorConfig {
-    /// TCP addresses of registry processes, at least one. Each names the others.
+    /// TCP addresses of registry processes. One is enough, because each process names the others.
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// Rack whose nodes are watched. At most 255 bytes. Default: empty.
+    /// Rack of which the detector watches the nodes. At most 255 bytes. Default: empty.
     pub rack: String,
-    /// Time without an answer to a ping after which a node is reported, at least 100 ms. With less
-    /// than two thirds of the lease, a node that is only unreachable over UDP may be declared dead.
-    /// Default: `None`, the lease.
+    /// Time without an answer to a ping after which a node is reported, at least 100 ms. If it is
+    /// less than two thirds of the lease, a node that is only unreachable over UDP may be declared
+    /// dead. Default: `None`, the lease.
     pub detection_time: Option<Duration>,
-    /// Maximum time for opening a connection and receiving the welcome. Default: 3 s.
+    /// Maximum time to open a connection and receive the welcome. Default: 3 s.
     pub greeting_time: Duration,
-    /// Interval between two attempts to reach a process, varied by up to a quarter. Default: 1 s.
+    /// Pause between two attempts to reach a process, varied by up to a quarter. Default: 1 s.
     pub retry_after: Duration,
 }
 
@@ -65,11 +66,11 @@ struct Assignment {
 }
 
 impl Detector {
-    /// Creates the detector `id`, which is pinged at `endpoint`; see
-    /// [`Service::new`](super::Service::new).
+    /// Creates the detector `id`, which other detectors ping at `endpoint`. An unspecified address
+    /// and `seed` have the same meaning as for [`Service::new`](super::Service::new).
     ///
     /// # Panics
-    /// There is no address, or an interval is zero.
+    /// `config` has no address, or one of its intervals is zero.
     pub fn new(id: NodeId, endpoint: Endpoint, config: DetectorConfig, seed: u64) -> Self {
         let DetectorConfig { addresses, cluster, rack, .. } = config;
         let member = Member { node: id, incarnation: 0, start: Incarnation(0), endpoint };
@@ -84,7 +85,7 @@ impl Detector {
         }
     }
 
-    /// Returns the nodes and detectors that are watched, in order.
+    /// Returns the ids of the watched nodes and detectors, in ascending order.
     pub fn watched(&self) -> impl Iterator<Item = NodeId> {
         self.pinger.targets()
     }
@@ -94,7 +95,8 @@ impl Detector {
         self.processes.connections.addresses()
     }
 
-    /// Returns the reason of the last refusal by a registry process since the last welcome.
+    /// Returns the reason for a registry process's last refusal, or `None` if a welcome has
+    /// followed it.
     pub fn last_refusal(&self) -> Option<&Refusal> {
         self.processes.connections.last_refusal.as_ref()
     }
@@ -120,7 +122,8 @@ impl Detector {
                 ProcessEvent::Received(_) => {
                     self.processes.on_nonsense(now, address, FrameError::Kind);
                 }
-                // Until the process is back, only the assignments of the others count.
+                // Until the process is reachable again, only the assignments of the other processes
+                // apply.
                 ProcessEvent::Lost => {
                     self.assignments.remove(&address);
                     self.follow(now);
@@ -182,7 +185,7 @@ impl Client for Detector {
         }
     }
 
-    /// Lets another detector take over the rack at once.
+    /// Lets another detector take over the rack at once, instead of after the lease.
     fn shut_down(&mut self) {
         self.processes.shut_down();
         self.assignments.clear();

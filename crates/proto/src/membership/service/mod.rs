@@ -12,20 +12,20 @@
 //! | partition | the groups with the same remainder of their id; see [`frame::partition_of`] |
 //! | owner | the one process that serves a partition at a given time |
 //! | link | a TCP connection from a node, detector or observer to a process |
-//! | session | a node at a process: its connection, its incarnation, when it was last heard |
+//! | session | a node at a process: its connection, its incarnation, and when it was last heard |
 //! | lease | maximum silence of a session: the detection time |
 //! | incarnation | a number per node id, incremented when the node comes back |
 //! | version | number of changes of the partition up to the last change of a group |
-//! | observer | a client that receives the members of groups and is in none |
+//! | observer | a client that receives the members of groups without joining them |
 //! | resync | a query for a group's current state, with the version that the node has |
 //!
 //! # Guarantees
 //!
 //! - A join or leave is acknowledged only after it is in the store.
 //! - A group's version never decreases, and a connection receives changes in order. Each update
-//!   names the previous version on its connection, so that a gap shows.
+//!   names the previous version on its connection, so that a gap is detected.
 //! - A member in the store is in every view until it leaves, its lease ends at the partition's
-//!   owner, or a detector reports it and the owner has not heard from it since.
+//!   owner, or a detector reports it and the owner has received nothing from it since.
 //! - A node that was declared dead comes back as a later incarnation. Reports about the earlier one
 //!   have no effect on it.
 

@@ -1,8 +1,9 @@
-//! Observer: a client that receives the members of groups and is in none.
+//! Observer: a client that receives the members of groups without joining them.
 //!
-//! The owner of a group sends it the group's members and changes. When a process is unreachable,
-//! its groups stay as last reported, and the observer is not *current* until the partitions were
-//! sent again. An observer has no datagrams, and only the processes know of it.
+//! The owner of a group sends the group's members and changes to the observer. When a process is
+//! unreachable, its groups remain as they were last reported, and the observer is not *current*
+//! until it has received the partitions again. An observer sends no datagrams, and only the
+//! registry processes know of it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::{Ipv4Addr, SocketAddr};
@@ -20,15 +21,15 @@ use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Time, Wakeup}
 /// Settings of an observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObserverConfig {
-    /// TCP addresses of registry processes, at least one. Each names the others.
+    /// TCP addresses of registry processes. One is enough, because each process names the others.
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
     /// Group to observe. Default: `None`, all groups.
     pub group: Option<GroupId>,
-    /// Maximum time for opening a connection and receiving the welcome. Default: 3 s.
+    /// Maximum time to open a connection and receive the welcome. Default: 3 s.
     pub greeting_time: Duration,
-    /// Interval between two attempts to reach a process, varied by up to a quarter. Default: 1 s.
+    /// Pause between two attempts to reach a process, varied by up to a quarter. Default: 1 s.
     pub retry_after: Duration,
 }
 
@@ -44,7 +45,7 @@ impl Default for ObserverConfig {
     }
 }
 
-/// One observer.
+/// A client that receives the members of groups without joining them.
 #[derive(Debug)]
 pub struct Observer {
     group: Option<GroupId>,
@@ -57,7 +58,7 @@ pub struct Observer {
     changes_dropped: u64,
 }
 
-/// A group as it was last reported.
+/// A group, as it was last reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// Settings of the group.
@@ -75,7 +76,7 @@ impl Observer {
     /// Creates an observer. `seed` is the source of all randomness.
     ///
     /// # Panics
-    /// There is no address, or an interval is zero.
+    /// `config` has no address, or one of its intervals is zero.
     pub fn new(config: ObserverConfig, seed: u64) -> Self {
         let ObserverConfig { addresses, cluster, group, greeting_time, retry_after } = config;
         let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
@@ -93,18 +94,18 @@ impl Observer {
         }
     }
 
-    /// Returns the next change, in the order of the reports. Changes during a loss of the registry
-    /// are reported as differences: a member that is gone has *left*.
+    /// Returns the next change, in the order of the reports. Changes during an outage of the
+    /// registry are reported as differences: a member that is no longer in the group has *left*.
     pub fn poll_change(&mut self) -> Option<(GroupId, MemberChange)> {
         self.changes.pop_front()
     }
 
-    /// Returns the groups that have members, as last reported.
+    /// Returns the groups that have members, as they were last reported.
     pub fn groups(&self) -> &BTreeMap<GroupId, Observed> {
         &self.groups
     }
 
-    /// Returns `true` if everything that is observed is up to date.
+    /// Returns `true` if all observed groups are up to date.
     pub fn is_current(&self) -> bool {
         let Some(partitions) = self.partitions else { return false };
         match self.group {
@@ -118,7 +119,8 @@ impl Observer {
         self.processes.connections.addresses()
     }
 
-    /// Returns the reason of the last refusal by a registry process since the last welcome.
+    /// Returns the reason for a registry process's last refusal, or `None` if a welcome has
+    /// followed it.
     pub fn last_refusal(&self) -> Option<&Refusal> {
         self.processes.connections.last_refusal.as_ref()
     }
@@ -162,7 +164,7 @@ impl Observer {
         }
     }
 
-    /// Returns `false` if the frame makes no sense.
+    /// Returns `false` if the frame is not allowed here.
     fn on_frame(&mut self, from: Endpoint, frame: Frame) -> bool {
         match frame {
             Frame::Snapshot(snapshot) => self.on_snapshot(from, snapshot),
@@ -237,7 +239,7 @@ impl Observer {
         }
     }
 
-    /// The next owner of the partition sends it without a request.
+    /// No request is needed: the next owner of the partition sends it.
     fn on_elsewhere(&mut self, from: Endpoint, group: GroupId) {
         let Some(partitions) = self.partitions else { return };
         let partition = partition_of(group, partitions);

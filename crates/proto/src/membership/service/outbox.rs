@@ -6,7 +6,7 @@ use super::protocol::frame::Frame;
 use crate::Endpoint;
 use crate::membership::link::{LinkCommand, LinkId};
 
-/// The frames for one connection are joined into one sequence of bytes.
+/// Joins the frames for one connection into one sequence of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     opens: VecDeque<(LinkId, Endpoint)>,

@@ -7,11 +7,11 @@ use super::protocol::frame::{ChangeKind, FrameError, Member};
 use crate::codec::Field;
 use crate::{GroupId, GroupSettings, NodeId};
 
-/// One change of a partition, encoded as a kind u8 (1 joined, 2 left, 3 failed), the group u32, the
-/// member, and for a join the settings.
+/// One change of a partition. It is encoded as a kind u8 (1 joined, 2 left, 3 failed), the group
+/// u32, the member, and for a join the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The node becomes a member. Only a new group gets these settings.
+    /// The node becomes a member. The settings apply only if the group is new.
     Join {
         /// The group.
         group: GroupId,
@@ -81,7 +81,6 @@ impl Change {
         }
     }
 
-    /// Appends the encoded change.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.put(out);
     }
@@ -96,7 +95,8 @@ impl Change {
 }
 
 impl GroupState {
-    /// Appends what a store keeps of a group apart from its members: settings, then version u64.
+    /// Appends what a store keeps of a group apart from its members: the settings, then the version
+    /// u64.
     pub fn encode_head(&self, out: &mut Vec<u8>) {
         (self.settings, self.version).put(out);
     }
@@ -122,12 +122,12 @@ impl PartitionState {
         self.version
     }
 
-    /// Returns the groups, in order.
+    /// Returns the groups, in order of their ids.
     pub fn groups(&self) -> &BTreeMap<GroupId, GroupState> {
         &self.groups
     }
 
-    /// Returns the state of one group, if it has members.
+    /// Returns the state of one group, or `None` if it has no members.
     pub fn group(&self, group: GroupId) -> Option<&GroupState> {
         self.groups.get(&group)
     }
@@ -159,7 +159,7 @@ impl PartitionState {
         }
     }
 
-    /// Returns the nodes that are in any group, in order.
+    /// Returns the ids of the nodes that are in any group, in ascending order.
     pub fn nodes(&self) -> BTreeSet<NodeId> {
         self.groups.values().flat_map(|group| group.members.keys().copied()).collect()
     }
@@ -167,7 +167,7 @@ impl PartitionState {
     /// Asserts that no group is empty or newer than the partition.
     pub fn check(&self) {
         for (group, state) in &self.groups {
-            assert!(!state.members.is_empty(), "{group:?} is kept without members");
+            assert!(!state.members.is_empty(), "{group:?} has no members");
             assert!(state.version <= self.version, "{group:?} is newer than its partition");
         }
     }

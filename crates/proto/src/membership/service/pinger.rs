@@ -1,14 +1,14 @@
 //! Pings: targets, suspicions and reports.
 //!
 //! A ping is a datagram of protocol 2 (membership) with the common header, in which `view` is the
-//! number of the ping. Its body is the id of the pinged node, u64. The pong has the same number and
-//! the id of the pinger. A node answers only pings with its own id, so a node that inherited an
-//! address stays silent.
+//! number of the ping. Its body is the id of the pinged node, u64. The pong has the same number,
+//! and its body is the id of the pinger. A node answers only pings with its own id, so a node that
+//! has the address of a former node does not answer for it.
 //!
 //! With the default detection time of 3 s, a target is pinged once per second. After two unanswered
-//! pings it is *suspected* and pinged five times per second. After 3 s it is *reported*, and again
-//! once per second while it is watched, because a process that has heard from it may have rejected
-//! the report.
+//! pings, it is *suspected* and pinged five times per second. After 3 s, it is *reported*. The
+//! report is repeated once per second while the target is watched, because a registry process may
+//! have rejected it after receiving something from the target.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
@@ -37,7 +37,7 @@ crate::counters! {
     pub(super) struct PingCounters {
         pings_received,
         pings_sent,
-        /// Pings and pongs for another node. A detector also counts other datagrams here.
+        /// Pings and pongs for another node.
         pings_foreign,
         pongs_received,
         suspicions,
@@ -89,7 +89,7 @@ impl Pinger {
         self.targets.keys().copied()
     }
 
-    /// Answers a ping, or records a pong. Returns `false` if the datagram is neither.
+    /// Returns `false` if the datagram is neither a ping nor a pong.
     pub(super) fn handle_datagram(
         &mut self,
         now: Time,

@@ -1,7 +1,8 @@
 //! The registry processes of a cluster, as seen by a detector or observer.
 //!
-//! Each process names the others, so one address is enough at first. All are connected. Two
-//! addresses of one process become one, because a process keeps one connection to a detector.
+//! Each process names the others, so one address is enough to find all of them, and each of them is
+//! connected. Two addresses of the same process are reduced to one, because a process keeps only
+//! one connection to a detector.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -28,7 +29,7 @@ pub(super) enum ProcessEvent {
         partitions: u16,
     },
     Received(Frame),
-    /// The connection has ended. What was received on it no longer applies.
+    /// The connection has ended. All that was received on it no longer applies.
     Lost,
 }
 
@@ -76,7 +77,7 @@ impl Processes {
         self.events.pop_front()
     }
 
-    /// Discards the other frames of the process, too.
+    /// Also discards the other frames that the process has sent.
     pub(super) fn on_nonsense(&mut self, now: Time, address: Endpoint, error: FrameError) {
         self.connections.on_nonsense(address, error);
         self.events.retain(|(from, _)| *from != address);
@@ -125,7 +126,8 @@ impl Processes {
         if !self.connections.on_welcome(now, address, &welcome) {
             return self.on_nonsense(now, address, FrameError::Value);
         }
-        // A process keeps only the last connection of a detector, and would end this one again.
+        // A process keeps only the last connection of a detector, and would close this one in favor
+        // of the other.
         for other in self.connections.other_addresses(address) {
             self.connections.remove(other);
             self.events.push_back((other, ProcessEvent::Lost));

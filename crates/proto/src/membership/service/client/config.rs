@@ -8,21 +8,22 @@ use crate::membership::service::protocol::frame::MAX_TEXT_BYTES;
 /// Settings of the provider [`Service`](super::Service).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// TCP addresses of registry processes, at least one. Each names the others.
+    /// TCP addresses of registry processes. One is enough, because each process names the others.
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
     /// Rack of the node, for the failure detectors. At most 255 bytes. Default: empty.
     pub rack: String,
-    /// Maximum time for opening a connection and receiving the welcome. Default: 3 s.
+    /// Maximum time to open a connection and receive the welcome. Default: 3 s.
     pub greeting_time: Duration,
-    /// Interval after the first failed attempt. Each further interval is 1.5 times as long, varied
-    /// by up to a quarter. Default: 100 ms.
+    /// Pause after the first failed attempt to connect. Each further pause is 1.5 times as long,
+    /// varied by up to a quarter. Default: 100 ms.
     pub first_pause: Duration,
-    /// Maximum interval between two attempts. Five quarters of it plus the greeting time must be
-    /// less than the registry's adoption time, so that its restart fails no nodes. Default: 2 s.
+    /// Maximum pause between two attempts to connect. Five quarters of it plus the greeting time
+    /// must be less than the registry's adoption time. Otherwise, nodes fail when the registry
+    /// restarts. Default: 2 s.
     pub last_pause: Duration,
-    /// Time without the registry after which the node reports it. Default: 3 s.
+    /// Time after which the node reports that the registry is unreachable. Default: 3 s.
     pub away_after: Duration,
     /// Maximum number of requests in flight per connection. Further requests wait. Default: 256.
     pub max_open_requests: usize,

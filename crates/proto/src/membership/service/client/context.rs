@@ -1,5 +1,3 @@
-//! State that the parts of the provider share.
-
 use alloc::collections::VecDeque;
 
 use super::config::ServiceConfig;
@@ -9,7 +7,7 @@ use crate::membership::service::connections::{ServiceConnections, TimeLimits};
 use crate::membership::service::protocol::frame::{Hello, Member, Role};
 use crate::{Endpoint, Time, Timers};
 
-/// State that each part gets for the duration of a call.
+/// State that the parts of the provider share. Each part gets it for the duration of a call.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) now: Time,

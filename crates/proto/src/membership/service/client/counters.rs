@@ -1,8 +1,6 @@
-//! Counters of the provider: frames and events.
-
 crate::counters! {
     pub(super) struct Counters {
-        /// Frames about groups whose settings this program does not know.
+        /// Frames about groups with settings that this program does not know.
         settings_unknown,
         frames_received,
         joins_sent,

@@ -1,4 +1,4 @@
-//! Frames of the registry processes.
+//! Processes the frames of the registry processes.
 
 use core::time::Duration;
 
@@ -69,7 +69,6 @@ impl Service {
         }
     }
 
-    /// Only this group is unusable.
     fn on_unknown(&mut self, from: Endpoint, unknown: UnknownSettings) {
         let node = self.cx.connections.member().node;
         tracing::warn!(%node, address = %from, ?unknown, "unknown group settings");
@@ -109,7 +108,8 @@ impl Service {
     fn on_join_refused(&mut self, answer: Answer, why: JoinRefusal) {
         let Self { cx, requests, views, .. } = self;
         if let Some(error) = requests.on_join_refused(cx, answer, why) {
-            // Nodes that only this group contained are reported as parted after it.
+            // The view changes, and the departure of nodes that were only in this group, must
+            // follow.
             cx.events.push_back(MembershipEvent::Refused(answer.group, error));
             views.leave(cx, answer.group);
         }
@@ -144,7 +144,7 @@ impl Service {
             return;
         }
         self.cx.counters.expiries += 1;
-        tracing::info!(node = %member.node, incarnation, "rejoins after being declared dead");
+        tracing::info!(node = %member.node, incarnation, "rejoining after this node was declared dead");
         // The registry has already removed the node from the groups that it was leaving.
         self.requests.forget_leaves();
         self.come_back(Member { incarnation: incarnation.saturating_add(1), ..member });

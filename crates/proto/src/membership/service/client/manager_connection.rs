@@ -1,5 +1,3 @@
-//! Connection to the multicast manager of the registry.
-
 use alloc::collections::VecDeque;
 
 use crate::Endpoint;
@@ -19,7 +17,7 @@ impl ManagerConnection {
         }
     }
 
-    /// `reached` is the connection on which the manager is reached now.
+    /// `reached` is the connection on which the manager can be reached now, if any.
     pub(super) fn poll(&mut self, reached: Option<(Endpoint, LinkId)>) -> Option<ManagerNews> {
         if self.reported != reached {
             // If the connection changed, the loss of the former one is reported first.
@@ -51,7 +49,7 @@ mod tests {
         assert_eq!(connection.poll(second), Some(ManagerNews::Lost));
         assert_eq!(connection.poll(second), Some(ManagerNews::Reached));
         assert_eq!(connection.poll(second), None);
-        // The same process, on another connection.
+        // The same process has another connection now.
         assert_eq!(connection.poll(Some((at(2), LinkId(3)))), Some(ManagerNews::Lost));
     }
 }

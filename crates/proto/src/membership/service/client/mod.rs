@@ -1,15 +1,17 @@
 //! A node's side of the protocol: the provider [`Service`].
 //!
 //! It keeps a connection to every registry process that owns a partition of its groups, and sends
-//! its joins there, many at a time. It derives the node's views from snapshots and updates. While
-//! the registry is unreachable, the views stay as they are. A node that was declared dead, or whose
-//! address changed, comes back as a later incarnation without help of the application.
+//! its joins there, with many in flight at a time. It derives the node's views from snapshots and
+//! updates. While the registry is unreachable, the views do not change. A node that was declared
+//! dead, or whose address changed, comes back as a later incarnation without help from the
+//! application.
 //!
 //! # Invariants
 //!
-//! - A group is requested on at most one connection at a time, that of its partition's owner.
+//! - A group is requested on at most one connection at a time: the one to its partition's owner.
 //! - A view changes only by a complete snapshot, or by an update that follows its version.
-//! - A node is met before it is in a view, and has parted after it has left the last one.
+//! - A node is reported as met before it is in a view, and as parted after it has left its last
+//!   view.
 
 mod config;
 mod context;
@@ -39,11 +41,11 @@ use crate::{
     Transmit, Wakeup,
 };
 
-/// Membership of one node by a registry. Its driver must support
+/// Membership of one node with a registry. The driver must support
 /// [connections](crate::membership::link).
 ///
 /// `join` never fails because of other members. A contradiction is reported later by
-/// [`MembershipEvent::Refused`]. After a join, the node is not settled until it is answered.
+/// [`MembershipEvent::Refused`]. The node is not settled while a join has no answer.
 #[derive(Debug)]
 pub struct Service {
     cx: Context,
@@ -59,13 +61,13 @@ pub struct Service {
 }
 
 impl Service {
-    /// Creates the membership of node `origin`, which others reach at `endpoint`.
+    /// Creates the membership of node `origin`, which other nodes reach at `endpoint`.
     ///
-    /// If its address is unspecified, other nodes use the source address of its connections. `seed`
-    /// is the source of all randomness.
+    /// If the address of `endpoint` is unspecified, other nodes use the source address of this
+    /// node's connections. `seed` is the source of all randomness.
     ///
     /// # Panics
-    /// `config` is invalid: no address, a name of more than 255 bytes, or a zero.
+    /// `config` is invalid: it has no address, a name of more than 255 bytes, or a zero.
     pub fn new(
         origin: impl Into<Origin>,
         endpoint: Endpoint,
@@ -90,22 +92,23 @@ impl Service {
         }
     }
 
-    /// Returns the number of times that the registry declared the node dead or its address changed.
+    /// Returns the number of times that the registry declared the node dead or that its address
+    /// changed.
     pub fn incarnation(&self) -> u32 {
         self.cx.connections.member().incarnation
     }
 
-    /// Returns `true` if the registry is unreachable, and the views are those last known.
+    /// Returns `true` if the registry is unreachable. The views are then the last known ones.
     pub fn is_away(&self) -> bool {
         self.is_away
     }
 
-    /// Returns the reason of the last refusal by the registry, unless a welcome was received since.
+    /// Returns the reason for the registry's last refusal, or `None` if a welcome has followed it.
     pub fn last_refusal(&self) -> Option<&Refusal> {
         self.cx.connections.last_refusal.as_ref()
     }
 
-    /// Returns the number of connections that are welcomed.
+    /// Returns the number of connections on which a welcome was received.
     pub fn links(&self) -> usize {
         self.cx.connections.addresses().filter(|(_, is_ready)| *is_ready).count()
     }
@@ -119,8 +122,8 @@ impl Service {
         }
     }
 
-    /// Opens the connections that are needed and not open: to every known address if there is none,
-    /// and otherwise to the owners of this node's groups and the process that last named owners.
+    /// If no connection is open, opens one to every known address. Otherwise, opens the missing
+    /// ones to the owners of this node's groups, and to the process that last named owners.
     fn open_needed(&mut self) {
         let Self { cx, owners, requests, .. } = self;
         let mut known: BTreeSet<Endpoint> = cx.config.addresses.iter().copied().collect();
@@ -217,7 +220,7 @@ impl Service {
             return;
         }
         if self.cx.connections.is_linked() && !self.requests.are_pending() {
-            // The answers are still in flight.
+            // The requests were sent, and their answers are still in flight.
             return self.cx.timers.set(Timer::Away, self.cx.now + self.cx.config.away_after);
         }
         self.is_away = true;
@@ -226,7 +229,7 @@ impl Service {
     }
 
     fn check_return(&mut self) {
-        // While answers are pending, a later call makes the decision.
+        // While answers are pending, a later call decides.
         if self.phase != Phase::Running || self.requests.are_busy() {
             return;
         }
@@ -317,7 +320,7 @@ impl Membership for Service {
 
     fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
         self.cx.now = now;
-        // Connections that were given up are no longer known.
+        // A connection that was given up has no address any more.
         let Some(address) = self.cx.connections.address_of(link) else { return };
         match event {
             LinkEvent::Opened => self.cx.connections.on_opened(address),
@@ -413,7 +416,7 @@ impl Membership for Service {
             self.requests.check(&self.cx);
             let is_watched =
                 self.is_current() || self.is_away || self.cx.timers.is_set(Timer::Away);
-            assert!(is_watched, "nobody would notice that the registry is away");
+            assert!(is_watched, "no timer would detect that the registry is unreachable");
         }
     }
 }

@@ -1,5 +1,3 @@
-//! The owners of the partitions, as reported by the connected registry processes.
-
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::membership::service::protocol::frame::{MANAGER_PARTITION, Owners};
@@ -8,10 +6,10 @@ use crate::{Endpoint, GroupId};
 #[derive(Debug, Default)]
 pub(super) struct KnownOwners {
     followed: Option<Owners>,
-    /// With the number of the list among all that were received.
+    /// The latest list of each process, with its number among all lists that were received.
     lists: BTreeMap<Endpoint, (u64, Owners)>,
     received: u64,
-    /// The process that last sent a list with owners.
+    /// The process that last sent a list that names owners.
     source: Option<Endpoint>,
 }
 
@@ -58,7 +56,8 @@ impl KnownOwners {
         self.lists.clear();
     }
 
-    /// A process that names no owner has just started: its list counts only if no other is known.
+    /// A process that names no owner has just started. Its list counts only if no other list is
+    /// known.
     pub(super) fn follow(&mut self) -> Option<&Owners> {
         let lists = self.lists.values();
         let latest = lists.max_by_key(|(number, owners)| (!owners.owned.is_empty(), *number));

@@ -1,5 +1,3 @@
-//! Requests of this node to the registry: joins, leaves and resyncs.
-
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::context::Context;
@@ -13,7 +11,7 @@ use crate::{Endpoint, GroupId, GroupSettings, JoinError, Profile};
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     groups: BTreeMap<GroupId, OwnGroup>,
-    /// Leaves that are not confirmed, with the address and number of the last request.
+    /// Unconfirmed leaves, with the address and number of the last request for each.
     leaving: BTreeMap<GroupId, Option<(Endpoint, u32)>>,
     joined: BTreeSet<GroupId>,
     windows: BTreeMap<Endpoint, Window>,
@@ -24,7 +22,7 @@ pub(super) struct Requests {
 struct OwnGroup {
     settings: GroupSettings,
     progress: Progress,
-    /// The process to which it was requested, or that reports its changes.
+    /// The process to which the group was requested, or that reports its changes.
     at: Option<Endpoint>,
     version: u64,
     /// `true` if the registry may have received the join.
@@ -36,7 +34,7 @@ struct OwnGroup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Wanted,
-    /// The join has this number. Answers to earlier joins are ignored.
+    /// Number of the join. Answers to earlier joins are ignored.
     Requested(u32),
     Stale,
     Resyncing,
@@ -98,8 +96,8 @@ impl Requests {
         self.groups.insert(group, own);
     }
 
-    /// Returns `true` if a leave must be sent, because the registry may have received the join, or
-    /// `None` if this node did not want to be in the group.
+    /// Returns `true` if the registry may have received the join, so that a leave must be sent.
+    /// Returns `None` if this node did not want to be in the group.
     pub(super) fn leave(&mut self, group: GroupId) -> Option<bool> {
         let own = self.groups.remove(&group)?;
         self.joined.remove(&group);
@@ -210,7 +208,6 @@ impl Requests {
         leaving.filter(|at| is_at(at, address)).for_each(|at| *at = None);
     }
 
-    /// Resets all requests of a node that comes back as another incarnation.
     pub(super) fn lose_all(&mut self) {
         self.windows.clear();
         self.leaving.values_mut().for_each(|at| *at = None);
@@ -245,7 +242,7 @@ impl Requests {
             return;
         }
         if let Some(own) = self.requested(answer) {
-            // Its snapshot follows.
+            // A snapshot follows.
             own.progress = Progress::Resyncing;
             if let Some(window) = self.windows.get_mut(&answer.from) {
                 window.resyncing.insert(answer.group);
@@ -265,7 +262,7 @@ impl Requests {
         }
         let own = self.requested(answer)?;
         let error = match why {
-            // A former member that comes back tries again after a failure of the store.
+            // A former member that comes back retries after a failure of the store.
             JoinRefusal::Unserved(why) if why == Unserved::Busy || own.was_current => {
                 own.lose();
                 cx.request_again_later(answer.from);
@@ -291,13 +288,15 @@ impl Requests {
         let Answer { from, request, group } = answer;
         let is_last = self.leaving.get(&group) == Some(&Some((from, request)));
         if self.close_request(cx, answer) && is_last {
-            // Otherwise the group was joined and left again, and the later leave is not sent.
+            // Otherwise, the group was joined and left again, and the later leave has not been
+            // sent.
             self.leaving.remove(&group);
         }
         self.send(cx, from);
     }
 
-    /// The owner will be known soon. Returns `false` if the process is not connected.
+    /// Queues the request again, because the owner will be known soon. Returns `false` if the
+    /// process is not connected.
     pub(super) fn on_elsewhere(&mut self, cx: &mut Context, answer: Answer) -> bool {
         let Answer { from, request, group } = answer;
         let Some(window) = self.windows.get_mut(&from) else { return false };
@@ -350,7 +349,7 @@ impl Requests {
                 return self.become_current(cx, address, group);
             }
             Some(own) => {
-                // The answer does not match the request, so everything is requested.
+                // The answer does not match the request, so the complete state is requested.
                 own.version = 0;
                 own.lose();
                 cx.request_again_later(address);
@@ -367,7 +366,7 @@ impl Requests {
         update: &Update,
     ) -> Updated {
         counters.updates_received += 1;
-        // Before a snapshot, updates can arrive that it already contains.
+        // Updates that arrive before a snapshot are already contained in it.
         let Some(own) = self.followed(address, update.group, Progress::Current) else {
             return Updated::Ignored;
         };
@@ -382,13 +381,16 @@ impl Requests {
 
     pub(super) fn check(&self, cx: &Context) {
         let ready = cx.connections.addresses().filter(|(_, is_ready)| *is_ready);
-        assert!(ready.map(|(address, _)| address).eq(self.windows.keys().copied()), "no window");
+        assert!(
+            ready.map(|(address, _)| address).eq(self.windows.keys().copied()),
+            "wrong windows"
+        );
         for (group, own) in &self.groups {
             if own.is_pending() {
-                assert_eq!(own.at, None, "{group:?} is at");
+                assert_eq!(own.at, None, "{group:?} is pending, but has a connection");
             } else {
                 let is_ready = own.at.is_some_and(|at| self.windows.contains_key(&at));
-                assert!(is_ready, "{group:?} is asked for on no link");
+                assert!(is_ready, "{group:?} is requested on no connection");
             }
         }
         for window in self.windows.values() {
@@ -442,7 +444,7 @@ fn is_at(leave: &Option<(Endpoint, u32)>, address: Endpoint) -> bool {
 }
 
 fn next_request(last: &mut u32) -> u32 {
-    // 0 stands for a resync.
+    // 0 is the number of a resync.
     *last = last.checked_add(1).unwrap_or(1);
     *last
 }

@@ -1,5 +1,3 @@
-//! Views of a node's groups and the nodes in them, as reported by the registry.
-
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::context::Context;
@@ -67,7 +65,7 @@ impl Views {
         }
     }
 
-    /// It is not known why a removed member is gone, so it has *left*.
+    /// Reports removed members as *left*, because the reason for their removal is unknown.
     pub(super) fn replace(&mut self, cx: &mut Context, group: GroupId, members: &[Member]) {
         let Some(view) = self.groups.get(&group) else { return };
         let stay: BTreeSet<NodeId> = members.iter().map(|member| member.node).collect();
@@ -88,13 +86,13 @@ impl Views {
             assert!(!peer.groups.is_empty(), "{node:?} is known but in no view");
             for group in &peer.groups {
                 let is_in = self.groups.get(group).is_some_and(|view| view.members.contains(node));
-                assert!(is_in, "{node:?} is not in a view that it is noted in");
+                assert!(is_in, "the index lists {node:?} in {group:?}, but the view does not");
             }
         }
         for (group, view) in &self.groups {
             for node in &view.members {
                 let is_noted = self.peers.get(node).is_some_and(|peer| peer.groups.contains(group));
-                assert!(is_noted, "{node:?} is in a view that it is not noted in");
+                assert!(is_noted, "the view of {group:?} lists {node:?}, but the index does not");
             }
         }
     }
@@ -104,7 +102,7 @@ impl Views {
         self.peers.insert(member.node, Peer { member, groups: BTreeSet::new() });
     }
 
-    /// For engines, the peer fails and joins again.
+    /// To engines, the peer fails and joins again.
     fn move_peer(&mut self, cx: &mut Context, member: Member) {
         let groups = self.peers.get(&member.node).map(|peer| peer.groups.clone());
         let groups = groups.unwrap_or_default();

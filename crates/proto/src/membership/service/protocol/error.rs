@@ -1,33 +1,31 @@
-//! Errors of decoding.
-
 use super::limits::VERSION;
 use crate::GroupId;
 use crate::wire::DecodeError;
 
-/// Reason why bytes are not a valid frame. The connection can no longer be used, except after
+/// Reason why bytes are not a valid frame. The connection is no longer usable, except after
 /// [`FrameError::Settings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The length contradicts the fields, or exceeds the maximum.
     #[error("wrong length")]
     Length,
-    /// A hello that does not begin with [`MAGIC`](super::limits::MAGIC).
-    #[error("not the membership protocol")]
+    /// A hello does not begin with [`MAGIC`](super::limits::MAGIC).
+    #[error("the first bytes are not those of the membership protocol")]
     Magic,
-    /// A hello of another version.
+    /// A hello has another version.
     #[error("protocol version {given} is not supported: expected {VERSION}")]
     Version {
-        /// The version.
+        /// Version of the hello.
         given: u16,
     },
-    /// An unknown kind of frame.
-    #[error("unknown kind of frame")]
+    /// The kind of the frame is unknown.
+    #[error("the kind of the frame is unknown")]
     Kind,
-    /// A field has an impossible value.
+    /// A field has an invalid value.
     #[error("invalid value")]
     Value,
-    /// The frame is complete, but has group settings of a later version. The frames after it can be
-    /// decoded.
+    /// The frame is complete, but has group settings of a later version. The following frames can
+    /// be decoded.
     #[error("unknown group settings")]
     Settings(UnknownSettings),
 }
@@ -42,7 +40,7 @@ impl From<DecodeError> for FrameError {
     }
 }
 
-/// A frame with unknown settings.
+/// A frame with unknown group settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownSettings {
     /// A [`Frame::Join`](super::frame::Frame::Join).

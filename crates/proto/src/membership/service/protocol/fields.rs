@@ -22,7 +22,7 @@ pub struct Member {
     pub node: NodeId,
     /// Number of the incarnation. Reports about an earlier one no longer apply.
     pub incarnation: u32,
-    /// Start of the process. Two starts under one node id have different values.
+    /// Identifier of the process's start. Two starts under the same node id have different values.
     pub start: Incarnation,
     /// UDP endpoint of the node.
     pub endpoint: Endpoint,
@@ -33,7 +33,7 @@ crate::fields! {
 }
 
 impl Member {
-    /// Appends the encoded member. A store may use the same format.
+    /// Appends the encoded member. A store can use the same format.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.put(out);
     }
@@ -48,20 +48,18 @@ impl Member {
 
     /// Returns `true` if this incarnation of the node has ended, given that `other` exists.
     ///
-    /// `other` is then a later one, or the same one of another start. Of the latter, neither is
-    /// known to be the later one.
+    /// `other` is then a later incarnation, or the same incarnation of another start. In the second
+    /// case, the order of the two starts is unknown.
     pub(crate) fn is_over(&self, other: &Self) -> bool {
         self.incarnation <= other.incarnation && !self.is_same_life(other)
     }
 
-    /// Returns `true` if both are the same incarnation of the same start.
     pub(crate) fn is_same_life(&self, other: &Self) -> bool {
         (self.incarnation, self.start) == (other.incarnation, other.start)
     }
 }
 
-/// One byte of length, then UTF-8. A text longer than [`MAX_TEXT_BYTES`] is cut between two
-/// characters.
+/// A length u8, then UTF-8. A text longer than [`MAX_TEXT_BYTES`] is cut between two characters.
 impl<'a> Field<'a> for String {
     fn put(&self, out: &mut Vec<u8>) {
         let mut end = self.len().min(MAX_TEXT_BYTES);
@@ -79,7 +77,6 @@ impl<'a> Field<'a> for String {
     }
 }
 
-/// A group, not [`GroupId::NONE`].
 pub(crate) mod one_group {
     use super::{DecodeError, Field, GroupId};
 
@@ -112,7 +109,7 @@ pub(super) mod long_list {
     }
 }
 
-/// A list of no or one member, with a count u32.
+/// A list of at most one member, with a count u32.
 pub(super) mod member_or_none {
     use super::{DecodeError, Member, long_list};
 

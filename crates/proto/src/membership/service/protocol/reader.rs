@@ -1,15 +1,14 @@
-//! Decoder from a byte stream to frames.
+//! Decodes a byte stream into frames.
 
 use super::frame::{Frame, FrameError, MAX_FRAME_BYTES};
 
 /// Collects the bytes of one connection and returns complete frames.
 ///
-/// It keeps less than one frame in addition to the bytes of one push. After an error the stream
+/// It holds less than one frame in addition to the bytes of one push. After an error, the stream
 /// cannot be decoded further, and the connection must be closed.
 #[derive(Debug)]
 pub struct FrameReader {
     waiting: Vec<u8>,
-    /// Bytes at the start of `waiting` that were already returned.
     taken: usize,
     most: usize,
 }
@@ -32,9 +31,8 @@ impl FrameReader {
     /// Returns the next complete frame, or `None` if more bytes are needed.
     ///
     /// # Errors
-    /// The stream is not one of this protocol. After [`FrameError::Settings`] the stream can still
-    /// be used: the frame has unknown settings of a group, and the next call returns the frame
-    /// after it.
+    /// The bytes are not a valid frame. After [`FrameError::Settings`], the stream is still usable:
+    /// the frame has unknown group settings, and the next call returns the frame after it.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let rest = &self.waiting[self.taken..];
         let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
@@ -52,14 +50,14 @@ impl FrameReader {
         frame.map(Some)
     }
 
-    /// Returns the number of bytes that wait for the rest of their frame.
+    /// Returns the number of bytes that are held because their frame is incomplete.
     pub fn waiting_bytes(&self) -> usize {
         self.waiting.len() - self.taken
     }
 }
 
 impl Default for FrameReader {
-    /// Creates a reader of frames up to [`MAX_FRAME_BYTES`].
+    /// Creates a reader that accepts frames of up to [`MAX_FRAME_BYTES`].
     fn default() -> Self {
         Self::up_to(MAX_FRAME_BYTES)
     }

@@ -1,11 +1,9 @@
-//! Commits to the store, and the requests that they decide.
-
 use crate::membership::link::LinkId;
 use crate::membership::service::partition_state::Change;
 use crate::membership::service::protocol::frame::{JoinRefusal, Member};
 use crate::{GroupId, GroupSettings, Incarnation, NodeId};
 
-/// Changes that the store must make together or not at all.
+/// Changes that the store must apply together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// Number of the commit at this process.
@@ -13,9 +11,9 @@ pub struct Commit {
     /// The partition.
     pub partition: u16,
     /// Version that the partition must have before the first change. Each change adds one. If this
-    /// owner has already written the last version, the store has the commit.
+    /// owner has already written the last version, the store already has the commit.
     pub after: u64,
-    /// The changes, in order. At least one.
+    /// The changes, in the order in which they apply. At least one.
     pub changes: Vec<Change>,
 }
 
@@ -23,19 +21,21 @@ pub struct Commit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitId(pub u64);
 
-/// Result of a commit that failed.
+/// Reason for the failure of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitFailure {
-    /// Nothing was stored, because the disk or quota is full.
+    /// The disk or quota is full, and nothing was stored.
     #[error("the store is full")]
     Full,
-    /// Nothing was stored for another reason, nor by an earlier [unknown](Self::Unknown) attempt.
+    /// The store failed for another reason. Nothing was stored, not even by an earlier attempt with
+    /// an [unknown](Self::Unknown) result.
     #[error("the store failed")]
     Failed,
-    /// The store may have the commit. It is repeated unchanged until its result is known.
+    /// The store may have the commit. The registry process repeats it unchanged until its result is
+    /// known.
     #[error("the store did not answer")]
     Unknown,
-    /// Nothing was stored, because another process owns the partition.
+    /// Another process owns the partition, and nothing was stored.
     #[error("another process owns the partition")]
     Deposed,
 }
@@ -53,17 +53,17 @@ pub(super) enum RequestedChange {
         settings: GroupSettings,
         member: Member,
     },
-    /// The node must leave the group, in this incarnation or an earlier one.
+    /// The node must leave the group in this or an earlier incarnation.
     Part {
         node: NodeId,
         incarnation: u32,
-        /// Only this start of the node, or `None` for any.
+        /// The only start to which the request applies, or `None` for any start.
         start: Option<Incarnation>,
         has_failed: bool,
     },
 }
 
-/// The number of a resync is 0.
+/// A resync has the number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     pub(super) link: LinkId,
@@ -86,7 +86,6 @@ pub(super) enum Outcome {
 }
 
 impl Request {
-    /// Creates a request that removes `node`, in this or an earlier incarnation.
     pub(super) fn removal(
         group: GroupId,
         node: NodeId,
@@ -97,7 +96,7 @@ impl Request {
         Self { group, change, origin: None }
     }
 
-    /// Creates a request that removes exactly this failed start of a node.
+    /// Only this start of the node is removed, as failed.
     pub(super) fn removal_of_start(group: GroupId, member: Member) -> Self {
         let Member { node, incarnation, start, .. } = member;
         let start = Some(start);

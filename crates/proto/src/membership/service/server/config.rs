@@ -6,47 +6,52 @@ use core::time::Duration;
 use crate::membership::service::protocol::frame::{MAX_PARTITIONS, MAX_TEXT_BYTES};
 use crate::rdcm::Network;
 
-/// Settings of a registry process. Cluster, partitions and detection time must be the same at all.
+/// Settings of a registry process. All processes must have the same cluster, number of partitions,
+/// and detection time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Cluster name that connections must name. At most 255 bytes. Default: empty.
+    /// Cluster name that a connection must give. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// Number of partitions of the groups, 1 to 4096. Default: 16.
+    /// Number of partitions, from 1 to 4096. Default: 16.
     pub partitions: u16,
-    /// Maximum silence of a node before it is declared dead: its lease. At least 100 ms. A node
+    /// Maximum silence of a node before it is declared dead: the lease. At least 100 ms. A node
     /// sends three signs of life per lease. Default: 3 s.
     pub detection_time: Duration,
-    /// Time for members to be heard after this process took ownership of their partition.
+    /// Time for members to connect after this process has taken ownership of their partition.
     ///
-    /// It must be longer than a node's longest interval between two attempts to reconnect, or a
-    /// restart would fail healthy nodes. At least the detection time. Default: 6 s.
+    /// It must be longer than a node's longest pause between two attempts to reconnect. Otherwise,
+    /// a restart fails healthy nodes. If less than the detection time, the latter applies. Default:
+    /// 6 s.
     pub adoption_time: Duration,
-    /// Number of other members that a node is shown (Slingshot 3.3). Default: `None`, all of them.
+    /// Maximum number of other members in a node's view of a group (Slingshot 3.3). Default:
+    /// `None`, all of them.
     pub view_size: Option<NonZeroUsize>,
-    /// `true` if each node pings the next one (Slingshot's ring). Default: `false`.
+    /// `true` if each node pings the next node (Slingshot's ring). Default: `false`.
     pub ring: bool,
-    /// Time after which a silent node in the ring is reported, at least 100 ms. Default: `None`,
-    /// the detection time.
+    /// Time after which a node reports that the next node in the ring is silent, at least 100 ms.
+    /// Default: `None`, the detection time.
     pub ring_time: Option<Duration>,
     /// The network, for the multicast manager of bulk groups. It should be the same at all
-    /// processes. Default: `None`, no manager.
+    /// processes. Default: `None`, no multicast manager.
     pub network: Option<Network>,
-    /// Interval before a failed commit is tried again, doubled up to 20 times it. Default: 50 ms.
+    /// Pause before a failed commit is tried again. It doubles with each failure, up to 20 times
+    /// this value. Default: 50 ms.
     pub retry_after: Duration,
-    /// Maximum number of connections. A further one replaces the oldest without a hello. Default:
-    /// 8192.
+    /// Maximum number of connections. A further connection replaces the oldest one that has sent no
+    /// hello. Default: 8192.
     pub max_links: usize,
-    /// Maximum number of connections without a hello. A further one replaces the oldest of them, so
-    /// that idle ones keep no node away. Default: 256.
+    /// Maximum number of connections that have sent no hello. A further connection replaces the
+    /// oldest of them, so that idle connections do not keep nodes away. Default: 256.
     pub max_new_links: usize,
-    /// Maximum number of groups per node, in the partitions of one process. Default: 16384.
+    /// Maximum number of groups per node, counted over the partitions of one process. Default:
+    /// 16384.
     pub max_groups_per_node: usize,
     /// Maximum number of members per group. Default: 16384.
     pub max_members_per_group: usize,
     /// Maximum number of requests per connection that wait for the store. Further joins are refused
     /// with [`Busy`](crate::membership::service::Unserved::Busy). Default: 1024.
     pub max_requests_per_link: usize,
-    /// Maximum number of changes in one commit, 1 to 10000. Default: 1024.
+    /// Maximum number of changes in one commit, from 1 to 10000. Default: 1024.
     pub max_commit_changes: usize,
 }
 

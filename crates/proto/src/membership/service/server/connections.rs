@@ -1,5 +1,3 @@
-//! Connections that this process has accepted.
-
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::config::ServerConfig;
@@ -35,11 +33,11 @@ impl Connections {
         let reader = FrameReader::up_to(MAX_REQUEST_BYTES);
         let connection = Connection { from, reader, peer: Peer::Unknown, open_requests: 0 };
         let old = self.all.insert(link, connection);
-        assert!(old.is_none(), "the number of a link is used again");
+        assert!(old.is_none(), "the number of connection {link:?} was used before");
         self.unknown.insert(link);
     }
 
-    /// Returns the oldest connection without a hello if it must make room.
+    /// Returns the oldest connection that has sent no hello, if there are too many connections.
     pub(super) fn excess(&self, config: &ServerConfig) -> Option<LinkId> {
         let is_full = self.all.len() > config.max_links;
         let is_excess = is_full || self.unknown.len() > config.max_new_links;

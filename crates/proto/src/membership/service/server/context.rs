@@ -1,5 +1,3 @@
-//! State that the parts of a registry process share.
-
 use super::commit::Origin;
 use super::config::ServerConfig;
 use super::connections::Peer;
@@ -9,7 +7,7 @@ use crate::membership::service::outbox::Outbox;
 use crate::membership::service::protocol::frame::{Frame, JoinRefusal};
 use crate::{GroupId, Time, Timers};
 
-/// State that each part gets for the duration of a call.
+/// State that the parts of a registry process share. Each part gets it for the duration of a call.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) now: Time,
@@ -22,7 +20,7 @@ pub(super) struct Context {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
     Greet(LinkId),
-    /// Of a node or detector.
+    /// The peer is a node or detector.
     Lease(Peer),
     Observer(LinkId),
     Retry(u16),

@@ -1,11 +1,10 @@
-//! Counters of a registry process: connections, frames and events.
-
 crate::counters! {
     pub(super) struct Counters {
         links_accepted,
         links_refused,
         links_displaced,
-        /// Connections that were closed after an invalid or unexpected frame, or without a hello.
+        /// Connections that were closed because of an invalid or unexpected frame, or because no
+        /// hello was received in time.
         links_nonsense,
         frames_received,
         bytes_received,
@@ -26,12 +25,13 @@ crate::counters! {
         commits_late,
         changes_committed,
         reports_received,
-        /// Reports of nodes that were heard here meanwhile, or are not known.
+        /// Reports about nodes that are unknown, or that sent something during their reported
+        /// silence.
         reports_contradicted,
         detectors_failed,
         observers_opened,
         observers_silent,
-        /// Times that no node was declared dead because none of several connected ones was heard.
+        /// Times that no node was declared dead because all of several connected nodes were silent.
         times_cut_off,
         manage_malformed,
         partitions_owned,

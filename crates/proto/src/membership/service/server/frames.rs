@@ -1,4 +1,4 @@
-//! Frames of connected peers: hellos, requests, reports and goodbyes; and the answers to requests.
+//! Processes the frames of connected peers, and answers requests.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -33,7 +33,8 @@ impl Server {
                 Err(FrameError::Settings(UnknownSettings::Join { request, group })) => {
                     self.cx.counters.frames_received += 1;
                     match peer {
-                        // Settings of a later version. The node's other groups are not affected.
+                        // The settings are of a later version. The node's other groups are not
+                        // affected.
                         Peer::Node(node) => {
                             self.on_join(Origin { link, request }, node, group, None);
                         }
@@ -89,8 +90,8 @@ impl Server {
         }
         let node = member.node;
         if role == Role::Node {
-            // The node has ended if it was declared dead, if a later incarnation is known, or if it
-            // was started again, so that the new start must continue with the next incarnation.
+            // The incarnation has ended if it was declared dead, if a later one is known, or if the
+            // process was started again. A new start must come back as the next incarnation.
             let later = self.sessions.member(node).filter(|known| member.is_over(known));
             let expired = self.partitions.expired(node).filter(|it| *it >= member.incarnation);
             if let Some(over) = expired.max(later.map(|later| later.incarnation)) {
@@ -121,7 +122,7 @@ impl Server {
         let former = self.sessions.open(&mut self.cx, (link, peer), (member, rack));
         if let Some(old_link) = former.as_ref().and_then(|former| former.link) {
             self.cx.counters.sessions_replaced += u64::from(role == Role::Node);
-            // The session continues, so that its end must not be processed.
+            // The session continues on the new connection and must not end with the old one.
             self.connections.identify(old_link, Peer::Unknown);
             self.close(old_link);
         }
@@ -170,7 +171,8 @@ impl Server {
             return self.cx.send_elsewhere(origin, group);
         }
         if self.connections.is_busy(&self.cx.config, origin.link) {
-            // A leave cannot be refused, and a correct node stays far below this limit.
+            // A leave cannot be refused with a reason, and a correct node stays far below this
+            // limit.
             return self.refuse(origin.link, Refusal::Nonsense);
         }
         if let Some(member) = self.sessions.member(node) {
@@ -203,7 +205,7 @@ impl Server {
         }
     }
 
-    /// Sends an observer the groups of the partition that it `wants`, and the end mark.
+    /// Sends the groups of the partition that the observer `wants`, and the end mark.
     pub(super) fn show_partition(&mut self, partition: u16, link: LinkId, wants: GroupId) {
         let Self { cx, partitions, subscribers, .. } = self;
         let is_concerned = wants == GroupId::NONE || partitions.partition_of(wants) == partition;
@@ -217,7 +219,7 @@ impl Server {
         cx.outbox.send(link, &Frame::Observed { partition });
     }
 
-    /// Accepts the report unless the node was heard in the second half of its reported silence.
+    /// The node must have sent nothing in the second half of its reported silence.
     fn on_report(&mut self, node: NodeId, incarnation: u32, silent_ms: u32) {
         self.cx.counters.reports_received += 1;
         let silent = Duration::from_millis(silent_ms.into());
@@ -265,7 +267,7 @@ impl Server {
                     }
                 }
             } else {
-                // Only observers can still be subscribed. The group is new if it comes back.
+                // Only observers can still be subscribed. If the group comes back, it is a new one.
                 let (version, members) = (partitions.version(group), BTreeMap::new());
                 subscribers.update(&mut cx.outbox, group, version, &members, &changes);
                 subscribers.remove_group(group);
@@ -289,7 +291,7 @@ impl Server {
             (RequestedChange::Join { member, .. }, Outcome::Done) => {
                 let state = self.partitions.group(group);
                 let Some(state) = state.filter(|it| it.members.contains_key(&member.node)) else {
-                    // A later change removed it, of which its connection is notified.
+                    // A later change removed the node, which has been notified.
                     return;
                 };
                 let version = state.version;

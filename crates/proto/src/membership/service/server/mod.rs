@@ -13,7 +13,7 @@
 //!
 //! # Invariants
 //!
-//! - Everything that is acknowledged, or reported of a group, is in the store.
+//! - All that is acknowledged, or reported about a group, is in the store.
 //! - At most one commit of each partition is in flight, for the version of the state.
 //! - Every member of an owned partition has a session with a running lease, or is being removed.
 
@@ -55,7 +55,6 @@ use crate::{Endpoint, GroupId, NodeId, Rng, Time, Wakeup};
 #[derive(Debug)]
 pub struct Server {
     cx: Context,
-    /// Random, drawn at the start.
     process: u64,
     owners: Owners,
     connections: Connections,
@@ -70,10 +69,11 @@ pub struct Server {
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Creates a registry process that owns nothing. `seed` is the source of all its randomness.
+    /// Creates a registry process that owns no partition. `seed` is the source of all its
+    /// randomness.
     ///
     /// # Panics
-    /// `config` is invalid: see its fields.
+    /// A field of `config` is out of its documented bounds.
     pub fn new(config: ServerConfig, seed: u64) -> Self {
         config.validate();
         let mut rng = Rng::new(seed);
@@ -94,7 +94,7 @@ impl Server {
     /// Adds a connection that was accepted from this address. The driver chooses its number.
     ///
     /// # Panics
-    /// The number is that of another connection.
+    /// Another connection had the same number.
     pub fn handle_accepted(&mut self, now: Time, link: LinkId, from: Endpoint) {
         self.cx.now = now;
         self.cx.counters.links_accepted += 1;
@@ -123,17 +123,18 @@ impl Server {
         }
     }
 
-    /// Sets the state of a partition from the store, to follow or to own it.
+    /// Loads the state of a partition from the store, to follow or to own the partition.
     ///
     /// # Panics
-    /// The partition is owned, so its state is newer than any copy.
+    /// This process owns the partition, so its own state is newer than any copy.
     pub fn load(&mut self, partition: u16, state: PartitionState) {
         self.partitions.load(partition, state);
     }
 
-    /// Applies changes of another process after version `after`, as reported by the store's watch.
+    /// Applies another process's changes after version `after`, as reported by the store's watch.
     ///
-    /// Returns `false` if the partition must be loaded again, and is lost if it is owned here.
+    /// Returns `false` if a change is missing. The driver must then load the partition again, and
+    /// has lost the partition if it owned it.
     pub fn handle_applied(
         &mut self,
         now: Time,
@@ -148,10 +149,10 @@ impl Server {
         fits
     }
 
-    /// Takes ownership of the partition, in the state that was loaded.
+    /// Takes ownership of the partition in the state that was loaded.
     ///
-    /// Members without a session here have the adoption time to be heard. Commits of an earlier
-    /// ownership must not take effect after the state was loaded. The driver's writes must
+    /// Members without a session at this process have the adoption time to connect. Commits of an
+    /// earlier ownership must not take effect after the state was loaded. The driver's writes must
     /// therefore compare a value that is new for each ownership.
     ///
     /// # Panics
@@ -170,7 +171,8 @@ impl Server {
         self.racks.arrange(&mut self.cx, &self.sessions);
     }
 
-    /// Ends the ownership of the partition. A commit that was in flight may or may not be stored.
+    /// Ends the ownership of the partition. A commit that was in flight may or may not have been
+    /// stored.
     pub fn disown(&mut self, now: Time, partition: u16) {
         self.cx.now = now;
         let disowned = self.partitions.disown(&mut self.cx, partition);
@@ -187,7 +189,7 @@ impl Server {
         }
         for (group, state) in groups {
             for link in self.subscribers.remove_group(group) {
-                // It gets no more changes, and must be notified.
+                // The observer gets no more changes from this process and must be notified.
                 self.cx.send_elsewhere(Origin { link, request: 0 }, group);
             }
             for node in state.members.into_keys() {
@@ -198,12 +200,16 @@ impl Server {
         }
     }
 
-    /// Sets the owners of the partitions, including this process, and sends them to all peers.
+    /// Sets the owners of all partitions, including those of this process, and sends them to all
+    /// peers.
     ///
     /// # Panics
     /// The number of partitions is not the configured one.
     pub fn set_owners(&mut self, owners: Owners) {
-        assert_eq!(owners.partitions, self.cx.config.partitions, "another number of partitions");
+        assert_eq!(
+            owners.partitions, self.cx.config.partitions,
+            "the number of partitions is not the configured one"
+        );
         if self.owners == owners {
             return;
         }
@@ -242,7 +248,7 @@ impl Server {
         }
     }
 
-    /// Returns the next changes to be stored. One commit of each partition is in flight at a time.
+    /// Returns the next changes to store. At most one commit of each partition is in flight.
     ///
     /// Drain this method before [`Server::poll_link`], because some requests need no commit.
     pub fn poll_commit(&mut self) -> Option<Commit> {
@@ -257,7 +263,7 @@ impl Server {
         None
     }
 
-    /// Processes the success of a commit, which is stored durably.
+    /// Processes the success of a commit. It must be stored durably.
     pub fn handle_committed(&mut self, now: Time, id: CommitId) {
         self.cx.now = now;
         let Some((changes, requests)) = self.partitions.succeeded(&mut self.cx, id) else { return };
@@ -267,10 +273,10 @@ impl Server {
         }
     }
 
-    /// Processes the failure of a commit, or a missing result.
+    /// Processes the failure of a commit, or the lack of a result.
     ///
-    /// Joins of a failed commit are refused. Its other changes are tried again after a growing
-    /// interval. A commit without a result is repeated unchanged.
+    /// Joins of a failed commit are refused. Its other changes are tried again after an increasing
+    /// pause. A commit without a result is repeated unchanged.
     pub fn handle_commit_failed(&mut self, now: Time, id: CommitId, why: CommitFailure) {
         self.cx.now = now;
         match self.partitions.failed(&mut self.cx, id, why) {
@@ -287,7 +293,7 @@ impl Server {
         self.cx.outbox.poll()
     }
 
-    /// Returns the time of the next call of [`Server::handle_timeout`] and its reason.
+    /// Returns the time at which [`Server::handle_timeout`] must next be called, and the reason.
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let own = self.cx.timers.next_due().map(|at| Wakeup { at, reason: "registry" });
         let manager = self.manager.service.as_ref().and_then(ManagerService::poll_timeout);
@@ -304,12 +310,12 @@ impl Server {
         self.partitions.is_owned(partition)
     }
 
-    /// Returns the known state of the partition, or `None` if it must be loaded first.
+    /// Returns the known state of the partition, or `None` if it must first be loaded.
     pub fn state(&self, partition: u16) -> Option<&PartitionState> {
         self.partitions.state(partition)
     }
 
-    /// Returns the owners of the partitions, as last set.
+    /// Returns the owners of the partitions, as last set by [`Server::set_owners`].
     pub fn owners(&self) -> &Owners {
         &self.owners
     }
@@ -346,7 +352,7 @@ impl Server {
         stats.chain(manager).collect()
     }
 
-    /// Asserts the invariants.
+    /// Asserts the invariants of this module.
     pub fn check(&self) {
         self.sessions.check(&self.cx, &self.connections);
         self.observers.check(&self.connections);
@@ -355,7 +361,7 @@ impl Server {
         self.subscribers.check(|link| self.connections.peer(link).is_some());
     }
 
-    /// The session continues for its lease.
+    /// The session continues until its lease ends.
     fn close(&mut self, link: LinkId) {
         self.cx.outbox.close(link);
         self.cx.timers.cancel(Timer::Greet(link));
@@ -369,7 +375,7 @@ impl Server {
                     manager.forget(node);
                 }
             }
-            // Without a connection it watches no nodes for this process.
+            // A detector without a connection watches no nodes for this process.
             Peer::Detector(_) => self.racks.arrange(&mut self.cx, &self.sessions),
             Peer::Observer => self.observers.close(link),
         }

@@ -1,5 +1,3 @@
-//! The multicast manager in a registry process, and its requests and answers.
-
 use super::context::Context;
 use super::sessions::Sessions;
 use crate::Rng;

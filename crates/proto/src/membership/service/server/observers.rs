@@ -1,7 +1,8 @@
-//! Observers: clients such as operators that receive the members of groups and are in none.
+//! Observers: clients, for example of operators, that receive the members of groups without joining
+//! them.
 //!
-//! An observer requests one group or all groups once. The owner of each group sends it the current
-//! members and all changes. Observers are in no view and have no effect on nodes.
+//! An observer requests one group or all groups once. The owner of each group sends the current
+//! members and all changes to it. Observers are in no view and have no effect on nodes.
 
 use alloc::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ pub(super) struct Observers(BTreeMap<LinkId, Observer>);
 
 #[derive(Clone, Copy, Debug)]
 struct Observer {
-    /// The group, or [`GroupId::NONE`] for all. `None` until it was requested.
+    /// The requested group, or [`GroupId::NONE`] for all groups. `None` before the request.
     wants: Option<GroupId>,
     heard: Time,
 }
@@ -41,7 +42,6 @@ impl Observers {
         self.0.keys().copied()
     }
 
-    /// Replaces the previous request of the observer.
     pub(super) fn want(&mut self, link: LinkId, group: GroupId) {
         if let Some(observer) = self.0.get_mut(&link) {
             observer.wants = Some(group);
@@ -66,7 +66,10 @@ impl Observers {
 
     pub(super) fn check(&self, connections: &Connections) {
         let links = connections.iter().filter(|(_, peer)| *peer == Peer::Observer);
-        assert!(links.map(|(link, _)| link).eq(self.links()), "a connection is half an observer");
+        assert!(
+            links.map(|(link, _)| link).eq(self.links()),
+            "the observers and their connections differ"
+        );
     }
 }
 

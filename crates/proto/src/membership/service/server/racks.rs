@@ -1,11 +1,13 @@
-//! Assignment of watchers: detectors to racks, and in a chain, and optionally nodes in a ring.
+//! Assigns nodes to watch: racks to detectors, the next detector in the chain to each detector, and
+//! optionally the next node in the ring to each node.
 //!
 //! Ricochet 3.2.3 has a failure detector in each rack, and detectors that ping each other in a
-//! chain. In Slingshot's setup each node pings another one. A rack without a detector is watched by
-//! the previous detector in the chain.
+//! chain. In Slingshot's setup, each node pings another one. A rack without a detector is watched
+//! by the previous detector in the chain.
 //!
-//! A detector whose connection broke loses its rack at once, because a detector follows only the
-//! processes that it hears. It stays in the chain until it is found silent or its lease ends.
+//! A detector whose connection is lost loses its rack at once, because a detector follows only the
+//! processes to which it is connected. It stays in the chain until it is reported as silent or its
+//! lease ends.
 
 use alloc::collections::BTreeMap;
 
@@ -30,12 +32,12 @@ struct Successor {
     next: Option<Member>,
 }
 
-/// State of a failure detector, as shown to operators.
+/// State of a failure detector, for display to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectorInfo {
-    /// Its id, endpoint, rack, connection and the next detector in the chain.
+    /// Its session: id, endpoint, rack, connection, and the next detector in the chain.
     pub session: SessionInfo,
-    /// The nodes that it was assigned, in order.
+    /// The nodes that are assigned to it, in order of their ids.
     pub watched: Vec<NodeId>,
 }
 
@@ -44,7 +46,6 @@ impl Racks {
         self.watched.get(&detector).into_iter().flat_map(BTreeMap::keys).copied().collect()
     }
 
-    /// The next in the ring or chain.
     pub(super) fn next_of(&self, node: NodeId) -> Option<NodeId> {
         Some(self.successors.get(&node)?.next?.node)
     }

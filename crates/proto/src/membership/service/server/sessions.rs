@@ -11,10 +11,9 @@ use crate::{NodeId, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    /// Of nodes and detectors.
     all: BTreeMap<Peer, Session>,
     last_heard: Time,
-    /// `true` if no peer was heard for so long that this process may be disconnected.
+    /// `true` if all peers have been silent for so long that this process may be disconnected.
     is_cut_off: bool,
 }
 
@@ -22,25 +21,26 @@ pub(super) struct Sessions {
 pub(super) struct Session {
     pub(super) member: Member,
     pub(super) rack: String,
-    /// `None` while it is disconnected within its lease.
+    /// `None` if the peer is disconnected and its lease has not ended.
     pub(super) link: Option<LinkId>,
-    /// [`Time::ZERO`] if it was never heard here.
+    /// [`Time::ZERO`] if nothing was received from the peer at this process.
     pub(super) heard: Time,
     grace: Time,
 }
 
-/// Session of a node or detector, as shown to operators.
+/// Session of a node or detector, for display to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
     /// The node with its incarnation and endpoint.
     pub member: Member,
-    /// Its rack, empty if unknown.
+    /// Rack of the peer, or empty if it is unknown.
     pub rack: String,
-    /// `true` if it has a connection to this process.
+    /// `true` if the peer has a connection to this process.
     pub is_linked: bool,
-    /// Time at which it was last heard, or [`Time::ZERO`] if it was never heard here.
+    /// Time at which the peer was last heard, or [`Time::ZERO`] if it was never heard at this
+    /// process.
     pub heard: Time,
-    /// The node or detector that it was assigned to ping: the next in the ring or chain.
+    /// The node or detector that the peer was assigned to ping: the next in the ring or chain.
     pub next: Option<NodeId>,
 }
 
@@ -103,7 +103,7 @@ impl Sessions {
         self.all.insert(peer, session)
     }
 
-    /// The adoption time is the lease of a stored member that was not heard here.
+    /// A stored member that was never heard here gets the adoption time as its lease.
     pub(super) fn adopt(&mut self, cx: &mut Context, member: Member) {
         let grace = cx.adoption_end();
         let session = Session { member, rack: String::new(), link: None, heard: Time::ZERO, grace };
@@ -112,7 +112,7 @@ impl Sessions {
         cx.timers.set(Timer::Lease(peer), grace);
     }
 
-    /// Extends all leases if this process appeared disconnected until now.
+    /// Extends all leases if this process had appeared to be disconnected.
     pub(super) fn hear(&mut self, cx: &Context, peer: Peer) {
         self.last_heard = cx.now;
         if let Some(session) = self.all.get_mut(&peer) {
@@ -143,7 +143,8 @@ impl Sessions {
         }
     }
 
-    /// A stall of this process does not count for any lease: data of nodes is still unread.
+    /// A stall of this process does not count toward any lease, because data of nodes is still
+    /// unread.
     pub(super) fn compensate_stall(&mut self, cx: &mut Context) {
         let lease = cx.config.detection_time;
         let late = cx.timers.next_due().map_or(Duration::ZERO, |due| cx.now.since(due));
@@ -190,24 +191,28 @@ impl Sessions {
             let own = Peer::Node(node);
             let peer = session.link.map(|link| connections.peer(link));
             let is_own = peer.is_none_or(|peer| peer == Some(own));
-            assert!(is_own, "{node:?}'s session is on another's link");
+            assert!(is_own, "the connection of {node:?}'s session belongs to another peer");
             assert!(cx.timers.is_set(Timer::Lease(own)), "the lease of {node:?} has no end");
         }
         for (link, peer) in connections.iter() {
             if let Peer::Node(node) = peer {
-                assert!(self.link(node) == Some(link), "a link of {node:?} without its session");
+                assert!(
+                    self.link(node) == Some(link),
+                    "a connection of {node:?} is not in its session"
+                );
             }
         }
     }
 
-    /// Returns `true` if this process appears to be disconnected, rather than its nodes being dead:
-    /// none of several was heard for half a lease, in which each would have sent a sign of life.
+    /// Returns `true` if this process, rather than its nodes, appears to be disconnected: several
+    /// nodes are connected, and none was heard for half a lease, in which each sends a sign of
+    /// life.
     fn is_cut_off(&mut self, cx: &mut Context) -> bool {
         let linked = self.nodes().filter(|(_, session)| session.link.is_some()).take(2).count();
         let is_silent = cx.now.since(self.last_heard) * 2 >= cx.config.detection_time;
         let is_cut_off = is_silent && linked == 2;
         if is_cut_off && !self.is_cut_off {
-            tracing::warn!("received nothing from any node: this process may be disconnected");
+            tracing::warn!("nothing is received from any node: this process may be disconnected");
             cx.counters.times_cut_off += 1;
             self.is_cut_off = true;
         }

@@ -1,4 +1,4 @@
-//! Subscriptions of connections to groups, with the version that each has.
+//! Subscriptions of connections to groups, and the version that each connection has.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::num::NonZeroUsize;
@@ -25,7 +25,7 @@ pub(super) struct Subscribers {
 #[derive(Debug)]
 struct Subscription {
     version: u64,
-    /// `None` if all members are shown.
+    /// The viewer and the shown members, or `None` if all members are shown.
     partial: Option<(NodeId, BTreeMap<NodeId, Member>)>,
 }
 
@@ -66,7 +66,7 @@ impl Subscribers {
         self.add(link, group, Subscription { version, partial });
     }
 
-    /// Returns `true` if the connection has the current version, and sends a snapshot otherwise.
+    /// Returns `true` if the connection has the current version. Otherwise, sends a snapshot.
     pub(super) fn resync(
         &mut self,
         outbox: &mut Outbox,
@@ -75,7 +75,7 @@ impl Subscribers {
         (group, have): (GroupId, u64),
         state: &GroupState,
     ) -> bool {
-        // The members that a partial view showed are no longer known.
+        // The members that an earlier partial view showed are no longer known.
         let is_unchanged = have == state.version && self.view_size.is_none();
         if is_unchanged {
             let version = state.version;
@@ -168,7 +168,7 @@ fn links_of(group: GroupId) -> RangeInclusive<(GroupId, LinkId)> {
     (group, LinkId(0))..=(group, LinkId(u64::MAX))
 }
 
-/// A partial view, after each change as uniform as if it were drawn again (Slingshot 3.3).
+/// A partial view. After each change, it is as uniform as if it were drawn again (Slingshot 3.3).
 struct Partial<'a> {
     node: NodeId,
     size: usize,
@@ -194,7 +194,7 @@ impl Partial<'_> {
         reported
     }
 
-    /// Reservoir sampling.
+    /// Uses reservoir sampling.
     fn on_joined(&mut self, member: Member, reported: &mut Vec<MemberChange>) {
         let joined = MemberChange { kind: ChangeKind::Joined, member };
         let is_member_still = self.members.get(&member.node) == Some(&member);

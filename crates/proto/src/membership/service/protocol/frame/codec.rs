@@ -1,4 +1,4 @@
-//! Wire form of frames. Exactly the frames that can be encoded are accepted.
+//! Wire form of frames. The decoder accepts exactly the frames that can be encoded.
 
 use super::super::fields::{long_list, member_or_none, one_group};
 use super::{
@@ -114,7 +114,7 @@ impl Frame {
     /// Appends the frame to `out`, starting with its length.
     ///
     /// # Panics
-    /// The frame is larger than [`MAX_FRAME_BYTES`]. The creator of a frame must keep to its
+    /// The frame is larger than [`MAX_FRAME_BYTES`]. The creator of a frame must respect its
     /// limits.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
@@ -152,10 +152,10 @@ impl Frame {
     }
 }
 
-/// Returns the error of a frame that is valid apart from unknown settings.
+/// Returns the error for a frame that is valid apart from unknown settings.
 ///
 /// # Errors
-/// It is not.
+/// The frame is invalid for another reason.
 fn unknown_settings(kind: u8, mut bytes: &[u8]) -> Result<FrameError, DecodeError> {
     let bytes = &mut bytes;
     let unknown = match kind {

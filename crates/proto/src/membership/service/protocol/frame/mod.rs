@@ -64,15 +64,15 @@ pub enum Frame {
     Refused(Refusal),
     /// Request of a node to become a member. The first join of a group sets its settings.
     Join {
-        /// Number of the request, returned in the answer.
+        /// Number of the request. The answer repeats it.
         request: u32,
         /// The group.
         group: GroupId,
         /// Settings that the group must have.
         settings: GroupSettings,
     },
-    /// The node is a member, and the join is in the store. The snapshot of this version follows at
-    /// once.
+    /// The node is a member, and the join is in the store. The snapshot of this version follows
+    /// immediately.
     Joined {
         /// Number of the join.
         request: u32,
@@ -81,7 +81,7 @@ pub enum Frame {
         /// Version of the group.
         version: u64,
     },
-    /// The node is not a member, and nothing of the join was stored.
+    /// The node is not a member, and the store was not changed.
     JoinRefused {
         /// Number of the join.
         request: u32,
@@ -92,7 +92,7 @@ pub enum Frame {
     },
     /// Request of a node to leave.
     Leave {
-        /// Number of the request, returned in the answer.
+        /// Number of the request. The answer repeats it.
         request: u32,
         /// The group.
         group: GroupId,
@@ -104,7 +104,7 @@ pub enum Frame {
         /// The group.
         group: GroupId,
     },
-    /// Request of a member for the changes since this version of the group.
+    /// Request of a member for the changes since a version of the group.
     Resync {
         /// The group.
         group: GroupId,
@@ -126,13 +126,13 @@ pub enum Frame {
     Alive,
     /// Current owners of the partitions.
     Owners(Owners),
-    /// The registry has ended this incarnation of the node, which must come back as a later one.
-    /// The connection is closed after it.
+    /// The registry has ended this incarnation of the node. The node must come back as a later
+    /// incarnation. The connection is closed after this frame.
     Expired {
         /// The incarnation that has ended.
         incarnation: u32,
     },
-    /// The sender stops on its own initiative. A node leaves all its groups.
+    /// The sender stops on its own initiative. A node thereby leaves all its groups.
     Goodbye,
     /// This process does not own the group's partition, and has not processed the request.
     Elsewhere {
@@ -141,34 +141,36 @@ pub enum Frame {
         /// The group.
         group: GroupId,
     },
-    /// A node that was watched, or pinged in the ring or chain, does not answer.
+    /// A watched or pinged node does not answer.
     Report {
         /// The silent node.
         node: NodeId,
-        /// Its incarnation.
+        /// Incarnation of the node.
         incarnation: u32,
-        /// Time since it was last heard, in milliseconds.
+        /// Time since the node was last heard, in milliseconds.
         silent_ms: u32,
     },
-    /// Changes of the nodes that a detector must watch.
+    /// Changes to the set of nodes that a detector must watch.
     Watch(Vec<Watched>),
-    /// The node to ping from now on: the next in the ring of nodes or in the chain of detectors.
+    /// The node to ping from now on: the next one in the ring of nodes or in the chain of
+    /// detectors.
     Successor {
         /// The next node, if there is one.
         next: Option<Member>,
-        /// Silence after which a node reports the next one, in milliseconds. Detectors have a time
-        /// of their own.
+        /// Silence after which a node reports the next one, in milliseconds. Detectors use their
+        /// own detection time instead.
         within_ms: u32,
     },
-    /// Request of an observer for this group, or for all groups if it is [`GroupId::NONE`].
+    /// Request of an observer for one group, or for all groups if it is [`GroupId::NONE`].
     ///
-    /// The process sends the group's current state and its changes for as long as it owns the
-    /// group's partition, including partitions that it comes to own later.
+    /// The process sends the group's current state and then its changes for as long as it owns the
+    /// group's partition. The request also applies to partitions that the process comes to own
+    /// later.
     Observe {
         /// The group.
         group: GroupId,
     },
-    /// The end of a partition's current state for an observer. A group that the observer had before
+    /// End of a partition's current state for an observer. A group that the observer knew before
     /// and that was not sent again no longer exists.
     Observed {
         /// The partition, which this process owns.
@@ -186,11 +188,11 @@ pub enum Frame {
 pub struct Hello {
     /// Role of the opener.
     pub role: Role,
-    /// Cluster of the opener. Another cluster is refused. At most [`MAX_TEXT_BYTES`].
+    /// Cluster of the opener, which must be that of the registry. At most [`MAX_TEXT_BYTES`].
     pub cluster: String,
-    /// Its id, incarnation and UDP endpoint.
+    /// Id, incarnation and UDP endpoint of the opener.
     pub member: Member,
-    /// Its rack, for the failure detectors. Empty if unknown. At most [`MAX_TEXT_BYTES`].
+    /// Rack of the opener, for the failure detectors. Empty if unknown. At most [`MAX_TEXT_BYTES`].
     pub rack: String,
 }
 
@@ -201,14 +203,14 @@ pub enum Role {
     Node,
     /// The failure detector of its rack.
     Detector,
-    /// A client that receives the members of groups and is in none. Its `member` is ignored.
+    /// A client that receives the members of groups without joining them. Its `member` is ignored.
     Observer,
 }
 
 /// Parameters for an accepted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// Number that the registry process drew when it started.
+    /// Random number that the registry process drew when it started.
     pub process: u64,
     /// Maximum silence of the peer before it is declared dead, in milliseconds.
     pub lease_ms: u32,
@@ -216,11 +218,11 @@ pub struct Welcome {
     pub owners: Owners,
 }
 
-/// Reason for refusing a connection.
+/// Reason for the refusal of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The versions of the protocol differ.
-    #[error("the registry uses protocol version {ours}, this program version {theirs}")]
+    #[error("this program uses protocol version {theirs}, but the registry uses version {ours}")]
     Version {
         /// Version of the registry process.
         ours: u16,
@@ -230,18 +232,18 @@ pub enum Refusal {
     /// The registry process serves another cluster.
     #[error("the registry belongs to cluster {ours:?}")]
     Cluster {
-        /// Name of the served cluster.
+        /// Cluster that the registry process serves.
         ours: String,
     },
     /// The registry process has the maximum number of connections.
-    #[error("the registry has no room for another connection")]
+    #[error("the registry has reached its maximum number of connections")]
     Full,
     /// The bytes were not a frame, or the frame was not allowed at this point.
     #[error("the registry received an invalid frame")]
     Nonsense,
 }
 
-/// Reason for refusing a join.
+/// Reason for the refusal of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinRefusal {
     /// The group has other settings.
@@ -268,7 +270,8 @@ pub struct Snapshot {
     pub more: bool,
     /// Settings of the group.
     pub settings: GroupSettings,
-    /// Its members, or those that this node is shown. At most [`MAX_MEMBERS_PER_FRAME`].
+    /// Members of the group, or those in the node's partial view. At most
+    /// [`MAX_MEMBERS_PER_FRAME`].
     pub members: Vec<Member>,
 }
 
@@ -299,13 +302,13 @@ pub struct MemberChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ChangeKind {
-    /// It became a member in this incarnation, or entered the partial view.
+    /// The node became a member in this incarnation, or entered the partial view.
     Joined = 1,
-    /// It left on its own initiative.
+    /// The member left on its own initiative.
     Left = 2,
-    /// It was declared dead.
+    /// The member was declared dead.
     Failed = 3,
-    /// It is still a member, but no longer in this node's partial view.
+    /// The node is still a member, but no longer in the receiver's partial view.
     Hidden = 4,
 }
 
@@ -325,14 +328,14 @@ impl ChangeKind {
 pub struct Owners {
     /// Number of partitions, 1 to [`MAX_PARTITIONS`].
     pub partitions: u16,
-    /// The owned partitions in order, with the TCP address of their owner. The others have no owner
-    /// at present.
+    /// The owned partitions in order of their numbers, with the TCP address of each owner. All
+    /// other partitions have no owner at present.
     pub owned: Vec<(u16, Endpoint)>,
 }
 
 impl Owners {
-    /// Returns the list with each unspecified address replaced by that of the process which sent
-    /// it, at `source`.
+    /// Replaces each unspecified address by `source`, the address of the process that sent the
+    /// list.
     pub(crate) fn reached_from(mut self, source: Endpoint) -> Self {
         for (_, owner) in self.owned.iter_mut().filter(|(_, at)| at.0.ip().is_unspecified()) {
             owner.0.set_ip(source.0.ip());
@@ -353,15 +356,15 @@ impl Owners {
     }
 }
 
-/// Returns the partition of `group` among `partitions`.
+/// Returns the partition of `group` if there are `partitions` partitions.
 pub fn partition_of(group: GroupId, partitions: u16) -> u16 {
     (group.0 % u32::from(partitions)) as u16
 }
 
-/// Start or end of watching a node, for a detector.
+/// Start or end of the watch on a node, for a detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// `true` if the node must be watched from now on.
+    /// `true` if the node must be watched from now on, `false` if it must not.
     pub watched: bool,
     /// The node.
     pub member: Member,

@@ -30,7 +30,6 @@ fn hex(frame: &Frame) -> String {
     bytes[4..].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Encoded members 1 and 2 of these tests, and their settings.
 const ONE: &str = "000000000000000100000003000000000000000d1ce8040a000007";
 const TWO: &str = "000000000000000200000003000000000000000d1ce8040a000007";
 const SETTINGS: &str = "01080500aabbccdd";

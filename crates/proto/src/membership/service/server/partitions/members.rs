@@ -1,4 +1,4 @@
-//! The groups that each node is stored in, and the nodes that are being removed from theirs.
+//! The groups in which each node is stored, and the nodes that are being removed from theirs.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use crate::{GroupId, NodeId};
 #[derive(Debug, Default)]
 pub(super) struct MemberIndex {
     groups: BTreeMap<NodeId, BTreeSet<GroupId>>,
-    /// The last incarnation that was declared dead, until the node is out of all groups.
+    /// The last incarnation that was declared dead, until the node is removed from all groups.
     expired: BTreeMap<NodeId, u32>,
 }
 
@@ -35,7 +35,7 @@ impl MemberIndex {
         is_last
     }
 
-    /// Returns the incarnation up to which the node was already declared dead.
+    /// Returns the incarnation up to which the node had already been declared dead.
     pub(super) fn expire(&mut self, node: NodeId, incarnation: u32) -> Option<u32> {
         let before = self.expired(node);
         self.expired.insert(node, before.unwrap_or(0).max(incarnation));

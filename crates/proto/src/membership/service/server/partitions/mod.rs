@@ -18,7 +18,7 @@ use crate::{GroupId, NodeId};
 pub(super) struct Partitions {
     all: Vec<Partition>,
     members: MemberIndex,
-    /// Partitions of which a commit may be possible.
+    /// Partitions for which a commit may be possible.
     ready: BTreeSet<u16>,
     next_commit: u64,
 }
@@ -26,7 +26,7 @@ pub(super) struct Partitions {
 #[derive(Debug)]
 pub(super) enum Failure {
     Deposed(u16),
-    /// The other requests are tried again.
+    /// The commit failed, and these joins are refused. Its other requests are tried again.
     Refused(Vec<Answer>),
 }
 
@@ -87,7 +87,7 @@ impl Partitions {
 
     pub(super) fn load(&mut self, partition: u16, state: PartitionState) {
         let it = &mut self.all[usize::from(partition)];
-        assert!(!it.is_owned(), "partition {partition} is owned and was loaded");
+        assert!(!it.is_owned(), "partition {partition} was loaded while it is owned");
         it.load(state);
     }
 
@@ -95,7 +95,7 @@ impl Partitions {
         self.all[usize::from(partition)].apply(after, changes)
     }
 
-    /// Returns the members in order of their groups, or `None` if the partition was owned already.
+    /// Returns the members in order of their groups, or `None` if the partition was already owned.
     pub(super) fn own(
         &mut self,
         cx: &mut Context,
@@ -106,7 +106,11 @@ impl Partitions {
         if !it.own() {
             return None;
         }
-        tracing::info!(partition, version = it.state().version(), "owns a partition");
+        tracing::info!(
+            partition,
+            version = it.state().version(),
+            "this process owns the partition"
+        );
         cx.counters.partitions_owned += 1;
         let groups = it.state().groups().iter();
         let members = groups
@@ -118,7 +122,7 @@ impl Partitions {
         self.members.add(node, group);
     }
 
-    /// Returns the undecided requests that have a recipient, and the groups.
+    /// Returns the undecided requests that need an answer, and the groups.
     pub(super) fn disown(
         &mut self,
         cx: &mut Context,
@@ -128,14 +132,14 @@ impl Partitions {
         if !it.is_owned() {
             return None;
         }
-        tracing::info!(partition, "no longer owns a partition");
+        tracing::info!(partition, "this process no longer owns the partition");
         cx.counters.partitions_lost += 1;
         cx.timers.cancel(Timer::Retry(partition));
         let groups = it.state().groups().clone();
         Some((it.give_up(), groups))
     }
 
-    /// Returns `true` if it was the node's last membership.
+    /// Returns `true` if this was the node's last membership.
     pub(super) fn release(&mut self, node: NodeId, group: GroupId) -> bool {
         self.members.remove(node, group)
     }
@@ -146,14 +150,14 @@ impl Partitions {
         self.ready.insert(partition);
     }
 
-    /// Removes this and earlier incarnations.
+    /// Removes this and all earlier incarnations.
     pub(super) fn remove_node(&mut self, node: NodeId, incarnation: u32, has_failed: bool) {
         let mut groups = self.members.groups_of(node).cloned().unwrap_or_default();
         if has_failed
             && !groups.is_empty()
             && let Some(requested) = self.members.expire(node, incarnation)
         {
-            // A removal is not requested twice, since the store may fail for a long time.
+            // A removal is requested only once, since the store may fail for a long time.
             groups.retain(|group| {
                 self.member(*group, node).is_none_or(|it| it.incarnation > requested)
             });
@@ -163,7 +167,7 @@ impl Partitions {
         }
     }
 
-    /// A process may have stopped before it stored an earlier request for this.
+    /// Repeats the removal, because a process may have stopped before it stored the first request.
     pub(super) fn remove_incarnation(&mut self, over: Member) {
         let groups = self.members.groups_of(over.node).cloned().unwrap_or_default();
         for group in groups {
@@ -178,7 +182,7 @@ impl Partitions {
         self.all.iter_mut().for_each(|partition| partition.forget_link(link));
     }
 
-    /// Adds the answers of requests that need no commit to `answers`.
+    /// Adds the answers to requests that need no commit to `answers`.
     pub(super) fn next(&mut self, cx: &mut Context, answers: &mut Vec<Answer>) -> Option<Commit> {
         let partition = self.ready.pop_first()?;
         let it = &mut self.all[usize::from(partition)];
@@ -256,15 +260,15 @@ impl Partitions {
             partition.check();
             for (group, state) in partition.state().groups() {
                 let own = usize::from(self.partition_of(*group));
-                assert_eq!(own, place, "{group:?} is in another's partition");
+                assert_eq!(own, place, "{group:?} is in the wrong partition");
                 for node in state.members.keys().filter(|_| partition.is_owned()) {
                     members.add(*node, *group);
                     let is_going = partition.is_open(*group, *node);
-                    assert!(is_alive(*node) || is_going, "{node:?} is a member for ever");
+                    assert!(is_alive(*node) || is_going, "{node:?} is a member without a session");
                 }
             }
         }
-        assert!(self.members.has_same_groups(&members), "the index is not what is stored");
+        assert!(self.members.has_same_groups(&members), "the index and the stored members differ");
     }
 
     fn state_of(&self, group: GroupId) -> &PartitionState {

@@ -30,7 +30,7 @@ struct InFlight {
     requests: Vec<Request>,
 }
 
-/// A request that depends on entries that a commit under construction touches waits for it.
+/// A commit under construction. A request waits if it depends on entries that the commit changes.
 #[derive(Default)]
 struct Batch {
     changes: Vec<Change>,
@@ -63,7 +63,7 @@ impl Partition {
         (self.state, self.is_loaded) = (state, true);
     }
 
-    /// Returns `false` if changes that the store's watch reports do not fit.
+    /// Returns `false` if changes reported by the store's watch do not match the state.
     pub(super) fn apply(&mut self, after: u64, changes: &[Change]) -> bool {
         let version = self.state.version();
         let is_known = self.is_loaded && after + changes.len() as u64 <= version;
@@ -71,7 +71,7 @@ impl Partition {
             return true;
         }
         if self.is_owned {
-            // A write of this process can be reported before or after its result.
+            // The watch can report a write of this process before or after its result.
             return after == version
                 && self.in_flight.as_ref().is_some_and(|it| it.commit.changes == changes);
         }
@@ -155,7 +155,7 @@ impl Partition {
     }
 
     /// Ends the commit in flight, of which nothing is stored. Returns the refusals of its joins.
-    /// Other requests must succeed eventually, and wait again in their old order.
+    /// Its other requests must finally succeed, and are queued again in their old order.
     pub(super) fn failed(&mut self, why: Unserved) -> Vec<Answer> {
         let Some(InFlight { requests, .. }) = self.in_flight.take() else { return Vec::new() };
         let mut refused = Vec::new();
@@ -186,7 +186,8 @@ impl Partition {
         config.retry_after * factor
     }
 
-    /// Drops the waiting joins of a lost connection, which are sent again on the next one.
+    /// Drops the waiting joins of a lost connection. The node sends them again on its next
+    /// connection.
     pub(super) fn forget_link(&mut self, link: LinkId) {
         let is_of_link = |request: &Request| request.origin.is_some_and(|it| it.link == link);
         self.waiting.retain(|request| {
@@ -200,7 +201,7 @@ impl Partition {
         }
     }
 
-    /// Returns all requests that have a recipient.
+    /// Returns all requests that need an answer.
     pub(super) fn give_up(&mut self) -> Vec<Request> {
         let old = core::mem::take(self);
         let in_flight = old.in_flight.into_iter().flat_map(|it| it.requests);
@@ -274,9 +275,16 @@ impl Partition {
         if let Some(InFlight { commit, requests }) = &self.in_flight {
             assert!(self.is_owned, "a commit in a partition of another process");
             assert_eq!(commit.after, self.state.version(), "a commit for another version");
-            assert_eq!(commit.changes.len(), requests.len(), "a change that nobody asked for");
+            assert_eq!(
+                commit.changes.len(),
+                requests.len(),
+                "a commit has changes without requests"
+            );
         }
-        assert!(self.is_owned || self.waiting.is_empty(), "requests for another's partition");
+        assert!(
+            self.is_owned || self.waiting.is_empty(),
+            "requests wait in the partition of another process"
+        );
     }
 }
 
