@@ -1,4 +1,4 @@
-//! Requests for a proof of life to suspected members.
+//! Requests to suspected members for a proof of life.
 
 use alloc::collections::BTreeMap;
 
@@ -16,12 +16,11 @@ pub(super) struct Challenges(BTreeMap<NodeId, Challenge>);
 struct Challenge {
     identity: Identity,
     incarnation: u16,
-    /// `true` if this node raised the suspicion.
     own: bool,
     requests_left: u32,
 }
 
-/// Mean number of nodes that defend a member in this way.
+/// Mean number of nodes that defend a suspected member.
 const ADVOCATES: usize = 3;
 
 impl Challenges {
@@ -36,7 +35,7 @@ impl Challenges {
         self.begin(cx, Challenge { identity, incarnation, own: true, requests_left });
     }
 
-    /// Challenges a member that another node suspects, if this node has just heard the member.
+    /// The member must have been heard recently.
     pub(super) fn defend(
         &mut self,
         cx: &mut Context,

@@ -119,7 +119,8 @@ fn decode<T: for<'a> Field<'a>>(mut bytes: impl Buf) -> Result<T, DecodeError> {
     Ok(value)
 }
 
-/// Decodes the updates after a header, or `None` if the message has none. Leaves what follows them.
+/// Decodes the updates after a header and leaves the bytes that follow them. Returns `None` if the
+/// message has no updates.
 pub(super) fn updates(rest: &mut &[u8]) -> Result<Option<Vec<Member<Identity>>>, DecodeError> {
     if rest.is_empty() {
         return Ok(None);
@@ -127,7 +128,7 @@ pub(super) fn updates(rest: &mut &[u8]) -> Result<Option<Vec<Member<Identity>>>,
     Vec::take(rest).map(Some)
 }
 
-/// Returns the suspected nodes with their incarnations, up to the first malformed update.
+/// Returns the suspected nodes with their incarnations. Stops at the first malformed update.
 pub(super) fn suspected(payload: &[u8]) -> Vec<(Identity, u16)> {
     let mut rest = payload;
     let Ok((_, count)) = <(Header<Identity>, u16)>::take(&mut rest) else { return Vec::new() };
@@ -144,7 +145,7 @@ mod tests {
     use foca::Codec as _;
     use proptest::prelude::*;
 
-    /// Maximum size of a header in bytes: three IPv6 identities.
+    /// Three IPv6 identities.
     const HEADER_MAX_BYTES: usize = 3 * IDENTITY_BYTES + 4;
 
     fn any_message() -> impl Strategy<Value = Message<Identity>> {

@@ -1,4 +1,4 @@
-//! Settings of gossip membership, and the SWIM settings derived from them.
+//! Settings of gossip membership, and the SWIM settings that are derived from them.
 
 use core::num::{NonZeroU8, NonZeroUsize};
 use core::time::Duration;
@@ -9,61 +9,67 @@ use crate::wire::HEADER_BYTES;
 /// Settings of gossip membership. The defaults are intended for one LAN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Addresses of possible members, for the first contact of a node that is not on the others'
-    /// LAN.
+    /// Addresses of possible members. They are needed only by a node that is not on the same LAN as
+    /// the other nodes.
     ///
-    /// Each is sent hellos until it answers, and at a slow rate while it is not a member. The
-    /// node's own address does no harm. Default: none.
+    /// The node sends hellos to each address until it answers, and continues at a slow rate while
+    /// no member has the address. The list may contain the node's own address. Default: none.
     pub seeds: Vec<Endpoint>,
     /// Network of the node. Datagrams of other networks are ignored.
     ///
     /// Such a datagram can arrive when a node inherits the address of a former member. Use a
-    /// different number for each cluster that shares hosts with others. Default: 0.
+    /// different number for each of several clusters that share hosts. Default: 0.
     pub network: u32,
     /// `true` if the node sends multicast hellos on the LAN. Default: `true`.
     pub lan_hello: bool,
-    /// Maximum time until a crashed node is removed from every view, for any number of nodes.
+    /// Maximum time until a crashed node is removed from every view. It does not depend on the
+    /// number of nodes.
     ///
     /// A smaller value causes more probes, and more false suspicions of busy nodes: a node that is
     /// stalled for half of this time may be declared dead. At least 100 ms. Default: 3 s.
     pub detection_time: Duration,
-    /// `true` if every datagram from a member is a sign of life, not only answers. Default: `true`.
+    /// `true` if every datagram from a member is a sign of life, `false` if only its answers to
+    /// probes are. Default: `true`.
     pub heartbeats: bool,
-    /// Maximum of the local health score, by which a slow node takes more time for its findings.
+    /// Maximum local health score. A slow node gets a higher score, and then waits longer before it
+    /// suspects other nodes.
     ///
     /// A node with score s waits 1 + s times as long for a probe, and 1 + s / 12 times as long
-    /// until it declares a suspected member dead. Up to 3, a node detects crashes within the
-    /// detection time without help from other members. With 0, nodes never distrust themselves, and
-    /// the time of a stall counts. At most 8. Default: 3.
+    /// before it declares a suspected member dead. With at most 3, a node detects crashes within
+    /// the detection time without help from other members. With 0, a node never distrusts its own
+    /// findings, and its own stalls count against other nodes. At most 8. Default: 3.
     pub local_health: u32,
-    /// Number of members that probe a silent member before it is suspected. Default: 3.
+    /// Number of members that probe a silent member indirectly before it is suspected. Default: 3.
     pub indirect_probes: NonZeroUsize,
-    /// Time without an answer after which a node considers itself the first one. Default: 500 ms.
+    /// Time without an answer after which a node concludes that it is the first node. Default: 500
+    /// ms.
     pub settle_after: Duration,
-    /// Maximum time for which a node waits for data that its contact announced. Default: 5 s.
+    /// Maximum time for which a node waits for the data that its contact announced. Default: 5 s.
     pub settle_limit: Duration,
-    /// Interval between the first two hellos. Each later one is 1.5 times as long. Default: 50 ms.
+    /// Pause between the first two hellos. Each later pause is 1.5 times as long. Default: 50 ms.
     pub hello_first_pause: Duration,
-    /// Maximum interval between two hellos. The members on a LAN share this rate. Default: 5 s.
+    /// Maximum pause between two hellos. The members on a LAN share this rate. Default: 5 s.
     pub hello_last_pause: Duration,
-    /// Interval at which subscriptions are compared with a random member. Default: 500 ms.
+    /// Interval at which a node compares its subscriptions with those of a random member. Default:
+    /// 500 ms.
     pub digest_period: Duration,
     /// Time to wait for a member's confirmation or answer before the query is repeated.
     ///
-    /// Use a few round trips. Each further wait is twice as long, up to 1 s. Default: 50 ms.
+    /// Use a few round-trip times. Each further wait is twice as long, up to 1 s. Default: 50 ms.
     pub retry_after: Duration,
-    /// Minimum interval between pushes of subscriptions. A first change is sent at once, and those
-    /// that follow within this time are collected. Default: 10 ms.
+    /// Minimum interval between pushes of subscriptions. The first change is sent at once, and
+    /// changes that follow within this time are sent together. Default: 10 ms.
     pub push_pause: Duration,
-    /// Time for which outdated reports do not bring a failed member back. Default: 10 minutes.
+    /// Time for which a failed member is remembered, so that outdated reports do not bring it back.
+    /// Default: 10 minutes.
     pub forget_after: Duration,
-    /// Maximum size of a datagram in bytes, without the headers of UDP and IP.
+    /// Maximum size of a datagram in bytes, without the UDP and IP headers.
     ///
     /// It must be the same at all nodes. At least 256. Default: 1400.
     pub max_datagram_bytes: usize,
-    /// Maximum number of known other nodes, including failed ones. Default: 4096.
+    /// Maximum number of other nodes that are known, including failed ones. Default: 4096.
     pub max_nodes: usize,
-    /// Maximum number of groups of this and of each other node. Default: 16384.
+    /// Maximum number of groups per node, for this node and for each other one. Default: 16384.
     pub max_groups_per_node: usize,
     /// Maximum number of datagrams that wait to be sent. Default: 65536.
     pub max_queued: usize,
@@ -98,9 +104,9 @@ impl Default for Config {
 impl Config {
     /// Returns the interval at which a random member is probed: `detection_time` / 24.
     ///
-    /// Each of n nodes probes another one per period, so a crashed node is probed in a period with
-    /// probability 1 - 1/e. 12 periods are spent on the suspicion, one on the probe. In one of
-    /// 60,000 crashes no node probes in time.
+    /// Each of n nodes probes one random node per period, so a crashed node is probed in a given
+    /// period with probability 1 - 1/e. Of the 24 periods, 12 are reserved for the suspicion and
+    /// one for the probe. In one of 60,000 crashes, no node probes the crashed node in time.
     pub fn probe_period(&self) -> Duration {
         self.detection_time / 24
     }
@@ -122,7 +128,7 @@ impl Config {
         self.suspicion_time() / Self::CHALLENGES
     }
 
-    /// Returns the time after its last datagram for which this node defends a suspected member.
+    /// Returns the time for which this node defends a member after receiving a datagram from it.
     pub(super) fn freshness(&self) -> Duration {
         self.probe_period() * 2
     }

@@ -14,11 +14,11 @@ use crate::membership::{MembershipEvent, jittered};
 use crate::{Destination, Endpoint, NodeId};
 
 pub(super) struct Contact {
-    /// With the node that answered there.
+    /// Each seed, with the node that answered there.
     seeds: Vec<(Endpoint, Option<NodeId>)>,
     hello_pause: Duration,
     settling: Settling,
-    /// `true` if a node that has validated its address was given more time.
+    /// `true` if this node was given more time because another node has validated its address.
     awaits_first: bool,
     waited: bool,
 }
@@ -31,7 +31,7 @@ enum Settling {
         parts: BTreeSet<u16>,
         promised: BTreeMap<NodeId, u32>,
     },
-    /// All members are known by id. Their subscriptions up to these versions are awaited.
+    /// All members are known by id, and their subscriptions up to these versions are awaited.
     Promised {
         contact: NodeId,
         tries: u32,
@@ -68,9 +68,11 @@ impl Contact {
         }
     }
 
-    /// While this node is alone, to the LAN and the seeds, later to seeds that are not members.
+    /// While this node is alone, sends hellos to the LAN and to all seeds, and later only to seeds
+    /// that are not members.
     ///
-    /// One member in turn continues to send hellos to the LAN, so that two clusters meet.
+    /// One member at a time continues to send hellos to the LAN, so that two clusters find each
+    /// other.
     pub(super) fn send_hellos(
         &mut self,
         cx: &mut Context,
@@ -148,7 +150,8 @@ impl Contact {
             Settling::Promised { tries, .. } if *tries >= ROSTER_TRIES => {
                 self.give_up_silent(cx, peers, exchange);
             }
-            // If the contact has sent its roster, those that have not answered are queried again.
+            // After the contact has sent its roster, members that have not answered are queried
+            // again.
             Settling::Roster { contact, .. } | Settling::Promised { contact, .. } => {
                 let contact = peers.identity(*contact);
                 self.send_request(cx, exchange.own_entry(me), contact);

@@ -1,5 +1,3 @@
-//! State that the parts of gossip membership share.
-
 use alloc::collections::VecDeque;
 
 use super::config::Config;
@@ -8,7 +6,7 @@ use super::packet::Packet;
 use crate::membership::MembershipEvent;
 use crate::{Destination, Endpoint, NodeId, Origin, Rng, Time, Timers};
 
-/// State that each part gets for the duration of a call.
+/// State that the parts of gossip membership share. Each part gets it for the duration of a call.
 pub(super) struct Context {
     pub(super) now: Time,
     pub(super) origin: Origin,
@@ -87,7 +85,7 @@ impl Context {
         self.outgoing.clear();
     }
 
-    /// Returns `true` at about [`ANSWERS`] of the members, given their number.
+    /// Returns `true` with such a probability that about [`ANSWERS`] of the members answer.
     pub(super) fn is_among_answers(&mut self, members: usize) -> bool {
         self.rng.below(members + 1) < ANSWERS
     }

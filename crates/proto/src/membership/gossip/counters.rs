@@ -1,5 +1,3 @@
-//! Counters of gossip membership: datagrams and events.
-
 use super::packet::Packet;
 
 crate::counters! {
@@ -26,31 +24,31 @@ crate::counters! {
         path_responses_received,
         datagrams_malformed,
         datagrams_of_other_networks,
-        /// This node's own datagrams, returned by multicast or because the node is its own seed.
+        /// Own datagrams that were received, through multicast or because the node is its own seed.
         datagrams_own,
         datagrams_late,
         restarts,
         queue_dropped,
         nodes_refused,
-        /// Datagrams in the name of a node that did not come from its address.
+        /// Datagrams in the name of a known node, from an address that is not the node's.
         datagrams_elsewhere,
-        /// Datagrams from addresses that have not shown that they receive.
+        /// Datagrams from addresses that are not validated.
         datagrams_unvalidated,
         hearsay_dropped,
         reports_refuted,
-        /// Queries omitted because the datagram that caused them was too small.
+        /// Queries that were not sent because the datagram that caused them was too small.
         asks_refused,
         subscriptions_refused,
-        /// Rows of others' subscriptions with settings that this program does not understand.
+        /// Rows of other nodes' subscriptions with settings that this program does not know.
         subscriptions_unknown,
         changes_of_strangers,
         nodes_up,
         nodes_left,
         nodes_failed,
-        /// Failed probes of this node after which the member was given time to answer.
+        /// Failed probes of this node. The member was then given time to answer.
         suspicions,
         suspicions_refuted,
-        /// Recently heard members that others suspect, from which a refutation was requested.
+        /// Recently heard members that other nodes suspect, and that were requested to refute it.
         hearsay_challenged,
         rejoins,
         pulls_given_up,

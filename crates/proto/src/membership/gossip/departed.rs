@@ -1,9 +1,8 @@
-//! Nodes that recently sent a goodbye.
-
 use crate::recent::Recent;
 use crate::{Incarnation, NodeId, Origin, Time};
 
-/// Reports about these nodes are outdated, except those of a later start with another incarnation.
+/// Nodes that recently sent a goodbye. Reports about them are outdated, except those of a later
+/// start with another incarnation.
 #[derive(Default)]
 pub(super) struct Departed(Recent<NodeId, (Incarnation, Time)>);
 
@@ -12,10 +11,10 @@ impl Departed {
         self.0.get(node).is_some()
     }
 
-    /// Returns `true` if a datagram of `origin` was sent before its goodbye.
+    /// Returns `true` if a datagram of `origin` was sent before the goodbye of `origin`.
     ///
-    /// A new start of the node ends its departure. So does a sign of life of a node that left
-    /// before `since`: another node sent the goodbye in its name.
+    /// A new start of the node ends its departure. So does a datagram from a node that left before
+    /// `since`: another node then sent the goodbye in its name.
     pub(super) fn is_late(&mut self, since: Time, origin: Origin) -> bool {
         let Some((left, at)) = self.0.get(origin.node) else { return false };
         let is_late = *left == origin.incarnation && *at >= since;
@@ -25,7 +24,8 @@ impl Departed {
         is_late
     }
 
-    /// Evicts the oldest node beyond `capacity`. Returns `false` if the node was present.
+    /// Evicts the oldest node if there are more than `capacity`. Returns `false` if the node was
+    /// already present.
     pub(super) fn insert(
         &mut self,
         now: Time,

@@ -27,10 +27,11 @@ crate::fields! {
     Identity { node, bump, endpoint };
 }
 
-/// Maximum encoded size in bytes, that of IPv6.
+/// The size with an IPv6 address.
 pub(super) const IDENTITY_BYTES: usize = 31;
 
-/// A node that does not know its own address is equal to itself as others see it.
+/// Ignores the endpoint, because a node that does not know its own address must equal its identity
+/// at other nodes.
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
         (self.node, self.bump) == (other.node, other.bump)
@@ -71,7 +72,6 @@ impl Identity {
         if self.endpoint.0.is_ipv4() { 19 } else { IDENTITY_BYTES }
     }
 
-    /// Replaces the identity at the start of `payload` by one with the address filled in.
     pub(super) fn fill_in_front(
         payload: &mut Vec<u8>,
         source: Endpoint,

@@ -38,7 +38,8 @@ impl Gossip {
         self.contact.on_up(&mut self.cx, own, identity);
     }
 
-    /// Another node may have answered in its name while it was silent.
+    /// Marks the peer's subscriptions as doubtful, because another node may have answered in its
+    /// name.
     pub(super) fn on_moved(&mut self, identity: Identity) {
         let Identity { node, endpoint, .. } = identity;
         self.exchange.stop_pull(&mut self.cx, &self.peers, node);
@@ -101,7 +102,7 @@ impl Gossip {
     pub(super) fn on_goodbye(&mut self, source: Endpoint, origin: Origin, node: NodeId) {
         let known = self.peers.identity(node);
         if node == origin.node {
-            // For a node that is not known yet, any node could have sent it.
+            // If the node is not known yet, any node could have sent the goodbye.
             if let Some(identity) = known.filter(|known| known.endpoint == source) {
                 self.depart(identity, origin.incarnation);
             }
@@ -112,7 +113,8 @@ impl Gossip {
 
     /// Removes a live peer that does not answer and that another node has reported as stopped.
     ///
-    /// Unlike a peer that sent its goodbye itself, it can come back: a reported goodbye may be old.
+    /// Unlike a peer that sent its own goodbye, it can come back, since a reported goodbye may be
+    /// old.
     pub(super) fn on_report_timeout(&mut self, node: NodeId) {
         let me = self.swim.identity();
         let Self { cx, peers, paths, reports, .. } = self;
@@ -146,7 +148,7 @@ impl Gossip {
         }
     }
 
-    /// A goodbye does not begin a new incarnation.
+    /// A goodbye does not start a new incarnation.
     pub(super) fn is_current(&mut self, origin: Origin, packet: &Packet) -> bool {
         let begins = !matches!(packet, Packet::Goodbye(node) if *node == origin.node);
         match self.peers.classify_start(self.cx.now, origin, begins) {

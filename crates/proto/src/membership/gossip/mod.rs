@@ -2,19 +2,19 @@
 //!
 //! SWIM (Das, Gupta, Motivala, DSN 2002) detects which nodes are alive. Every node owns a versioned
 //! table of its subscriptions (`exchange`) and sends changes to all members at once. Nodes repair
-//! lost changes by comparing versions and pulling what they lack. `docs/membership.md` describes
-//! it.
+//! lost changes by comparing versions and pulling missing ones. `docs/membership.md` describes the
+//! protocol.
 //!
-//! Additions to SWIM, each against the effects of loss or forgery:
+//! Additions to SWIM, each of which limits the effects of loss or forgery:
 //! - A node repeats its hello until it is known (foca announces once).
 //! - A node that suspects a member also requests a proof of life from it directly, several times.
-//! - It notifies all members of a death directly.
+//! - A node that declares a member dead notifies all other members directly.
 //! - A node that stops sends a goodbye, so that it is seen to have left rather than failed.
 //! - Every datagram from a member, of any protocol, is equivalent to the answer to a probe.
 //! - A node that has just heard a member that others suspect requests a refutation from it.
 //! - A slow node distrusts its own findings first (`swim/health.rs`).
-//! - A report about a third node is not accepted before that node was queried (`verification.rs`).
-//! - Nothing is accepted from an address that has not shown that it receives (`paths.rs`).
+//! - A report about a third node is not accepted until that node was queried (`verification.rs`).
+//! - Nothing is accepted from an address until it is validated (`paths.rs`).
 
 mod challenges;
 mod codec;
@@ -76,13 +76,13 @@ pub struct Gossip {
 const GOODBYES: usize = 2;
 
 impl Gossip {
-    /// Creates the membership of node `origin`, which others reach at `endpoint`.
+    /// Creates the membership of node `origin`, which other nodes reach at `endpoint`.
     ///
-    /// If its address is unspecified, other nodes use the source address of its datagrams. `seed`
-    /// is the source of all randomness.
+    /// If the address of `endpoint` is unspecified, other nodes use the source address of this
+    /// node's datagrams. `seed` is the source of all randomness.
     ///
     /// # Panics
-    /// `config` is invalid: a value out of bounds, or a pause of zero.
+    /// A field of `config` is out of its bounds or is a pause of zero.
     pub fn new(origin: impl Into<Origin>, endpoint: Endpoint, config: Config, seed: u64) -> Self {
         let origin = origin.into();
         let id = origin.node;
@@ -160,7 +160,7 @@ impl Gossip {
                     self.cx.counters.datagrams_elsewhere += 1;
                 }
             }
-            // These were processed by `Paths::admit`.
+            // [`Paths::admit`] has already processed them.
             Packet::PathChallenge(_) | Packet::PathResponse(_) => {}
         }
     }
@@ -202,7 +202,7 @@ impl Gossip {
         }
     }
 
-    /// The receiver replies with the members that it knows.
+    /// The sender replies to the announcement with the members that it knows.
     fn on_hello(&mut self, source: Endpoint, sender: NodeId, hello: Hello) {
         let from = hello.from.filled_in(source);
         if from.node != sender || from.endpoint != source {
@@ -233,7 +233,8 @@ impl Gossip {
         }
         self.process_swim_events();
         let Some(to) = self.peers.live_identity(sender) else {
-            // It does not know that it was declared dead. SWIM's announcement corrects that.
+            // The sender does not know that it was declared dead. SWIM's announcement corrects
+            // that.
             if let Some(identity) = self.peers.identity(sender) {
                 self.swim.announce(self.cx.now, identity);
             }
@@ -314,7 +315,7 @@ impl Membership for Gossip {
         if self.exchange.own_len() >= limit && !self.views.is_in(group) {
             return Err(JoinError::TooManyGroups { limit });
         }
-        // Times never repeat, so that other nodes notice a leave followed by a join.
+        // Join times never repeat, so that other nodes detect a leave followed by a join.
         self.joined_last = now.max(self.joined_last + Duration::from_nanos(1));
         let subscription = Subscription { settings, joined_at: self.joined_last };
         self.views.join(&mut self.cx, group, subscription)?;
@@ -386,12 +387,13 @@ impl Membership for Gossip {
             self.reports.refute(&mut self.cx, sender);
             self.dispatch(source, origin, packet);
             self.process_swim_events();
-            // The datagram may have made its node known.
+            // The datagram may have made its sender known.
             self.peers.classify_start(now, origin, true);
         }
     }
 
-    /// Any node can use another node's id, so only datagrams from the node's own address count.
+    /// Only a datagram from the node's own address counts, since any node can use another node's
+    /// id.
     fn heard(&mut self, now: Time, source: Endpoint, node: NodeId) {
         if self.peers.identity(node).is_some_and(|peer| peer.endpoint == source) {
             self.swim.hear(now, node);
@@ -454,11 +456,11 @@ impl Membership for Gossip {
         let most = cx.config.max_nodes.saturating_mul(2);
         assert!(self.paths.len() <= most, "more addresses than allowed");
         let alive: BTreeSet<NodeId> = self.swim.alive().collect();
-        assert_eq!(self.swim.listened_to(), alive.len(), "signs of life of whom?");
+        assert_eq!(self.swim.listened_to(), alive.len(), "signs of life differ");
         for Identity { node, endpoint, .. } in peers.live_identities() {
             assert!(alive.contains(&node), "{node:?} is live, but not for the failure detector");
             assert!(!self.departed.contains(node), "a node that left is live");
-            assert!(self.paths.is_validated(endpoint), "{node:?} is live where nobody answered");
+            assert!(self.paths.is_validated(endpoint), "{node:?} has no validated address");
         }
         let tables = peers.live().iter().flat_map(|node| {
             let subscriptions = self.exchange.subscriptions(*node);

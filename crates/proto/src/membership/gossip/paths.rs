@@ -1,8 +1,8 @@
-//! Validation of addresses (as in QUIC, RFC 9000, section 8).
+//! Validates addresses, as in QUIC (RFC 9000, section 8).
 //!
-//! An incarnation of a node has validated an address once it has shown that it receives what is
-//! sent there. Before that, a node accepts nothing from the address, and sends it at most twice the
-//! bytes that came from it.
+//! An incarnation of a node has validated an address once it has shown that it receives datagrams
+//! that are sent there. Before that, a node processes nothing from the address, and sends at most
+//! twice as many bytes there as it received from there.
 //!
 //! Any other datagram is dropped and answered by a challenge with a cookie. The response returns
 //! the cookie. It contains a challenge in return if its sender has not validated the other address
@@ -21,7 +21,8 @@ pub(super) struct Paths {
     key: CookieKey,
     validated: BTreeMap<Endpoint, Origin>,
     queried: BTreeMap<Endpoint, Time>,
-    /// Bytes that the current datagram allows to be sent to addresses that have not answered.
+    /// Number of bytes that the current datagram allows this node to send to addresses that have
+    /// not answered.
     query_bytes: usize,
     max: usize,
 }
@@ -60,8 +61,8 @@ impl Paths {
         self.query_bytes = 2 * datagram_bytes;
     }
 
-    /// Returns `true` if the node is queried now or was queried within `retry_after`, and `false`
-    /// if the datagram that causes the query allows too few bytes.
+    /// Returns `true` if the node is queried now or was queried within `retry_after`. Returns
+    /// `false` if the datagram that causes the query is too small to allow it.
     pub(super) fn query(&mut self, cx: &mut Context, me: Identity, endpoint: Endpoint) -> bool {
         let since = cx.now.before(cx.config.retry_after);
         if self.queried.get(&endpoint).is_some_and(|queried| *queried > since) {
@@ -81,7 +82,7 @@ impl Paths {
         true
     }
 
-    /// Returns the packet if its origin has validated `source`, as a path response may have done.
+    /// Returns the packet if its origin has validated `source`, possibly by this packet.
     pub(super) fn admit(
         &mut self,
         cx: &mut Context,
@@ -120,7 +121,7 @@ impl Paths {
     fn challenge(&self, cx: &mut Context, peers: &Peers, source: Endpoint, packet: &Packet) {
         cx.counters.datagrams_unvalidated += 1;
         let is_answered = match packet {
-            // A goodbye ends something that this node has not begun.
+            // A node that this node does not know cannot leave.
             Packet::Goodbye(_) => false,
             Packet::Hello(hello) => !hello.to_all || cx.is_among_answers(peers.live().len()),
             _ => true,
@@ -151,7 +152,7 @@ impl Paths {
         cookie: u64,
     ) {
         if cookie != self.key.cookie_of(source) {
-            // The cookie is that of another address of the node, from which it does not send.
+            // The cookie belongs to another address of the node, from which it does not send.
             cx.counters.datagrams_unvalidated += 1;
             return;
         }

@@ -1,4 +1,4 @@
-//! Other nodes: their identities and addresses, and which of them are alive.
+//! Other nodes, with their identities and addresses, and the set of those that are alive.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -11,7 +11,7 @@ use crate::{Endpoint, NodeId, Origin, Time};
 #[derive(Default)]
 pub(super) struct Peers {
     peers: BTreeMap<NodeId, Peer>,
-    /// In order.
+    /// Sorted.
     live: Vec<NodeId>,
 }
 
@@ -33,14 +33,14 @@ struct AddressClaim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Own,
-    /// The new address of the node, which no longer answers at the old one.
+    /// The node's new address. The node no longer answers at the old one.
     Moved(Identity),
     Foreign,
     /// The node must be queried at this known address.
     Contested(Endpoint),
 }
 
-/// Limit on the rate at which a node takes new identities, and on the growth of a peer's bump.
+/// Limits the rate at which a node takes new identities, and the growth of a peer's bump.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RenewalLimit {
     left: u32,
@@ -48,7 +48,7 @@ pub(super) struct RenewalLimit {
 }
 
 const QUERIES: u32 = 4;
-/// New identities in a row. Each probe period allows one more.
+/// Maximum number of new identities in a row. Each probe period allows one more.
 const RENEWALS: u32 = 8;
 
 impl Peers {
@@ -109,8 +109,7 @@ impl Peers {
         Some(core::mem::replace(&mut peer.identity, identity))
     }
 
-    /// Another address replaces that of a live peer only if the peer does not answer at the old
-    /// one.
+    /// A live peer gets another address only if it does not answer at the old one.
     pub(super) fn classify_source(
         &mut self,
         config: &Config,
@@ -147,8 +146,8 @@ impl Peers {
         }
     }
 
-    /// Returns `true` unless a known node claims more deaths than are possible. Others could
-    /// otherwise give a silent node an identity that it never reaches.
+    /// Returns `false` if a known node claims more deaths than are possible. Otherwise, another
+    /// node could give a silent node an identity that the silent node never reaches.
     pub(super) fn may_bump(&mut self, config: &Config, now: Time, identity: Identity) -> bool {
         let Some(peer) = self.peers.get_mut(&identity.node) else { return true };
         let growth = identity.bump.saturating_sub(peer.identity.bump);
@@ -177,7 +176,7 @@ impl RenewalLimit {
         self.take(now, 1, period, RENEWALS)
     }
 
-    /// Takes `count`, or none if fewer remain. Each `period` adds one, up to `most`.
+    /// Takes `count`, or nothing if fewer remain. Each `period` adds one, up to `most`.
     fn take(&mut self, now: Time, count: u32, period: Duration, most: u32) -> bool {
         let periods = now.since(self.refilled).as_nanos() / period.as_nanos();
         if periods > 0 {

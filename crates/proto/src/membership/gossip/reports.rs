@@ -1,4 +1,4 @@
-//! Reports of nodes that a live peer has stopped, until the peer was queried.
+//! Reports that a live peer has stopped. They are kept until the peer has been queried.
 
 use alloc::collections::BTreeMap;
 

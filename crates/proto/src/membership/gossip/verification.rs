@@ -3,7 +3,7 @@
 //! A node's state changes only if the node itself reports the change from its own address, or if it
 //! was queried there and did not answer. A report that another node is alive, has a new identity or
 //! has stopped therefore only causes a query (a hello) to that node. The queries that one datagram
-//! causes to addresses that have not answered have at most twice its bytes.
+//! causes to addresses that have not answered are in total at most twice as large as the datagram.
 
 use foca::{Header, Member, Message, State};
 
@@ -71,7 +71,7 @@ impl Gossip {
         }
     }
 
-    /// Removes the updates that only the nodes concerned can confirm.
+    /// Removes the updates that only the affected nodes can confirm.
     fn verified(&mut self, payload: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
         let mut rest = payload;
         let header = Header::<Identity>::take(&mut rest)?;
@@ -152,8 +152,8 @@ impl Gossip {
         }
     }
 
-    /// The identity of a node that is dead here is news: a node keeps it until it learns of its
-    /// death.
+    /// A node keeps its identity until it learns of its death, so the identity of a node that is
+    /// dead here is also news.
     fn on_news(&mut self, identity: Identity) {
         let known = self.peers.identity(identity.node);
         let is_live = self.peers.is_live(identity.node);
@@ -178,7 +178,7 @@ impl Gossip {
         }
     }
 
-    /// Contacts a random member, which repeats the death of this node if it believes in it.
+    /// Contacts a random member. If that member believes that this node is dead, it repeats that.
     pub(super) fn announce_again(&mut self) {
         let live = self.peers.live();
         let node = live.get(self.cx.rng.below(live.len().max(1)));

@@ -1,4 +1,4 @@
-//! Derivation of views from subscriptions: members of this node's groups, and conflicting settings.
+//! Derives views from subscriptions: the members of this node's groups, and conflicting settings.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::cmp::Reverse;
@@ -10,7 +10,6 @@ use super::packet::Subscription;
 use crate::membership::{GroupView, MembershipEvent, already_joined};
 use crate::{GroupId, GroupSettings, JoinError, NodeId, Time, ViewChangeKind};
 
-/// The subscriptions of all live nodes by group, and the views of this node's groups.
 #[derive(Debug)]
 pub(super) struct Views {
     id: NodeId,
@@ -73,7 +72,8 @@ impl Views {
         self.own.remove(&group).is_some()
     }
 
-    /// Returns `true` if this node's subscription is void now: the other is earlier and differs.
+    /// Returns `true` if this node's subscription is now void, because the other one is earlier and
+    /// has other settings.
     pub(super) fn apply(&mut self, cx: &mut Context, node: NodeId, difference: Difference) -> bool {
         let Difference { group, now: subscription } = difference;
         let Some(theirs) = subscription else {
@@ -98,7 +98,7 @@ impl Views {
         let is_old = cx.now.since(ours.joined_at) >= REFUSABLE;
         if has_members || is_old || (ours.joined_at, self.id) < (theirs.joined_at, node) {
             self.contradictions_ignored += 1;
-            tracing::warn!(%group, member = %node, "a member has other settings");
+            tracing::warn!(%group, member = %node, "ignored a member with other settings");
             return false;
         }
         self.own.remove(&group);
@@ -138,16 +138,17 @@ impl Views {
             assert_eq!(held, Some(&subscription), "the index lacks a subscription of {node:?}");
             listed += 1;
         }
-        assert_eq!(self.holders.len(), listed, "the index holds subscriptions that nobody has");
+        assert_eq!(self.holders.len(), listed, "the index has too many subscriptions");
         for (group, own) in &self.own {
             let settings = own.subscription.settings;
             let same = self.holders(*group).filter(|(_, theirs)| theirs.settings == settings);
             let expected: BTreeSet<NodeId> = same.map(|(node, _)| node).collect();
-            assert_eq!(own.view.members, expected, "the view of {group:?} is not who has it");
+            assert_eq!(own.view.members, expected, "the view of {group:?} is wrong");
         }
     }
 
-    /// Returns the settings of most members or else of the earliest subscription.
+    /// Returns the settings of most members, or, if there is a tie, those of the earliest
+    /// subscription.
     fn keeper(&self, group: GroupId) -> Option<(NodeId, GroupSettings)> {
         // Few different settings are expected, so a linear search is fast enough.
         let mut camps: Vec<(usize, Time, NodeId, GroupSettings)> = Vec::new();
@@ -182,7 +183,7 @@ impl Views {
     }
 }
 
-/// Time after a join during which an earlier subscription makes it void.
+/// Time after a join during which an earlier subscription can make it void.
 const REFUSABLE: Duration = Duration::from_secs(10);
 
 fn contradiction(ours: GroupSettings, theirs: GroupSettings, by: NodeId) -> JoinError {

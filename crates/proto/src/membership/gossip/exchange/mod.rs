@@ -24,7 +24,6 @@ pub(super) struct Exchange {
     replicas: BTreeMap<NodeId, Replica>,
     pushed: u32,
     next_push: Time,
-    /// The last member in the previous digest.
     cursor: Option<NodeId>,
     pulls: Pulls,
 }
@@ -32,14 +31,14 @@ pub(super) struct Exchange {
 #[derive(Default)]
 struct Replica {
     table: Table,
-    /// Version of this node's table.
+    /// Version of this node's table that the peer has confirmed.
     confirmed: Option<u32>,
     patience: Duration,
 }
 
-/// Datagrams of one push to each member. The rest follows after a pause.
+/// Maximum number of datagrams in one push to each member. The rest follows after a pause.
 const PUSH_CHUNKS: usize = 4;
-/// Datagrams in answer to one pull. The rest must be requested again.
+/// Maximum number of datagrams in answer to one pull. The rest must be requested again.
 const PULL_CHUNKS: usize = 32;
 const GAPS: usize = 8;
 
@@ -64,7 +63,7 @@ impl Exchange {
         replica.into_iter().flat_map(|replica| replica.table.subscriptions())
     }
 
-    /// The subscriptions of a known peer are doubtful if it `has_moved` to another address.
+    /// `has_moved` makes the known subscriptions of the peer doubtful.
     pub(super) fn add(&mut self, node: NodeId, has_moved: bool) {
         let replica = self.replicas.entry(node).or_default();
         if has_moved {
@@ -93,7 +92,7 @@ impl Exchange {
         table.subscriptions().map(|(group, _)| group).collect()
     }
 
-    /// Sends the change to all members at once or when the pause after the last push ends.
+    /// Sends the change to all members, either at once or when the pause after the last push ends.
     pub(super) fn change_own(
         &mut self,
         cx: &mut Context,
@@ -115,7 +114,8 @@ impl Exchange {
         let capacity = changes_capacity(cx.config.max_datagram_bytes);
         let version = self.own.version();
         for chunk in 1..=PUSH_CHUNKS {
-            // A member that has the earlier pushes needs no ends of subscriptions forgotten here.
+            // A member that has the earlier pushes has already received the ends of subscriptions
+            // that this node has forgotten.
             let after = self.pushed;
             let node = cx.origin.node;
             let wanted = Wanted { node, after, up_to: version, floor: u32::MAX };
@@ -184,7 +184,7 @@ impl Exchange {
         }
     }
 
-    /// Processes what the sender of a digest knows of this node, or of another one.
+    /// Processes an entry of a digest: the sender's version of this node's table or of another one.
     pub(super) fn compare(
         &mut self,
         cx: &mut Context,
@@ -211,7 +211,8 @@ impl Exchange {
         }
     }
 
-    /// If all `version` changes that a node reports are known, its doubtful rows are not its own.
+    /// Returns the doubtful subscriptions that the node does not have, if all its changes up to
+    /// `version` are known.
     pub(super) fn settle(&mut self, node: NodeId, version: u32) -> Vec<Difference> {
         let replica = self.replicas.get_mut(&node);
         match replica.filter(|replica| replica.table.version() >= version) {
@@ -243,7 +244,8 @@ impl Exchange {
         let is_in_doubt = |replica: &Replica| replica.table.is_in_doubt();
         if progress == Progress::Complete && self.replicas.get(&owner.node).is_some_and(is_in_doubt)
         {
-            // Only the owner knows whether that was all. It is queried until it answers.
+            // Only the owner knows whether these are all its changes. It is queried until it
+            // answers.
             self.greet(cx, me, owner);
         }
         if changes.answer_wanted && version >= changes.up_to {
@@ -316,7 +318,7 @@ impl Exchange {
         let nodes = peers.identities().map(|peer| peer.node);
         assert!(nodes.eq(self.replicas.keys().copied()), "a peer without subscriptions");
         self.pulls.check(cx, peers);
-        assert!(self.pushed <= self.own.version(), "more was pushed than there is");
+        assert!(self.pushed <= self.own.version(), "too many changes were pushed");
     }
 
     fn entry_of(&self, peer: Identity) -> DigestEntry {

@@ -1,4 +1,4 @@
-//! Requests for subscriptions of other nodes that are known to be lacking here.
+//! Requests for subscriptions of other nodes that are missing at this node.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -28,9 +28,9 @@ pub(super) enum Progress {
     Complete,
 }
 
-/// Rows requested at the same time, so that the answers fit a receive buffer.
+/// Maximum number of rows requested at a time, so that the answers fit in a receive buffer.
 const ROWS_IN_FLIGHT: usize = 2_000;
-/// After these, a pull waits for the next digest that shows the gap.
+/// After this number of tries, a pull waits for the next digest that shows the gap.
 const PULL_TRIES: u32 = 10;
 pub(super) const LONGEST_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -42,7 +42,7 @@ impl Pulls {
         pull.version = pull.version.max(version);
     }
 
-    /// Requests what is lacking, up to [`ROWS_IN_FLIGHT`].
+    /// Requests the missing changes, up to [`ROWS_IN_FLIGHT`] rows.
     pub(super) fn start(
         &mut self,
         cx: &mut Context,
@@ -70,7 +70,8 @@ impl Pulls {
         }
     }
 
-    /// `version` is the one that is known now; `more` is `true` if the node must be queried again.
+    /// `version` is the version that is now known. `more` is `true` if the node must be queried
+    /// again.
     pub(super) fn on_answer(
         &mut self,
         cx: &mut Context,
@@ -113,7 +114,7 @@ impl Pulls {
         let rows: usize = in_flight.map(|pull| pull.rows).sum();
         assert_eq!(rows, self.rows_in_flight, "rows in flight are miscounted");
         for (node, pull) in &self.pulls {
-            assert!(peers.is_live(*node), "subscriptions of a dead node are waited for");
+            assert!(peers.is_live(*node), "a pull waits for a dead node");
             let timed = cx.timers.is_set(Timer::Pull(*node));
             assert_eq!(timed, pull.in_flight, "a pull is not watched");
         }

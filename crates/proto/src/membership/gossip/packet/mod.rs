@@ -135,7 +135,7 @@ pub(super) struct Changes {
     pub(super) up_to: u32,
     pub(super) floor: u32,
     pub(super) rows: Vec<Row>,
-    /// Number of rows omitted because this program does not understand their settings.
+    /// Number of rows that were omitted because this program does not know their settings.
     pub(super) unknown: u32,
 }
 
@@ -156,7 +156,6 @@ pub(super) struct Wanted {
     pub(super) floor: u32,
 }
 
-/// A node's subscription of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Subscription {
     pub(super) settings: GroupSettings,
@@ -191,7 +190,7 @@ crate::fields! {
 const WANTED_BYTES: usize = 20;
 const ROW_BYTES: usize = 9 + SETTINGS_BYTES + 8;
 
-/// Returns the number of digest entries that fit a datagram of `bytes`, if all are IPv6.
+/// Returns the number of digest entries that fit in a datagram of `bytes`, if all are IPv6.
 pub(super) fn digest_capacity(bytes: usize) -> usize {
     (bytes - HEADER_BYTES - 4) / (IDENTITY_BYTES + 8)
 }
@@ -223,7 +222,7 @@ impl Packet {
         out
     }
 
-    /// Decodes a datagram. Returns its network, its origin and the packet.
+    /// Decodes a datagram into its network, its origin and the packet.
     pub(super) fn decode(datagram: &[u8]) -> Result<(u32, Origin, Self), DecodeError> {
         let (header, body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Membership {
@@ -232,10 +231,10 @@ impl Packet {
         let mut packet = Self::take_body(header.kind, body)?;
         let flags = <[bool; 2]>::take(&mut &[header.flags][..])?;
         packet.set_flags(flags);
-        // All nodes that receive a challenge by multicast would have to answer.
+        // All nodes that receive a challenge by multicast would have to answer it.
         let is_allowed =
             !matches!(&packet, Self::Hello(hello) if hello.to_all && hello.challenge != 0);
-        // A packet that this program would encode with other flags was not sent by it.
+        // A packet with other flags than this program would set was not sent by this program.
         if !is_allowed || packet.flags() != flags || header.view != 0 {
             return Err(DecodeError::Value);
         }
@@ -283,7 +282,7 @@ impl<'a> Field<'a> for Changes {
                 false => None,
                 true => match (take_settings(bytes)?, Field::take(bytes)?) {
                     (Some(settings), joined_at) => Some(Subscription { settings, joined_at }),
-                    // The length of the row is known, so the rows after it can be decoded.
+                    // The length of the row is known, so the following rows can be decoded.
                     (None, Time(_)) => {
                         unknown += 1;
                         continue;

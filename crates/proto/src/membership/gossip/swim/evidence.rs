@@ -1,4 +1,4 @@
-//! Evidence against own suspicions: the suspected member was heard, or this node is slow.
+//! Evidence against this node's suspicions: the suspected member was heard, or this node is slow.
 
 use core::time::Duration;
 
@@ -15,7 +15,8 @@ pub(super) struct Evidence {
     pub(super) signs: SignsOfLife,
     probe: Option<Probe>,
     probe_period: Duration,
-    /// Delay from which on a call counts as a stall, and time to pass on unread datagrams after it.
+    /// Minimum delay of a call that counts as a stall. After a stall, unread datagrams get this
+    /// time.
     leeway: Duration,
     /// Bump and SWIM incarnation.
     spoken_as: (u32, u16),
@@ -66,7 +67,7 @@ impl Evidence {
         Some(late + self.leeway)
     }
 
-    /// Finds what `foca` does not report: the target of a probe, and a refutation by this node.
+    /// Detects what `foca` does not report: the target of a probe, and a refutation by this node.
     pub(super) fn on_sent(&mut self, now: Time, header: &Header<Identity>) {
         if let Message::Ping(number) = header.message {
             let target = header.dst;
@@ -91,7 +92,8 @@ impl Evidence {
         };
     }
 
-    /// Returns the probe in flight if its target was heard otherwise, and counts it as answered.
+    /// Returns the probe in flight if its target was heard by other means, and marks it as
+    /// answered.
     pub(super) fn probe_to_answer(&mut self) -> Option<(Identity, ProbeNumber)> {
         let probe = self.probe.as_mut()?;
         if probe.answered || !self.signs.any_after(probe.target.node, probe.began) {

@@ -18,13 +18,11 @@ use crate::{IdMap, NodeId, Time};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Health {
-    /// 0 is healthy.
     score: u32,
     limit: u32,
 }
 
 impl Health {
-    /// With a limit of 0 the node never distrusts itself.
     pub(super) fn new(limit: u32) -> Self {
         Self { score: 0, limit }
     }
@@ -49,8 +47,9 @@ impl Health {
         span.saturating_mul(self.score + 1)
     }
 
-    /// Extends a suspicion by at most so much that a node with a score of 3 detects a crash within
-    /// 24 probe periods: 2 * 4 until its probe has failed, 12 * 5/4 for the suspicion.
+    /// With a score of 3, a node must detect a crash within 24 probe periods: 2
+    /// * 4 until its probe has failed, and 12
+    /// * 5/4 for the suspicion.
     pub(super) fn for_suspicion(&self, span: Duration) -> Duration {
         span + span * self.score / 12
     }

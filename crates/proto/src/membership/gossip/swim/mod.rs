@@ -20,11 +20,11 @@ use super::identity::Identity;
 use crate::codec::Field;
 use crate::{Endpoint, NodeId, Rng, Time};
 
-/// The caller must take the events and datagrams after every call.
+/// The caller must take all events and datagrams after every call.
 pub(super) struct Swim {
     foca: Foca<Identity, SwimCodec, SwimRng, NoCustomBroadcast>,
     runtime: AccumulatingRuntime<Identity>,
-    /// By time and order of creation.
+    /// The key is the time and the order of creation.
     timers: BTreeMap<(Time, u64), Scheduled>,
     timers_made: u64,
     evidence: Evidence,
@@ -41,7 +41,7 @@ struct Scheduled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SwimEvent {
     Up(Identity),
-    /// `found_here` is `true` if this node's own suspicion expired.
+    /// `found_here` is `true` if a suspicion of this node has expired.
     Down {
         identity: Identity,
         found_here: bool,
@@ -51,7 +51,7 @@ pub(super) enum SwimEvent {
         identity: Identity,
         incarnation: u16,
     },
-    /// This node was declared dead by others and has taken a new identity.
+    /// Other nodes declared this node dead, and it has taken a new identity.
     Rejoined,
     Forgotten(Identity),
 }
@@ -75,7 +75,7 @@ impl Swim {
         *self.foca.identity()
     }
 
-    /// Dead nodes included.
+    /// Includes dead nodes.
     pub(super) fn known(&self) -> usize {
         self.foca.iter_membership_state().len()
     }
@@ -108,7 +108,7 @@ impl Swim {
         self.evidence.signs.any_after(node, time)
     }
 
-    /// Must be called before anything else at `now`.
+    /// Must be called before all other methods at `now`.
     pub(super) fn compensate_stall(&mut self, now: Time) {
         if let Some(due) = self.next_due()
             && let Some(span) = self.evidence.on_call(now, due)
@@ -130,7 +130,8 @@ impl Swim {
         }
     }
 
-    /// With a new identity, `foca` does not probe until it hears a member, and all may be dead.
+    /// With a new identity, `foca` does not probe until it hears a member, and all members may be
+    /// dead.
     fn probe_again(&mut self, now: Time) {
         // Applies no updates, but makes `foca` check its members.
         let result = self.foca.apply_many(core::iter::empty(), false, &mut self.runtime);
@@ -207,7 +208,8 @@ impl Swim {
                 }
                 Timer::ChangeSuspectToDown { member_id, incarnation, .. } => {
                     // Foca 2.0 would keep a member that has refuted the suspicion, but would still
-                    // declare it dead to the member itself, which would then take a new identity.
+                    // declare it dead in a message to the member, which would then take a new
+                    // identity.
                     if !self.is_suspected(*member_id, *incarnation) {
                         continue;
                     }
@@ -218,7 +220,7 @@ impl Swim {
                 }
                 _ => {}
             }
-            // A probe that a stall of the process interrupted is an error, but needs no handling.
+            // An error means that a stall interrupted the probe, which needs no handling.
             let _ = self.foca.handle_timer(timer, &mut self.runtime);
             self.collect(now, found_here);
         }
@@ -232,7 +234,8 @@ impl Swim {
         self.datagrams.pop_front()
     }
 
-    /// Counts other traffic from the probed member as its answer, and passes `foca` a forged one.
+    /// Counts other traffic from the probed member as its answer, by passing a forged answer to
+    /// `foca`.
     fn answer_probe(&mut self, now: Time) {
         let Some((src, number)) = self.evidence.probe_to_answer() else { return };
         if !self.foca.iter_members().any(|member| *member.id() == src) {
@@ -290,7 +293,7 @@ impl Swim {
     }
 }
 
-/// Encodes a message under incarnation 0, which revokes nothing that is known about `src`.
+/// Encodes a message with incarnation 0, which revokes nothing that is known about `src`.
 fn payload_of(src: Identity, dst: Identity, message: Message<Identity>) -> Vec<u8> {
     let mut payload = Vec::new();
     let header = Header { src, src_incarnation: 0, dst, message };

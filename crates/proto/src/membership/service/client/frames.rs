@@ -144,7 +144,7 @@ impl Service {
             return;
         }
         self.cx.counters.expiries += 1;
-        tracing::info!(node = %member.node, incarnation, "rejoining after this node was declared dead");
+        tracing::info!(node = %member.node, incarnation, "rejoins after it was declared dead");
         // The registry has already removed the node from the groups that it was leaving.
         self.requests.forget_leaves();
         self.come_back(Member { incarnation: incarnation.saturating_add(1), ..member });

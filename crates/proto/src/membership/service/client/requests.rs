@@ -381,10 +381,7 @@ impl Requests {
 
     pub(super) fn check(&self, cx: &Context) {
         let ready = cx.connections.addresses().filter(|(_, is_ready)| *is_ready);
-        assert!(
-            ready.map(|(address, _)| address).eq(self.windows.keys().copied()),
-            "wrong windows"
-        );
+        assert!(ready.map(|(address, _)| address).eq(self.windows.keys().copied()), "no window");
         for (group, own) in &self.groups {
             if own.is_pending() {
                 assert_eq!(own.at, None, "{group:?} is pending, but has a connection");

@@ -1,15 +1,17 @@
 //! Subscriptions of one node: its own, or those of another node as far as they are known.
 //!
-//! Every change has the next version number. What a table lacks is a set of version ranges, which
+//! Every change has the next version number. The gaps of a table are a set of version ranges, which
 //! can be sent in any order, because the latest change of a subscription wins.
 //!
-//! A group that was left is kept for a while as a row without subscription. Up to a version called
-//! the *floor*, such rows are forgotten. A member that lags below the floor is sent everything from
-//! version 0, and a group that is not listed is gone. Once its own floor is as high, it ignores
-//! changes with a lower floor: they may contain groups whose end is no longer reported.
+//! A group that was left is kept for a while as a row without a subscription. Up to a version
+//! called the *floor*, such rows are forgotten. A member whose version is below the floor receives
+//! all changes from version 0 on, and then removes the groups that were not listed. Once its own
+//! floor is as high, it ignores changes with a lower floor: they may contain groups whose end is no
+//! longer reported.
 //!
 //! Rows are *doubtful* once their owner has moved to another address, because another node may have
-//! sent them in its name. They count, without a version, until all changes of the owner are known.
+//! sent them in its name. They still apply, but without a version, until all changes of the owner
+//! are known.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Bound;
@@ -29,7 +31,7 @@ pub(crate) struct Difference {
 pub(super) struct Table {
     rows: BTreeMap<GroupId, (u32, Option<Subscription>)>,
     by_version: BTreeMap<u32, GroupId>,
-    /// Known ranges, from the version before each to its last one.
+    /// Known ranges. Each lasts from the version before its first one to its last one.
     known: RangeSet<u32>,
     floor: u32,
     live: usize,
@@ -38,7 +40,7 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) const MAX_LEFT: usize = 1024;
-    /// The ranges beyond it are requested again.
+    /// Ranges above this number are dropped and requested again.
     const MAX_RANGES: usize = 256;
 
     pub(super) fn version(&self) -> u32 {
@@ -62,14 +64,16 @@ impl Table {
         self.put(Row { version, group, subscription });
         self.know(version - 1, version);
         if self.rows.len() - self.live > Self::MAX_LEFT {
-            // Half of them at once, so that the cost of the search is spread over many changes.
+            // Removes half of them at once, so that the cost of the search is spread over many
+            // changes.
             let mut left = self.by_version.iter().filter(|(_, group)| self.is_left(**group));
             let (version, _) = left.nth(Self::MAX_LEFT / 2).expect("there are twice as many");
             self.raise_floor(*version);
         }
     }
 
-    /// Returns the differences, and the number of subscriptions that `max_live` excludes.
+    /// Returns the differences, and the number of subscriptions that were rejected because of
+    /// `max_live`.
     pub(super) fn absorb(&mut self, changes: &Changes, max_live: usize) -> (Vec<Difference>, u64) {
         let (mut differences, mut overflow) = (Vec::new(), 0);
         if changes.floor < self.floor && changes.after < self.floor {
@@ -132,14 +136,14 @@ impl Table {
         !self.doubtful.is_empty()
     }
 
-    /// Removes the doubtful rows once all changes of the owner are known.
+    /// Removes the doubtful rows. All changes of the owner must be known.
     pub(super) fn settle(&mut self) -> Vec<Difference> {
         let doubtful = core::mem::take(&mut self.doubtful);
         doubtful.iter().for_each(|group| _ = self.remove(*group));
         doubtful.into_iter().map(|group| Difference { group, now: None }).collect()
     }
 
-    /// Returns the next part of the `wanted` changes, or `None` if none is known here.
+    /// Returns the next part of the `wanted` changes, or `None` if none of them is known here.
     pub(super) fn changes(&self, wanted: Wanted, capacity: usize) -> Option<Changes> {
         let lags = wanted.after < self.floor && wanted.floor < self.floor;
         let after = if lags { 0 } else { wanted.after };

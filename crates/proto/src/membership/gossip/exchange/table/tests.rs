@@ -82,7 +82,7 @@ fn replica_too_far_behind_is_replaced_by_the_full_table() {
     absorb_all(&mut replica, &parts(&owner, wanted(0, 3000), 50));
     (0..2500).for_each(|group| owner.change(GroupId(group), None));
     owner.check();
-    assert!(owner.rows.len() <= 500 + Table::MAX_LEFT, "left groups are forgotten in the end");
+    assert!(owner.rows.len() <= 500 + Table::MAX_LEFT, "left groups are forgotten");
     let gap = replica.gaps(OWNER, owner.version(), 1)[0];
     let answer = parts(&owner, gap, 50);
     assert_eq!(answer[0].after, 0, "what was left is known no more, only what is not");
@@ -125,7 +125,7 @@ fn more_subscriptions_than_allowed_are_counted_and_not_kept() {
     let everything = owner.changes(wanted(0, 10), 99).expect("ten changes");
     let (differences, overflow) = replica.absorb(&everything, 6);
     assert_eq!((differences.len(), overflow, replica.len()), (6, 4, 6));
-    assert_eq!(replica.version(), 10, "they are not asked for again and again");
+    assert_eq!(replica.version(), 10, "they are requested only once");
 }
 
 #[test]
