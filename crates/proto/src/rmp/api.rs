@@ -1,5 +1,3 @@
-//! Methods of this engine in addition to those of [`Engine`](crate::Engine).
-
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -34,7 +32,8 @@ impl Rmp {
         self.counters
     }
 
-    /// Returns the place up to which this node has everything. `None` while it is not in a ring.
+    /// Returns the place up to which this node has received all rounds and packets, or `None` if it
+    /// is not in a ring.
     pub fn reached(&self, group: GroupId) -> Option<Place> {
         self.member(group)?.ring().map(Ring::reached)
     }
@@ -45,8 +44,9 @@ impl Rmp {
         Self { join_options: options, ..self }
     }
 
-    /// Delays the token each time it is here, because the application does not keep up. At most
-    /// [`Config::largest_timeout`](super::Config::largest_timeout); zero ends it.
+    /// Delays the token by this time whenever this node holds it, because the application is slow.
+    /// The delay is limited to [`Config::largest_timeout`](super::Config::largest_timeout). Zero
+    /// ends it.
     pub fn slow_down(&mut self, group: GroupId, by: Duration) {
         let member = self.groups.get_mut(&group).and_then(|slot| slot.group.member_mut());
         if let Some(member) = member {
@@ -135,7 +135,7 @@ impl OrderedGroups for Rmp {
         let me = Process { node: self.id, life: self.lives };
         let terms = Terms { quorum, name_check: settings.name_check, options };
         let client = match self.groups.remove(&group) {
-            // The node called the group before. Its requests are a member's from now on.
+            // The node has called the group as a guest. Its open requests become those of a member.
             Some(Slot { group: Group::Guest(guest), .. }) => guest.client,
             _ => Client::default(),
         };
@@ -259,7 +259,7 @@ impl OrderedGroups for Rmp {
 }
 
 impl fmt::Debug for Rmp {
-    /// Formats everything that affects the engine's behavior, so not the [counters](Rmp::counters).
+    /// Formats all state that affects the engine's behavior. The [counters](Rmp::counters) do not.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             id,

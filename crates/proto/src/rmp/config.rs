@@ -9,81 +9,90 @@ use crate::bounds::out_of_bounds;
 
 /// Settings of an [`Rmp`](super::Rmp) engine. The defaults are for a local network.
 ///
-/// Each time is zero or from 1 us to 24 h. Each number of tries is at most 1000.
+/// Each time is either zero or from 1 us to 24 h. Each number of tries is at most 1000.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Maximum IP packet size of the path in bytes, never exceeded. At least 576. Default 1500.
+    /// Maximum size of an IP packet on the path, in bytes. It is never exceeded. At least 576.
+    /// Default: 1500.
     pub path_mtu: u16,
-    /// Maximum message size in bytes, from 64 to 16 MiB. Default 16 MiB.
+    /// Maximum size of a message, in bytes, from 64 bytes to 16 MiB. Default: 16 MiB.
     pub message_bytes: usize,
-    /// Maximum number of bytes of messages that wait for the window. A full queue refuses messages.
-    /// An empty queue accepts a message of any size. Default 32 MiB.
+    /// Maximum total size of the messages that wait for the window, in bytes. A full queue refuses
+    /// further messages, but an empty queue accepts a message of any size. Default: 32 MiB.
     pub queue_bytes: usize,
-    /// Maximum number of bytes in flight (sent, without a place in the order). Paths with a longer
-    /// round-trip time than 50 ms get this number for each started 50 ms, up to ten times. The
-    /// window does not grow while packets wait in queues. At least `path_mtu`. Default 256 KiB, for
-    /// 5 MB/s.
+    /// Maximum number of bytes in flight, that is, sent but without a place in the order. If the
+    /// round-trip time exceeds 50 ms, this number applies once per 50 ms or part thereof, up to ten
+    /// times. The window does not grow while packets wait in queues. At least `path_mtu`. Default:
+    /// 256 KiB, for 5 MB/s.
     pub window_bytes: usize,
-    /// Maximum number of packets that one ACK orders. Paths with a round-trip time of 20 ms or more
-    /// get this number for each 10 ms of it, up to 32 times. From 1 to 64. Default 64.
+    /// Maximum number of packets that one ACK orders. If the round-trip time is 20 ms or more, this
+    /// number applies once per 10 ms, up to 32 times. From 1 to 64. Default: 64.
     pub batch: usize,
-    /// Time for which the token site waits for more packets after the last one, if their sources
-    /// have announced more or no application waits for the places. Default 2 ms: with less than 6
-    /// Mbit/s an ACK then orders few packets.
+    /// Time for which the token site waits for more packets after the last one, if the packets'
+    /// sources have announced more or no application waits for the places. Default: 2 ms. With less
+    /// than 6 Mbit/s, an ACK then orders few packets.
     pub batch_delay: Duration,
-    /// Time without work after which the token site passes the token with a NULL ACK, until the
-    /// token has gone round once. Default 50 ms; the paper uses 1 s (4.2).
+    /// Time without work after which the token site passes the token with a NULL ACK. Once the
+    /// token has gone round the ring without work, it stays where it is. Default: 50 ms; the paper
+    /// uses 1 s (4.2).
     pub idle_after: Duration,
-    /// Time after which a member confirms the token that it has not passed on. Default 2 ms.
+    /// Time after which a member confirms a token that it has accepted but not passed on. Default:
+    /// 2 ms.
     pub confirm_after: Duration,
-    /// Time after which a missing packet is requested. Until then it may only be late. On long
-    /// paths it is a 16th of the round-trip time. Default 1 ms.
+    /// Time after which a missing packet is requested. Until then, it may only be late. On a long
+    /// path, a 16th of the round-trip time applies instead. Default: 1 ms.
     pub nack_delay: Duration,
-    /// First timeout of a packet that needs an answer. It doubles with each try. Default 20 ms.
+    /// First timeout of a packet that needs an answer. It doubles with each try. Default: 20 ms.
     pub least_timeout: Duration,
-    /// Maximum timeout, unless the measured round trip leads to a longer first timeout. Default 100
-    /// ms; the paper uses 2 s (4.6).
+    /// Maximum timeout, unless the measured round-trip time requires a longer first timeout.
+    /// Default: 100 ms; the paper uses 2 s (4.6).
     pub largest_timeout: Duration,
-    /// Number of retries after which a reformation begins. Default 5; the paper uses 10 (4.4).
+    /// Number of retries after which a reformation begins. Default: 5; the paper uses 10 (4.4).
     pub tries: u32,
-    /// Time between two requests of a joiner. Default 40 ms.
+    /// Interval between two requests of a joiner. Default: 40 ms.
     pub join_retry: Duration,
-    /// Number of requests after which a joiner creates a ring of its own. Default 5.
+    /// Number of requests without an answer after which a joiner creates its own ring. Default: 5.
     pub join_tries: u32,
-    /// Time for which a node that has heard of another ring does not give that ring up.
+    /// Time for which a node that has heard of another ring expects that ring to remain reachable.
     ///
-    /// A node creates a ring only after it has heard of none for this time. A part that may not
-    /// continue waits this long for its own members before it joins a ring that is no larger.
-    /// Members of a ring that never had its quorum then leave it. Default 10 s.
+    /// A node creates a ring only if it has heard of no other ring for this time. A part that may
+    /// not continue waits this long for its own members before it joins a ring that is no larger.
+    /// Members of a ring that never had its quorum then leave it. Default: 10 s.
     pub patience: Duration,
-    /// Minimum time between two requests of the initiator of a reformation. Default 20 ms.
+    /// Minimum interval between two requests of the initiator of a reformation. Default: 20 ms.
     pub recovery_retry: Duration,
-    /// Number of requests after which the initiator ignores silent members. Default 5.
+    /// Number of requests after which the initiator ignores silent members. Default: 5.
     pub recovery_tries: u32,
-    /// Maximum of the random time after which a failed reformation begins again. Default 60 ms.
+    /// Maximum random pause before a failed reformation is repeated. Default: 60 ms.
     pub back_off: Duration,
-    /// Time between two searches of a part that may not continue. Default 500 ms.
+    /// Interval between two searches by a part that may not continue. Default: 500 ms.
     pub minority_retry: Duration,
-    /// Time between two announcements of a ring to nodes that are in the group but not in the ring,
-    /// so that two rings of one group merge. Default 500 ms.
+    /// Interval between two announcements of a ring to nodes that are in the group but not in the
+    /// ring. Announcements let two rings of one group merge. Default: 500 ms.
     pub announce: Duration,
-    /// Maximum time that leaving takes. Longer if the token takes longer to go round. Default 2 s.
+    /// Maximum time for leaving. It is extended if the token takes longer to go round. Default: 2
+    /// s.
     pub leave_within: Duration,
-    /// Time for which a request waits for its answer, unless its options set another. Default 10 s.
+    /// Time for which a request waits for its answer, unless its options set another one. Default:
+    /// 10 s.
     pub call_patience: Duration,
-    /// Time after which a request is repeated, doubled each time up to 2 s. Default 500 ms.
+    /// Time after which a request is repeated. It doubles with each repetition, up to 2 s. Default:
+    /// 500 ms.
     pub call_retry: Duration,
-    /// Time without requests after which a guest forgets a group. Default 60 s.
+    /// Time without requests after which a guest forgets a group. Default: 60 s.
     pub call_forget: Duration,
-    /// Maximum bytes of replies that are kept for repeated requests, or one reply. Default 32 MiB.
+    /// Maximum total size of the replies that are kept for repeated requests, in bytes. A single
+    /// reply is kept even if it is larger. Default: 32 MiB.
     pub reply_bytes: usize,
-    /// Minimum time between two [`RingNews::Stable`](crate::ring::RingNews::Stable). Default 10 ms.
+    /// Minimum interval between two [`RingNews::Stable`](crate::ring::RingNews::Stable) events.
+    /// Default: 10 ms.
     pub stable_every: Duration,
-    /// Time for which a member that has left still answers requests for missing packets. Longer if
-    /// the token takes longer to go round. Default 500 ms.
+    /// Time for which a member that has left still answers requests for missing packets. It is
+    /// extended if the token takes longer to go round. Default: 500 ms.
     pub linger: Duration,
-    /// Number of the first message, packet and lock request, the same at all nodes of a group.
-    /// Default 1. Simulations set it just below 2^31 or 2^32, so that numbers wrap early.
+    /// Number of the first message, packet and lock request. It must be the same at all nodes of a
+    /// group. Default: 1. Simulations set it just below 2^31 or 2^32, so that numbers wrap around
+    /// early.
     pub first_number: SeqNo,
 }
 
@@ -124,7 +133,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Sets the timers of the paper: a NULL ACK after 1 s, timeouts up to 2 s, and 10 tries.
+    /// Sets the timers of the paper: a NULL ACK after 1 s, timeouts of up to 2 s, and 10 tries.
     #[must_use]
     pub fn with_timers_of_the_paper(self) -> Self {
         let second = Duration::from_secs(1);
@@ -152,7 +161,7 @@ impl Config {
         Timeouts { least: self.least_timeout, largest: self.largest_timeout }
     }
 
-    /// Checks the bounds of every setting.
+    /// Checks that every setting is within its bounds.
     ///
     /// # Errors
     /// The first setting that is out of bounds.
@@ -208,28 +217,29 @@ impl Config {
     }
 }
 
-/// A setting that cannot work.
+/// A setting that is out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Too small for the largest packet that cannot be split.
+    /// The path MTU is too small for the largest packet that cannot be split.
     #[error("path_mtu {0} is invalid: expected at least 576 bytes")]
     PathMtu(u16),
-    /// Too small for what a request adds to its message, or larger than packets can number.
+    /// The message size is too small for the header of a request, or larger than the packet numbers
+    /// of one message allow.
     #[error("message_bytes must be from 64 bytes to 16 MiB")]
     MessageBytes,
     /// The window is smaller than one packet, so nothing could be sent.
-    #[error("window_bytes must be at least one path MTU")]
+    #[error("window_bytes must be at least path_mtu")]
     WindowBytes,
     /// An interval between two tries is zero.
     #[error("{0} must not be zero")]
     Zero(&'static str),
-    /// A time is out of range.
+    /// A time is neither zero nor from 1 us to 24 h.
     #[error("{0} must be from 1 us to 24 h")]
     Time(&'static str),
-    /// A reformation would hardly ever begin after this number of tries.
+    /// With more tries than this, a reformation would hardly ever begin.
     #[error("{0} must be at most 1000")]
     Tries(&'static str),
-    /// A batch of 0 orders nothing. A larger one keeps sources waiting for the next ACK.
+    /// A batch of 0 orders nothing. A larger batch delays the next ACK, for which sources wait.
     #[error("batch must be from 1 to 64")]
     Batch,
 }
@@ -241,7 +251,6 @@ const LEAST_MESSAGE_BYTES: usize = 64;
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const UDP_AND_IP_BYTES: usize = 28;
 const MAX_BATCH: usize = 64;
-/// Intervals of repeated actions.
 const NOT_ZERO: [&str; 7] = [
     "least_timeout",
     "recovery_retry",

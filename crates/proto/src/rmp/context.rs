@@ -40,7 +40,7 @@ pub(super) enum Timer {
     Pass,
     Idle,
     Batch,
-    /// The token's delay at a slow application.
+    /// Delays the token because the application is slow.
     Slow,
     Confirm,
     Ask,
@@ -81,7 +81,7 @@ impl Context<'_> {
         if !self.reach.is_without {
             self.send(Destination::Group(self.group), packet, 0);
         } else if !self.reach.relays.is_empty() {
-            // A random relay, so that a dead one does not stop everything that this node sends.
+            // The relay is random, so that a dead one does not stop all packets of this node.
             let relay = self.rng.below(self.reach.relays.len());
             self.unicast_to_forward(self.reach.relays[relay], packet);
         }
@@ -93,7 +93,7 @@ impl Context<'_> {
         }
     }
 
-    /// The member multicasts the packet (3.4).
+    /// Sends the packet to a member that multicasts it (3.4).
     pub(super) fn unicast_to_forward(&mut self, to: NodeId, packet: &Packet) {
         if to != self.node {
             self.send(Destination::Node(to), packet, FORWARD);
@@ -134,7 +134,7 @@ impl Context<'_> {
         self.events.push_back(Event::Ring(RingEvent { group: self.group, news }));
     }
 
-    // No member has the message completely. Its number is known if a member has a fragment of it.
+    // No member has the complete message. Its number is known if a member has a fragment of it.
     pub(super) fn give_up(&mut self, source: Process, message: Option<SeqNo>) {
         self.counters.messages_given_up += 1;
         tracing::info!(group = %self.group, ?source, ?message, "a message was given up");

@@ -55,7 +55,7 @@ crate::counters! {
         minorities,
         quorums_lacked,
         quorums_forced,
-        /// Requests of operators that did not name this node's ring, or the ring worked.
+        /// Operators' commands that named another ring, or named this one while it worked.
         forces_refused,
         voters_refused,
         members_refused,

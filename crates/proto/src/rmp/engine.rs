@@ -62,10 +62,10 @@ impl From<Group> for Slot {
 }
 
 impl Rmp {
-    /// Creates an engine for the node `id`. `seed` is the source of all its randomness.
+    /// Creates the engine of node `origin`. `seed` is the source of all its randomness.
     ///
     /// # Panics
-    /// If `config` is not [valid](Config::validate).
+    /// `config` is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
         let origin = origin.into();
         config.validate().expect("valid settings");
@@ -103,7 +103,6 @@ impl Rmp {
         decoded.ok()
     }
 
-    /// Multicasts a packet that a host without multicast has sent for this purpose (3.4).
     fn forward(&mut self, header: &Header, datagram: &[u8]) {
         if header.flags & packet::FORWARD != 0 && self.is_in(header.group) {
             self.counters.forwarded += 1;
@@ -111,7 +110,8 @@ impl Rmp {
         }
     }
 
-    // A guest has no view, so the first member with multicast sends copies to those without.
+    // A guest has no view, so the first member with multicast sends copies to the members without
+    // it.
     fn copy_of_guest(&mut self, group: GroupId, datagram: &[u8]) {
         let Some(Slot { group: state, reach, .. }) = self.groups.get(&group) else { return };
         let Some(ring) = state.member().and_then(LocalMember::ring) else { return };
@@ -132,7 +132,7 @@ impl Rmp {
         });
     }
 
-    /// Returns `true` if this node [has](Rmp::has) the group, and therefore needs the snapshot.
+    /// Returns `true` if this node [has](Rmp::has) the group and therefore needs the snapshot.
     fn on_whole_list(&mut self, sender: NodeId, group: GroupId, snapshot: &Snapshot) -> bool {
         let was_asked = self.queries.on_snapshot(&mut self.counters, sender, group, snapshot);
         let is_for_group = self.has(group);
@@ -175,7 +175,7 @@ impl Rmp {
     }
 }
 
-/// Delay of the token at a member whose application lags by a whole event queue.
+/// Delay of the token at a member whose application lags by a full event queue.
 const MAX_TOKEN_PAUSE: Duration = Duration::from_millis(100);
 
 impl Engine for Rmp {
@@ -219,8 +219,8 @@ impl Engine for Rmp {
         self.act(now, group, SendError::NotJoined, |it, _, _| Ok(it.send(qos, payload)))
     }
 
-    /// A repeated call before the confirmation replaces it: the confirmation then covers everything
-    /// sent until the last call.
+    /// A repeated call before the confirmation replaces the earlier one. The confirmation then
+    /// covers all messages that were sent before the last call.
     fn confirm(&mut self, now: Time, group: GroupId) {
         _ = self.act(now, group, (), |it, _, _| {
             it.confirm();
@@ -306,8 +306,7 @@ impl Engine for Rmp {
         self.with(now, group, Group::abandon);
     }
 
-    /// A node that queries the rings of a group calls it, too. It
-    /// counts as a caller until it forgets the group
+    /// A node that queries the rings of a group also counts as a caller, until it forgets the group
     /// ([`Config::call_forget`](super::Config::call_forget)).
     fn calls(&self, group: GroupId) -> bool {
         let is_guest = self.groups.contains_key(&group) && !self.has(group);

@@ -6,36 +6,38 @@ use core::time::Duration;
 use crate::SeqNo;
 use crate::transport::RttEstimator;
 
-/// The modified window algorithm after Van Jacobson that the paper proposes.
+/// The window algorithm that the paper proposes, after Van Jacobson.
 ///
 /// In slow start, each ACK widens the window by one packet, up to half of the window at the last
 /// congestion. Beyond that, it grows by one packet per window, unless packets only wait in a queue.
-/// A timeout, or the first NACK of a packet, halves it.
+/// A timeout, or the first NACK of a packet, halves the window.
 #[derive(Debug)]
 pub(super) struct VanJacobson {
     limits: Limits,
     window: usize,
     threshold: usize,
     trip: RttEstimator,
-    /// Shortest sample since the last timeout. It is reset because the path may have become longer.
+    /// Shortest sample since the last timeout. A timeout resets it, because the path may have
+    /// become longer.
     shortest: Option<Duration>,
     backoff: u32,
     nacked: VecDeque<SeqNo>,
 }
 
-/// The first timeout is the smoothed round trip plus four times the mean deviation or the least
-/// timeout (RFC 6298). It doubles with each try, up to the largest timeout or the first one.
+/// The first timeout is the smoothed round-trip time plus the least timeout or four times the mean
+/// deviation, whichever is larger (RFC 6298). It doubles with each try, up to the largest timeout,
+/// or up to itself if it is larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Timeouts {
     pub(super) least: Duration,
-    /// On paths with short round trips; the paper uses 2 s.
+    /// Applies to paths with a short round-trip time; the paper uses 2 s.
     pub(super) largest: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) packet_bytes: usize,
-    /// For each started 50 ms of the shortest round trip.
+    /// Applies once per 50 ms, or part thereof, of the shortest round-trip time.
     pub(super) window_bytes: usize,
     pub(super) timeouts: Timeouts,
 }
@@ -46,11 +48,11 @@ pub(super) struct FragmentSizes {
     pub(super) largest: usize,
 }
 
-/// 4.6: "the last three".
+/// Section 4.6: "the last three".
 const NACK_CACHE: usize = 3;
-/// Time after which an answer is not measured: the longest timeout of the paper (4.6).
+/// Maximum time of an answer that is measured: the longest timeout of the paper (4.6).
 pub(super) const MOST_LATE: Duration = Duration::from_secs(2);
-/// Round-trip time for which a window of [`Limits::window_bytes`] is wide enough.
+/// Longest round-trip time for which a window of [`Limits::window_bytes`] is wide enough.
 const WINDOW_SPAN: Duration = Duration::from_millis(50);
 pub(super) const MAX_SPANS: usize = 10;
 /// With fewer packets, a megabyte over 250 ms would take three times the shortest possible time.
@@ -86,7 +88,8 @@ impl VanJacobson {
         }
     }
 
-    /// A long path does not limit the throughput.
+    /// The window grows with the round-trip time, so that a long path does not limit the
+    /// throughput.
     fn widest(&self) -> usize {
         let trip = self.shortest.unwrap_or_default().as_nanos();
         let spans = trip.div_ceil(WINDOW_SPAN.as_nanos()) as usize;
@@ -148,8 +151,8 @@ impl VanJacobson {
     }
 }
 
-/// Returns the size of the next packet (figure 4.2); `None` if the sender has to wait for an ACK
-/// (the "silly window"). At most half of the window goes into one packet below the maximum size.
+/// Returns the size of the next packet (figure 4.2), or `None` if the sender has to wait for an ACK
+/// (the "silly window"). A packet below the maximum size takes at most half of the window.
 pub(super) fn packet_bytes(
     offered: usize,
     available: usize,

@@ -1,4 +1,4 @@
-//! A group of this node: as a member, or as a guest that only calls it.
+//! A group of this node, either as a member or as a guest that only sends requests to it.
 
 use alloc::boxed::Box;
 
@@ -94,7 +94,7 @@ impl Group {
                 Self::Member(member) => member.stop(cx),
                 Self::Guest(_) => cx.cancel_all_but_linger(),
             }
-            // It must not end a later state of this group, in which requests are made again.
+            // The timer must not end a later state of this group with new requests.
             cx.cancel(Timer::Linger);
         }
         is_over

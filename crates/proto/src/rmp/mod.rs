@@ -16,49 +16,51 @@
 //! | 4.5 multi-RPC | [`Request`](crate::ring::Request), `rpc`, `seen`, `ring/sources` |
 //! | 4.6 flow and congestion control, figure 4.2 | `flow`, `sender`, `timing` |
 //!
-//! `ring` computes what is the same at all members. `member` makes the decisions of one of them.
+//! `ring` computes the state that is the same at all members. `member` makes the decisions of one
+//! member.
 //!
 //! # Deviations from the paper, with their reasons
 //!
-//! * In a working ring a New List carries the change, not the whole view. A lock then costs one
-//!   small packet, regardless of the number of members. Joiners receive the whole view by unicast.
+//! * In a working ring, a New List carries only the change, not the whole view. A lock then costs
+//!   one small packet, regardless of the number of members. Joiners receive the whole view by
+//!   unicast.
 //! * Requests for changes are served in order of arrival. One New List serves several lock
 //!   requests. A token site that has messages to order keeps the token for their ACK after such a
-//!   list, so that neither kind of work waits for all of the other. A member that waits to join or
-//!   to leave keeps the token moving.
-//! * At most one change of the members is not yet stable. The majorities of any two views that
-//!   members may have therefore intersect. The paper leaves this open.
+//!   list, so that view changes and messages do not block each other. A member that waits to join
+//!   or to leave keeps the token moving.
+//! * At any time, at most one change of the members is not yet stable. The majorities of any two
+//!   views that members may have therefore intersect. The paper leaves this open.
 //! * A member that has accepted the list of a reformation reports it in later votes, and the list
 //!   counts until it is refuted. With the paper's two-phase commit alone, a member that
 //!   acknowledged two lists in turn could be in the majority of both.
 //! * K resilience and majority resilience count only members that have since taken the token. The
 //!   source does not count, because it holds its message but not the place of the message.
-//! * A request for a lock that is held may wait, in order of arrival. The paper refuses it. A lock
-//!   is granted once a majority has received the grant, so that no reformation loses it.
+//! * Requests for a lock that is held may wait, in order of arrival. The paper refuses them. A lock
+//!   is granted once a majority has received the grant, so that no reformation loses the grant.
 //! * A guest (a caller that is not a member) is a process of the ring, and its packets are ordered
 //!   like those of members. It begins a new life where the paper sets the first-packet flag again.
-//!   The ring keeps 256 guests. Beyond that, the one ordered longest ago is flushed: an age in the
-//!   order is the same at all members, a time is not.
-//! * A repeated request keeps its number, so that members deliver it once. The group is notified
-//!   that a guest has its reply. The reply itself goes only to the guest, in fragments that it
-//!   requests. The next holder of the handler's lock receives the open requests.
-//! * Messages that wait for a place when a fault occurs get one before the new list, as far as any
-//!   member of the list has them. Views are therefore virtually synchronous at all levels from
+//!   The ring keeps 256 guests. If there are more, the guest that was ordered longest ago is
+//!   flushed. An age in the total order is the same at all members, while a time is not.
+//! * A repeated request keeps its number, so that members deliver it once. A reply to a guest goes
+//!   only to the guest, in fragments that the guest requests, and the group is notified of it. The
+//!   next holder of the handler's lock receives the open requests.
+//! * Messages that wait for a place when a fault occurs get one before the new list, provided that
+//!   a member of the list has them. Views are therefore virtually synchronous at all levels from
 //!   source order on.
-//! * Own packets leave the window when another member is known to have them. A token site that
-//!   orders its own packets has proved nothing. The window stops growing before queues outlast the
-//!   timers.
+//! * A member's own packets leave the window once another member is known to have them. That a
+//!   token site has ordered its own packets does not prove this. The window stops growing before
+//!   packets wait in queues for longer than the timers run.
 //! * One ACK orders several packets if no sender waits for their places, or if their source sends
 //!   more at once. A packet that several members request is retransmitted to all members. A packet
 //!   that one member requests is retransmitted to that member.
 //! * Two rings of one group that formed in a partition merge when they hear of each other. The
 //!   members of the smaller ring leave it. With
-//!   [`rejoin`](crate::ring::JoinOptions::rejoin) they join the larger one.
+//!   [`rejoin`](crate::ring::JoinOptions::rejoin), they join the larger one.
 //!
 //! # Methods beyond the engine trait
 //!
-//! Locks, requests and queries are those of [`OrderedGroups`](crate::ring::OrderedGroups). The
-//! results of locks and requests arrive as [`RingNews`](crate::ring::RingNews).
+//! [`OrderedGroups`](crate::ring::OrderedGroups) has the methods for locks, requests and queries.
+//! The results of locks and requests arrive as [`RingNews`](crate::ring::RingNews).
 //!
 //! ```
 //! use carom_proto::ring::*;

@@ -1,5 +1,3 @@
-//! Locks that this node has requested (3.3, 4.3).
-
 use alloc::collections::BTreeMap;
 
 use crate::ring::{LockError, LockName};
@@ -13,7 +11,7 @@ pub(crate) struct OwnLocks {
 struct Requested {
     is_wanted: bool,
     request: u32,
-    /// A delivered view contains that request.
+    /// `true` if a delivered view contains the request.
     is_shown: bool,
 }
 
@@ -43,7 +41,8 @@ impl OwnLocks {
         }
     }
 
-    /// Otherwise a grant belongs to a withdrawn request, and this member is about to lose the lock.
+    /// If `false`, a grant belongs to a withdrawn request, and this member is about to lose the
+    /// lock.
     pub(crate) fn is_wanted_as_shown(&self, name: LockName) -> bool {
         self.requested.get(&name).is_some_and(|it| it.is_wanted && it.is_shown)
     }
@@ -61,7 +60,11 @@ impl OwnLocks {
     }
 
     pub(crate) fn check(&self) {
-        assert!(self.requested.len() <= MAX_OWN, "{} locks were requested", self.requested.len());
+        assert!(
+            self.requested.len() <= MAX_OWN,
+            "too many locks were requested: {}",
+            self.requested.len()
+        );
     }
 }
 

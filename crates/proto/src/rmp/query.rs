@@ -1,9 +1,10 @@
-//! Queries of a group's rings from outside (4.3).
+//! Queries for a group's rings from outside (4.3).
 //!
 //! A refused change of the list is answered with a New List that contains the current view. A node
-//! that is in no ring sends a request to leave one, which is always refused. The token site
-//! answers, and also the first member of the list, because the query may miss a moving token. All
-//! members answer the third query, or any during a reformation: those two may be gone.
+//! that is not in a ring therefore sends a request to leave one, which is always refused. The token
+//! site answers, and so does the first member of the list, because the query may miss a moving
+//! token. All members answer the third query, and any query during a reformation, because both of
+//! these members may be gone.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -99,7 +100,8 @@ impl Query {
         true
     }
 
-    /// Since a later ring first answered, this one has answered no query packet.
+    /// Returns `true` if the ring has answered no packet of the query since a later ring first
+    /// answered.
     fn is_past(&self, seen: &Seen) -> bool {
         let view = &seen.sight.view;
         self.rings.values().any(|other| {

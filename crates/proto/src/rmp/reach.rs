@@ -1,9 +1,9 @@
 //! Hosts without multicast (3.4): copies and relays in addition to the group's multicast.
 //!
 //! A host without multicast declares this when it joins, and the view records it. Each sender of a
-//! multicast sends it a copy by unicast. Its own packets to the group go by unicast to a member
-//! that multicasts them, and to the other members without multicast. The runtime of Carom does this
-//! by itself: its nodes join as if all of them had multicast.
+//! multicast also sends a copy to that host by unicast. The host sends its own packets by unicast
+//! to a member that multicasts them, and to the other members without multicast. Carom's runtime
+//! sends such copies itself, so its nodes join as if all of them had multicast.
 
 use alloc::vec::Vec;
 
@@ -18,7 +18,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// Without multicast and other members, all `known` nodes are relays.
+    /// A node without multicast that has no other members uses all `known` nodes as relays.
     pub(super) fn new(
         me: Process,
         view: Option<&RingView>,

@@ -1,11 +1,9 @@
-//! Delivered requests of a caller.
-
-/// The requests of a caller that were delivered. A repeated request is not delivered again.
+/// The delivered requests of a caller. A repeated request is not delivered again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// All smaller numbers were delivered or never will be.
+    /// All smaller numbers were delivered, or will never be.
     pub base: u32,
-    /// Delivered numbers from `base` on, one bit each.
+    /// Delivered numbers from `base` on, with one bit each.
     pub bits: u128,
 }
 
@@ -17,7 +15,7 @@ pub(crate) enum Sight {
     Impossible,
 }
 
-/// Distance of two request numbers of one incarnation of a caller.
+/// Maximum distance between two request numbers of the same incarnation of a caller.
 const MOST_APART: u32 = 1 << 15;
 pub(crate) const MAX_WAITING: u32 = 64;
 
@@ -26,7 +24,7 @@ impl Seen {
         Self { base: oldest.wrapping_sub(MAX_WAITING), bits: 0 }
     }
 
-    /// Keeps [`MAX_WAITING`] older numbers: messages below total order may arrive late.
+    /// Keeps [`MAX_WAITING`] older numbers, because messages below total order may arrive late.
     pub(crate) fn forget_before(&mut self, oldest: u32) {
         let base = oldest.wrapping_sub(MAX_WAITING);
         let step = base.wrapping_sub(self.base) as i32;

@@ -15,7 +15,7 @@ use crate::{SeqNo, Time};
 
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// Of messages and of packets.
+    /// First number of messages and of packets.
     pub(super) first: SeqNo,
     next_message: SeqNo,
     next_packet: SeqNo,
@@ -23,7 +23,7 @@ pub(super) struct Sender {
     unreliable: VecDeque<Waiting>,
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
-    /// With an overhead for each message, so that empty messages count as well.
+    /// Includes an overhead for each message, so that empty messages count as well.
     pub(super) waiting_bytes: usize,
     congestion: VanJacobson,
     unhurried_bytes: usize,
@@ -96,7 +96,7 @@ impl Sender {
         number
     }
 
-    /// It takes no packet number, so that no member misses it.
+    /// An unreliable message takes no packet number, so that no member reports it as missing.
     pub(super) fn next_unreliable(&mut self) -> Option<Data> {
         let Waiting { number, qos, handler, is_call, rest, .. } = self.unreliable.pop_front()?;
         self.waiting_bytes -= rest.len() + MESSAGE_BYTES;
@@ -134,7 +134,7 @@ impl Sender {
         Some((seqno, Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload }))
     }
 
-    /// One packet in each half of the window may not, so that the window opens again in time.
+    /// One packet in each half of the window may not wait, so that the window opens again in time.
     fn may_wait(&mut self, qos: Qos, bytes: usize, window: usize) -> bool {
         self.unhurried_bytes += bytes;
         let is_open = self.in_flight_bytes < window && self.unhurried_bytes < window / 2;
@@ -145,7 +145,7 @@ impl Sender {
         may_wait
     }
 
-    // Another member must have the packets: own rounds may still wait in the queue.
+    // Another member must have the packets, since own rounds may still wait in the queue.
     pub(super) fn release_placed(&mut self, now: Time, ring: &Ring) {
         if let Some(own) = ring.sources().get(ring.me()) {
             self.on_ordered(now, own.ordered_to());
@@ -167,7 +167,8 @@ impl Sender {
         self.congestion.on_nack(seqno);
     }
 
-    /// Since the oldest packet was sent or the packet before it got its place.
+    /// Counts from the sending of the oldest packet, or from the time at which the packet before it
+    /// got its place.
     fn due(&self, cx: &Context<'_>) -> Option<Time> {
         let since = self.in_flight.front()?.sent_at.max(self.ordered_at);
         let least = cx.timing.place_timeout(cx.config, self.tries);
@@ -202,7 +203,7 @@ impl Sender {
         }
     }
 
-    /// Returns the first message that has no place or has one only in part.
+    /// Returns the number of the first message that has no place or only partly has places.
     pub(super) fn unplaced_from(&self) -> Option<SeqNo> {
         let waiting = self.waiting.front().map(|message| message.number);
         self.in_flight.front().map(|packet| packet.message).or(waiting)
@@ -216,7 +217,8 @@ impl Sender {
         self.next_message.minus(1)
     }
 
-    /// Returns the bytes that wait, if there is no room. An empty queue accepts any message.
+    /// Returns the size of the waiting messages, in bytes, if there is no room. An empty queue
+    /// accepts any message.
     pub(super) fn full_with(&self, bytes: usize, queue_bytes: usize) -> Option<usize> {
         let waiting = self.waiting_bytes;
         (waiting > 0 && waiting + bytes > queue_bytes).then_some(waiting)

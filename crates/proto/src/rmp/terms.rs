@@ -1,5 +1,3 @@
-//! Terms on which a node is in a group.
-
 use crate::ring::{JoinOptions, ListChange, ListChangeKind, Member, Process, Qos, Quorum};
 
 #[derive(Clone, Copy, Debug)]

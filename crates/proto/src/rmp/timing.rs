@@ -1,6 +1,6 @@
-//! Timers of a group, derived from the measured round trip to the next token site (4.6).
+//! Timers of a group, derived from the measured round-trip time to the next token site (4.6).
 //!
-//! Each member passes the token in turn, and the next site answers at once, by a round or by a
+//! Each member passes the token in turn, and the next site answers at once, with a round or with a
 //! Confirm. Every member therefore measures a round trip each time the token goes round.
 
 use alloc::collections::{BTreeSet, VecDeque};
@@ -16,15 +16,15 @@ use crate::{NodeId, Time};
 pub(super) struct Timing {
     trip: RttEstimator,
     next: Option<Process>,
-    /// Another site than the last that has accepted the token may be farther away.
+    /// The last site that has accepted the token. Any other site may be farther away.
     reached: Option<Process>,
     passed_at: Time,
     passed_again_at: Option<Time>,
     /// Passes whose answers may arrive after this member has formed a ring without those sites.
     unaccepted: VecDeque<(Epoch, Timestamp, NodeId, Time)>,
-    /// Answers after a repeated pass. They are no samples (Karn's rule).
+    /// Number of answers after a repeated pass. They are not samples (Karn's rule).
     unclear: u32,
-    /// Longest time of answers that came too late to be samples.
+    /// Longest time of an answer that came too late to be a sample.
     floor: Duration,
     floor_at: Time,
     ballot: Option<(Epoch, Time)>,
@@ -47,7 +47,7 @@ impl Timing {
         if let Some((.., passed_at)) = self.unaccepted.iter().find(is_that) {
             let after = now.since(*passed_at);
             self.unaccepted.clear();
-            // A later answer shows nothing about the path: a node was suspended.
+            // A later answer shows nothing about the path, because a node was suspended.
             if after <= MOST_LATE {
                 self.raise_floor(now, after);
             }
@@ -63,7 +63,7 @@ impl Timing {
         self.unaccepted.clear();
         let after = now.since(self.passed_at);
         let Some(again_at) = self.passed_again_at else {
-            // The pass was not repeated by chance: this member was suspended meanwhile.
+            // If not, the pass was not repeated only because this member was suspended.
             if after <= self.timeout(config, 0) {
                 self.trip.on_sample(after);
                 (self.unclear, self.floor) = (0, Duration::ZERO);
@@ -79,7 +79,7 @@ impl Timing {
         }
     }
 
-    /// The first of consecutive ballots is measured, because votes may be late.
+    /// Of consecutive ballots, the first one is measured, because votes may be late.
     pub(super) fn on_ballot(&mut self, now: Time, ballot: Epoch) {
         self.forget_old_floor(now);
         let is_unanswered = self.voters.is_empty();
@@ -99,7 +99,8 @@ impl Timing {
         }
         let after = now.since(begun);
         if after > MOST_LATE {
-            // It shows nothing about the path: the voter or this member was suspended.
+            // The answer shows nothing about the path, because the voter or this member was
+            // suspended.
             return;
         }
         self.last_vote = after;
@@ -113,7 +114,7 @@ impl Timing {
         self.floor_at = now;
     }
 
-    /// Late answers of long ago show nothing about a new ballot: a node was suspended then.
+    /// Late answers of long ago show nothing about a new ballot, because a node was suspended then.
     pub(super) fn forget_old_floor(&mut self, now: Time) {
         if now.since(self.floor_at) > FLOOR_LASTS {
             self.floor = Duration::ZERO;
@@ -129,7 +130,7 @@ impl Timing {
         self.timeout_within(config, tries, is_measured)
     }
 
-    // A path that was not measured may be 500 ms long one way, and its timeouts grow further.
+    // A path that was not measured may take 500 ms one way, so its timeouts grow further.
     fn timeout_within(&self, config: &Config, tries: u32, is_measured: bool) -> Duration {
         let bounds = config.timeouts();
         let first = bounds.timeout(&self.trip, 0).max(self.floor(config.least_timeout));
@@ -145,7 +146,8 @@ impl Timing {
         self.timeout(config, u32::MAX).max(self.timeout(config, 0))
     }
 
-    /// The packet may reach a member that has just passed the token, and then that way is added.
+    /// Adds the time of one pass, because the packet may reach a member that has just passed the
+    /// token.
     pub(super) fn place_timeout(&self, config: &Config, tries: u32) -> Duration {
         let tries = if self.trip.smoothed().is_some() { 0 } else { tries };
         self.timeout(config, tries) + self.smoothed()
@@ -165,12 +167,12 @@ impl Timing {
         config.join_retry.max(self.smoothed())
     }
 
-    // One round trip a member, and four for the packets before and after.
+    // One round trip per member, and four for the packets before and after the rotation.
     pub(super) fn round(&self, least: Duration, members: usize) -> Duration {
         least.max(self.smoothed() * (members as u32 + 4))
     }
 
-    /// Covers the packets that arrive while the token travels.
+    /// Covers the packets that arrive while the token goes round.
     pub(super) fn batch(&self, config: &Config) -> usize {
         let spans = self.smoothed().as_nanos() / BATCH_SPAN.as_nanos();
         config.batch * (spans as usize).clamp(1, MAX_SPANS)
@@ -188,12 +190,13 @@ impl Timing {
     }
 }
 
-/// Part of a round trip by which packets may overtake each other.
+/// Fraction of a round trip by which packets may overtake each other.
 const LATE_PART: u32 = 16;
 const MOST_UNACCEPTED: usize = 64;
 const MOST_UNCLEAR: u32 = 3;
 const FLOOR_LASTS: Duration = Duration::from_secs(5);
-/// The timeouts from 20 ms up to this one add up to 1.26 s, longer than a path of 500 ms one way.
+/// The timeouts from 20 ms up to this one add up to 1.26 s, which exceeds the round trip of a path
+/// of 500 ms one way.
 const MOST_UNMEASURED: Duration = Duration::from_millis(640);
 const BATCH_SPAN: Duration = Duration::from_millis(10);
 pub(super) const MAX_SPANS: usize = 32;

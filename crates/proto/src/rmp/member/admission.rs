@@ -1,4 +1,5 @@
-//! Admission to a ring: requests to join one, until it admits this node or there is none (4.3).
+//! Admission to a ring: requests to join one, until a ring admits this node or no ring exists
+//! (4.3).
 
 use alloc::collections::BTreeMap;
 
@@ -11,11 +12,11 @@ use crate::{NodeId, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct Admission {
-    /// `None`: any ring.
+    /// `None` accepts any ring.
     target: Option<Epoch>,
-    /// Last time at which this node heard of a ring that it is not in.
+    /// Time at which this node last heard of a ring that it is not in.
     pub(super) elsewhere: Option<Time>,
-    /// Known nodes with larger ids that have requested to join since this node was in a ring.
+    /// Known nodes with larger ids that have requested to join since this node was last in a ring.
     joiners: BTreeMap<NodeId, Time>,
     tries: u32,
     is_in_line: bool,
@@ -45,7 +46,7 @@ impl Admission {
         let retry = cx.timing.join_retry(cx.config);
         let mut wait = retry + cx.random(retry / 4);
         if core::mem::take(&mut self.is_in_line) {
-            // The ring has the request, which is only repeated in case it gets lost there.
+            // The ring has the request, which is only repeated in case the ring loses it.
             self.tries_in_line = self.tries_in_line.saturating_add(1);
             let doublings = (self.tries_in_line / TRIES_PER_DOUBLING).min(MOST_DOUBLINGS);
             wait *= PAUSE_IN_LINE;
@@ -54,7 +55,7 @@ impl Admission {
         cx.set(Timer::Join, wait);
     }
 
-    /// Repeats the request, or returns that there is no ring and this node is to create one (4.3).
+    /// Repeats the request, or reports that no ring exists and that this node may create one (4.3).
     pub(super) fn on_timer(
         &mut self,
         cx: &mut Context<'_>,
@@ -67,12 +68,13 @@ impl Admission {
             self.request(cx, join);
             return JoinTimeout::Repeated;
         }
-        // A ring that does not answer `join_tries` requests is no obstacle.
+        // A ring that does not answer `join_tries` requests does not prevent the creation of
+        // another.
         self.tries_in_line = 0;
         let patience = cx.config.patience;
         let is_elsewhere = self.elsewhere.is_some_and(|at| cx.now.since(at) < patience)
             && !self.is_first_of_joiners(cx.now, known);
-        // The ring may be another one by now, or may not receive this node's packets.
+        // The target may have become another ring, or may not receive this node's packets.
         let waits = self.target.take().is_some() || is_elsewhere;
         if !waits && may_create {
             return JoinTimeout::Create;
@@ -82,7 +84,8 @@ impl Admission {
         if waits { JoinTimeout::Repeated } else { JoinTimeout::MayNotCreate }
     }
 
-    // All known nodes wait for a ring that is gone, and this one has the smallest id.
+    // Returns `true` if all known nodes wait for a ring that is gone, and this node has the
+    // smallest id.
     fn is_first_of_joiners(&self, now: Time, known: &KnownNodes) -> bool {
         let is_joining = |node| self.joiners.get(node).is_some_and(|at| now.since(*at) < MOST_LATE);
         !known.nodes.is_empty() && known.nodes.iter().all(is_joining)
@@ -105,10 +108,10 @@ impl Admission {
         }
     }
 
-    // A ring exists, so this node need not create one. But the target may be gone.
+    // A ring exists, so this node need not create one. The target may nevertheless be gone.
     pub(super) fn on_snapshot(&mut self, now: Time, sender: NodeId, snapshot: &Snapshot) {
         let epoch = snapshot.view.epoch;
-        // The creator of the target is in another ring now.
+        // The creator of the target is now in another ring.
         self.target = self.target.map(|it| if it.creator.node == sender { epoch } else { it });
         // A ring that does not work may never admit a member.
         if self.target.is_none_or(|target| target == epoch && snapshot.is_working) {
@@ -129,7 +132,7 @@ impl Admission {
     }
 }
 
-/// Requests to a ring that does not work after which a joiner doubles the interval.
+/// Number of requests to a ring that does not work after which a joiner doubles the interval.
 const TRIES_PER_DOUBLING: u32 = 16;
 const MOST_DOUBLINGS: u32 = 5;
 const PAUSE_IN_LINE: u32 = 4;

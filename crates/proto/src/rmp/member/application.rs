@@ -161,7 +161,7 @@ impl Application {
         }
     }
 
-    /// Returns the last place if some messages have none.
+    /// Returns the place of the last message, or the largest place if some messages have none.
     pub(crate) fn last_place(&self) -> Timestamp {
         match self.sender.unplaced_from() {
             Some(_) => Timestamp::MAX,

@@ -1,4 +1,5 @@
-//! Departure from a ring: on request, for a larger ring, or because the ring continues (4.3).
+//! Departure from a ring: on request, to a larger ring, or because the ring continues without this
+//! member (4.3).
 
 use crate::NodeId;
 use crate::ring::{Epoch, Timestamp};
@@ -10,11 +11,11 @@ use crate::rmp::sender::Sender;
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
     pub(crate) is_leaving: bool,
-    /// This member sends nothing more.
+    /// This member sends no further messages.
     pub(super) is_requested: bool,
     pub(super) merging: Option<Epoch>,
     pub(crate) is_over: bool,
-    /// Until a view of another ring is delivered.
+    /// Kept until a view of another ring is delivered.
     pub(super) former: Option<FormerRing>,
 }
 
@@ -39,11 +40,12 @@ impl Departure {
     }
 
     /// A leaving member waits until all its messages have places. A member that moves to a larger
-    /// ring waits for those that it has sent, because some members may have delivered them.
+    /// ring waits only for the messages that it has sent, because some members may have delivered
+    /// them.
     pub(super) fn next_step(&mut self, ring: &Ring, sender: &Sender) -> Release {
         let is_done = match self.is_leaving {
             true => sender.unplaced_from().is_none(),
-            // Without a quorum no message gets a place here.
+            // Without a quorum, no message gets a place in this ring.
             false => {
                 self.merging.is_some() && (sender.has_all_placed() || ring.shortage().is_some())
             }
@@ -59,7 +61,7 @@ impl Departure {
     }
 
     /// A leaving member still answers for a limited time. `is_passing` is `true` if its own list
-    /// releases it: the next token site may not have received that list.
+    /// releases it, since the next token site may not have received that list.
     pub(super) fn on_released(&self, cx: &mut Context<'_>, ring: &Ring, is_passing: bool) {
         let members = ring.view().len();
         let mut linger = cx.timing.round(cx.config.linger, members);
@@ -70,14 +72,14 @@ impl Departure {
         cx.set(Timer::Linger, linger);
     }
 
-    // The next site has the token, and therefore knows of the departure.
+    // The next site has the token and therefore knows of the departure.
     pub(super) fn on_pass_accepted(&self, cx: &mut Context<'_>, ring: &Ring) {
         if self.is_out(ring) {
             self.on_released(cx, ring, false);
         }
     }
 
-    /// `to` has not heard of the departure of this member.
+    /// Sends the rounds from `from` on to a member that has not heard of this member's departure.
     pub(super) fn answer(&self, cx: &mut Context<'_>, ring: &Ring, to: NodeId, from: Timestamp) {
         if self.is_out(ring) {
             let rounds = ring.log().range(from, ring.log().next()).take(ROUNDS_FOR_OTHERS);

@@ -1,4 +1,4 @@
-//! The other nodes of the group: the known ones, and those that receive notices about the ring.
+//! The other nodes of the group that are known, and the rate limit of the notices sent to them.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -32,8 +32,8 @@ impl KnownNodes {
     }
 }
 
-/// Rate limit of notices (4.3), for each node on its own: a joiner that received none because
-/// others just did would conclude that the ring is gone.
+/// Rate limit of notices (4.3), separate for each node. With a shared limit, a joiner that received
+/// no notice because others just did would conclude that the ring is gone.
 #[derive(Debug, Default)]
 struct NoticeLimiter {
     sent: VecDeque<(NodeId, Time)>,

@@ -1,4 +1,4 @@
-//! Two rings of one group that meet: which of them remains.
+//! Decides which of two rings of one group remains when they meet.
 
 use crate::ring::{RingView, Timestamp};
 use crate::rmp::ring::{Ring, Snapshot};
@@ -6,16 +6,17 @@ use crate::rmp::ring::{Ring, Snapshot};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meeting {
     Ignore,
-    /// The other ring is of another network, and has an address that a member had before.
+    /// The ring belongs to another network, and one of its nodes has the address of a former
+    /// member.
     Foreign,
     Removed,
-    /// Members of this ring have continued elsewhere. An idle ring may not have missed them.
+    /// Members of this ring have continued in another ring. An idle ring may not have noticed.
     Missed,
     /// The other ring has to join this one.
     Announce,
-    /// This member joins the other ring at once, because its own one does not work.
+    /// This member joins the other ring at once, because its own ring does not work.
     Join,
-    /// In order, because the other members may need this one for their majority.
+    /// This member leaves in order, because the other members may need it for their majority.
     Leave,
 }
 
@@ -49,13 +50,14 @@ impl Standpoint<'_> {
         if self.is_leaving {
             return Meeting::Ignore;
         }
-        // A ring may not have detected yet that its members are in the other one.
+        // One of the rings may not have detected yet that its members are in the other one.
         let (rest, own_rest) = (theirs.without_moved(ours), ours.without_moved(theirs));
         let is_larger = is_larger((&rest, snapshot.ordered), (&own_rest, self.ring.ordered()));
         let has_electorate = ours.electorate().is_some();
         if !snapshot.is_working {
-            // A ring that may not continue has to join this one. But a ring of an electorate that
-            // has ordered something waits for its voters. A ring that has not yields to it.
+            // A ring that may not continue has to join this one. However, a ring of an electorate
+            // that has ordered messages waits for its voters, and a ring that has ordered none
+            // yields to it.
             let waits = has_electorate && snapshot.ordered > Timestamp(0) && is_larger;
             return if waits && self.is_unused { Meeting::Join } else { Meeting::Ignore };
         }
@@ -72,8 +74,9 @@ impl Standpoint<'_> {
     }
 }
 
-/// Returns `true` if `theirs` remains when two rings meet. With an electorate, it is the ring that
-/// has its quorum, or that has ordered more. Of equal rings it is the one with the smaller epoch.
+/// Returns `true` if `theirs` remains when two rings meet. With an electorate, the ring that has
+/// its quorum, or else the ring that has ordered more, remains. Of equal rings, the one with the
+/// smaller epoch remains.
 fn is_larger(theirs: (&RingView, Timestamp), ours: (&RingView, Timestamp)) -> bool {
     let size = |(view, ordered): (&RingView, Timestamp)| {
         let has_electorate = view.electorate().is_some();

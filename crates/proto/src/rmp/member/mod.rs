@@ -2,13 +2,13 @@
 //!
 //! [`LocalMember`] decides between its parts, each of which owns its state:
 //!
-//! | part | decides |
+//! | part | decision |
 //! |---|---|
 //! | [`admission`] | when to request to join, and when to create a ring |
-//! | [`session`] | what to do in a ring: `token`, `nack`, `view_change`, `reformation` |
+//! | [`session`] | how to act in a ring: `token`, `nack`, `view_change`, `reformation` |
 //! | [`departure`] | when to leave |
 //! | [`application`] | what the application sends and receives |
-//! | [`known_nodes`] | which nodes of the group hear of the ring |
+//! | [`known_nodes`] | which nodes of the group receive notices about the ring |
 //! | [`quorum`], [`merge`] | reports on the electorate; which of two rings remains |
 //!
 //! [`token_loss`] describes what happens when the token is lost.
@@ -98,7 +98,7 @@ impl LocalMember {
         let has_first = !had_changes && !self.application.changes.waiting.is_empty();
         match &mut self.session {
             Some(session) if has_first => session.request_change(cx, &mut self.application.changes),
-            // The timer may be one of an earlier membership, whose state was replaced.
+            // The timer may belong to an earlier membership, whose state was replaced.
             None if has_first => cx.cancel(Timer::Request),
             _ => {}
         }
@@ -113,7 +113,7 @@ impl LocalMember {
         }
         self.application.client.give_up_all(cx);
         let Some(session) = &self.session else { return self.departure.end() };
-        // Leaving takes a limited time. A ring that may not continue releases no member.
+        // Leaving takes a limited time, since a ring that may not continue releases no member.
         let members = session.ring.view().len();
         cx.set(Timer::Linger, cx.timing.round(cx.config.leave_within, members));
         self.advance(cx, None);
@@ -134,7 +134,7 @@ impl LocalMember {
         }
         self.refresh(cx);
         match &mut self.session {
-            // The node may have a ring, so it receives a request at once.
+            // The node may be in a ring, so it receives a request at once.
             None if is_up => self.admission.request(cx, self.terms.join_request(self.me)),
             Some(session) if !is_up && session.ring.view().process_of(node).is_some() => {
                 session.suspect(cx, "the membership reported a failure");
@@ -205,7 +205,8 @@ impl LocalMember {
                 self.quorum.report_shortage(cx, None, self.terms.quorum.required_voters());
             }
             JoinTimeout::Create => {
-                // A ring that has admitted this node unknown to it waits for the former life.
+                // If another ring has admitted this node without its knowledge, that ring waits for
+                // the former life.
                 self.me = cx.next_life();
                 self.application.changes.enter_life(self.me);
                 tracing::info!(me = ?self.me, group = %cx.group, "starts a ring");
@@ -215,7 +216,7 @@ impl LocalMember {
         }
     }
 
-    /// Does everything that can be done now. `arrived` is a packet that has just arrived.
+    /// Performs all actions that are possible now. `arrived` is a packet that has just arrived.
     pub(super) fn advance(&mut self, cx: &mut Context<'_>, arrived: Option<(Process, SeqNo)>) {
         let mut arrived = arrived;
         loop {
@@ -356,7 +357,7 @@ impl LocalMember {
         if !session.is_working() || self.departure.is_going() || !is_in {
             return None;
         }
-        // Unreliable messages need no window. They are delivered here like elsewhere.
+        // Unreliable messages need no window. They are delivered here as at the other members.
         while let Some(data) = self.application.sender.next_unreliable() {
             cx.counters.data_sent += 1;
             let packet = DataPacket { source: self.me, seqno: data.message, data: data.clone() };

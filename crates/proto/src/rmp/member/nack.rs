@@ -1,8 +1,9 @@
 //! Requests for missing packets and rounds, and the answers to them (4.2).
 //!
-//! A member that lacks something requests it from one node after the other. If the token is in
-//! flight and nothing is missing, it also waits for the next round: that may have been lost as a
-//! whole. A member that gets no answer at all begins a [reformation](super::reformation).
+//! A member that lacks a packet or round requests it from one node after another. If nothing is
+//! missing while the token is in flight, the member also waits for the next round, which may have
+//! been lost completely. A member that gets no answer from any node begins a
+//! [reformation](super::reformation).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,7 +19,7 @@ use crate::{NodeId, SeqNo, Time};
 pub(super) struct Nacks {
     tries: u32,
     missing: Gaps,
-    /// Gaps for which the timer was set.
+    /// The gaps for which the timer was set.
     awaited: Gaps,
     retransmissions: Retransmissions,
 }
@@ -38,12 +39,12 @@ impl Nacks {
             if missing.overlaps(&self.awaited) {
                 cx.set_no_later(Timer::Ask, wait);
             } else {
-                // Everything that the timer was set for has arrived.
+                // All packets and rounds for which the timer was set have arrived.
                 cx.set(Timer::Ask, wait);
                 self.awaited.clone_from(&missing);
             }
         } else if ring.token() != ring.me() && (!ring.is_quiet() || changes_wait) {
-            // The token is in flight, or no member has it any more.
+            // The token is in flight, or no member holds it any more.
             let is_for_token = core::mem::take(&mut self.awaited).is_empty();
             if !(is_for_token && cx.is_set(Timer::Ask)) {
                 cx.set(Timer::Ask, cx.config.idle_after + cx.timing.longest(cx.config));
@@ -61,7 +62,7 @@ impl Nacks {
         cx.cancel(Timer::Ask);
     }
 
-    // The timers have stopped.
+    // The timers have been stopped.
     pub(super) fn clear(&mut self) {
         (self.missing, self.awaited) = (Gaps::default(), Gaps::default());
     }
@@ -80,14 +81,14 @@ impl Nacks {
         let asked = self.next_responder(ring, &missing, named_tries);
         let nack = nack(ring.epoch(), asked, missing);
         cx.counters.nacks_sent += 1;
-        // Other members receive the request as well, and need not send it again.
+        // Other members receive the request as well and need not repeat it.
         cx.multicast(&nack);
         cx.set(Timer::Ask, cx.timing.timeout(cx.config, self.tries));
         true
     }
 
-    /// The first is the last known token site or the source. Other members follow, one for each of
-    /// `named_tries`. After that it is `None`, for any member (4.2).
+    /// The first responder is the last known token site, or the source. Other members follow, one
+    /// for each of `named_tries`. After that, the result is `None`: any member may answer (4.2).
     fn next_responder(&self, ring: &Ring, missing: &Gaps, named_tries: u32) -> Option<NodeId> {
         let early = ring.log().early().last().map(|round| round.site);
         let source = missing.runs.first().map(|run| run.source);
@@ -102,7 +103,7 @@ impl Nacks {
     pub(super) fn on_nack(&mut self, cx: &mut Context<'_>, ring: &Ring, to: NodeId, nack: &Nack) {
         let is_asked = match nack.asked {
             Some(asked) => asked == cx.node,
-            // Two members answer on average.
+            // On average, two members answer.
             None => cx.rng.below(ring.view().len()) < 2,
         };
         if !is_asked {
@@ -156,13 +157,14 @@ fn nack(epoch: Epoch, asked: Option<NodeId>, missing: Gaps) -> Packet {
     Packet::Nack(Nack { epoch, asked, from, to, runs })
 }
 
-// They fit one packet.
+// This number of runs fits in one packet.
 const RUNS_IN_A_NACK: usize = 64;
 const ROUNDS_IN_AN_ANSWER: usize = 32;
 const PACKETS_IN_AN_ANSWER: usize = 64;
 
-/// Choice between retransmission to one member and to all (4.2: "a topic for continuing research"):
-/// a packet that two members soon request was lost on a shared part of their paths.
+/// Chooses between a retransmission to one member and one to all (4.2: "a topic for continuing
+/// research"). A packet that two members request shortly after each other was lost on a shared part
+/// of their paths.
 #[derive(Debug, Default)]
 struct Retransmissions {
     lately: BTreeMap<(Process, u32), (Time, RetransmitTo)>,
@@ -172,14 +174,14 @@ struct Retransmissions {
 enum RetransmitTo {
     One,
     All,
-    /// It was just sent to all.
+    /// The packet has just been sent to all members.
     None,
 }
 
 const MAX_REMEMBERED: usize = 256;
 
 impl Retransmissions {
-    // Retransmissions within the last `span` count.
+    // Only retransmissions within the last `span` are considered.
     fn next(&mut self, now: Time, span: Duration, packet: (Process, SeqNo)) -> RetransmitTo {
         let packet = (packet.0, packet.1.0);
         let last = self.lately.get(&packet).filter(|(at, _)| now.since(*at) < span);

@@ -1,4 +1,4 @@
-//! Changes of the view that this member requests: its locks and its departure (4.3).
+//! Changes to the view that this member requests: its locks and its departure (4.3).
 
 use alloc::collections::VecDeque;
 
@@ -23,7 +23,7 @@ impl OwnChanges {
         Self { me, waiting: VecDeque::new(), next_number: first_number.0.max(1), tries: 0 }
     }
 
-    // Leaving and releasing are always allowed, because those requests are no more than the locks.
+    // Leaving and releasing are always allowed, because such requests are no more than the locks.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.len() < MAX_WAITING
     }
@@ -81,7 +81,7 @@ impl OwnChanges {
     ) -> bool {
         // Requests for locks wait for a quorum without limit.
         self.tries += u32::from(ring.shortage().is_none() || is_leaving);
-        // Changes of the members are made one after the other. Each takes a rotation of the token.
+        // Changes of the members are made one after another. Each takes one rotation of the token.
         let has_tries = self.tries <= cx.config.tries + ring.view().len() as u32;
         if has_tries {
             self.repeat(cx, ring, changes);
@@ -94,5 +94,5 @@ impl OwnChanges {
     }
 }
 
-/// Queued requests with which another lock may be requested.
+/// Maximum number of queued requests with which another lock may be requested.
 const MAX_WAITING: usize = 64;

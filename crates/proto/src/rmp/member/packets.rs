@@ -1,4 +1,4 @@
-//! Packets of other nodes for a member.
+//! Processes the packets of other nodes at a member.
 
 use super::LocalMember;
 use super::application::Application;
@@ -74,7 +74,7 @@ impl LocalMember {
             }
             Packet::NonMemberData(packet) => self.on_guest_packet(cx, sender, packet),
             Packet::NonMemberAck(ack) => self.application.client.on_ack(cx, sender, ack),
-            // The engine has reassembled it before. A part within a part is invalid.
+            // The engine has already reassembled it. A part within a part is invalid.
             Packet::Part(_) => cx.counters.malformed += 1,
         }
     }
@@ -87,7 +87,7 @@ impl LocalMember {
             }
             self.on_other_ring(cx, sender, epoch);
         }
-        // Many members detect by the first round of a new ring that its list holds.
+        // Many members learn from the first round of a new ring that the list of the ring holds.
         let session = self.session.as_mut().filter(|it| it.ring.epoch() == epoch);
         if session.is_some_and(|session| session.on_round(cx, sender, round)) {
             self.advance(cx, None);
@@ -171,7 +171,8 @@ impl LocalMember {
                 return;
             }
             if member.quorum != self.terms.quorum {
-                // The membership refuses one of the two. Until then only one ring must exist.
+                // The membership refuses one of the two nodes. Until then, only one ring must
+                // exist.
                 cx.counters.joins_contradicting += 1;
                 return self.notify_anyway(cx, sender);
             }
@@ -190,7 +191,7 @@ impl LocalMember {
         if epoch.map_or(!is_joining, |epoch| epoch != session.ring.epoch()) {
             match epoch {
                 Some(epoch) if !is_joining => self.on_other_ring(cx, sender, epoch),
-                // The ring that it requests to join was created here, and is gone.
+                // The requested ring was created by this node and no longer exists.
                 Some(epoch) if epoch.creator.node == cx.node => self.notify_anyway(cx, sender),
                 _ => {}
             }
@@ -200,7 +201,7 @@ impl LocalMember {
             return;
         }
         if is_joining && session.lets_joiners_wait() && session.answers_joiner(cx) {
-            // A joiner that gets no answer at all creates a ring of its own.
+            // A joiner that gets no answer at all would create its own ring.
             self.notify_anyway(cx, sender);
         }
         let Some(session) = &mut self.session else { return };
@@ -254,7 +255,7 @@ impl LocalMember {
         let Some(session) = &mut self.session else { return };
         let theirs = &snapshot.view;
         if let Some(process) = theirs.process_of(sender) {
-            // It may have requested to join just before it created a ring of its own.
+            // The sender may have requested to join just before it created its own ring.
             session.changes.enter_life(process);
         }
         let (state, patience) = (&session.reformation, cx.config.patience);
@@ -324,7 +325,7 @@ impl LocalMember {
         }
     }
 
-    /// The members are unknown during a reformation.
+    /// During a reformation, the members are unknown, and no notice is sent.
     pub(super) fn notify(&mut self, cx: &mut Context<'_>, to: NodeId) {
         if self.session.as_ref().is_some_and(|session| session.reformation.is_idle()) {
             self.notify_anyway(cx, to);
@@ -340,8 +341,8 @@ impl LocalMember {
     }
 }
 
-/// Another ring may have admitted this node after it had entered its own, as `me`: the life that
-/// the other ring waits for will never come.
+/// Another ring may have admitted this node after the node had entered its own ring as `me`. The
+/// life for which the other ring waits will then never enter it.
 fn refuse_late_entry(cx: &mut Context<'_>, me: Process, to: NodeId, theirs: &RingView) {
     let Some(awaited) = theirs.process_of(cx.node) else { return };
     let process = Process { life: me.life.max(awaited.life + 1), ..me };

@@ -8,11 +8,11 @@
 //! A process is in one ring at a time, and counts once it has taken that ring's token. Two working
 //! rings would need more voters than the electorate has.
 //!
-//! This holds at one point in time. A restarted voter has no memory of its former ring, and may be
-//! counted in another ring that lacks what the first one has acknowledged. Rings therefore follow
-//! each other in one line. More than half of the voters of a view must continue
-//! ([`RingView::least`]), even if they are no quorum yet, and every restarted voter joins behind
-//! them.
+//! This argument holds at one point in time. A restarted voter has no memory of its former ring,
+//! and may be counted in another ring that lacks messages which the first ring has acknowledged.
+//! Rings therefore follow each other in one line. More than half of the voters of a view must
+//! continue ([`RingView::least`]), even if they are not a quorum yet, and every restarted voter
+//! joins later.
 
 use super::reformation::TooFew;
 use super::session::Session;

@@ -43,11 +43,11 @@ impl Session {
         self.ring.snapshot(self.reformation.is_idle())
     }
 
-    // The streams are left out if the node is not in the ring.
+    // The snapshot contains no streams if the node is not in the ring.
     pub(super) fn send_snapshot(&self, cx: &mut Context<'_>, server: &Server, to: NodeId) {
         let mut snapshot = self.snapshot();
         if snapshot.view.process_of(to).is_some() {
-            // A life of that node must not enter the ring with an incomplete snapshot.
+            // No life of that node may enter the ring with an incomplete snapshot.
             snapshot.seen = server.seen_for_joiner(&self.ring);
         } else {
             snapshot.sources.clear();
@@ -56,7 +56,7 @@ impl Session {
         cx.unicast(to, &Packet::NewList(NewList::Whole(snapshot)));
     }
 
-    // Any member could announce the ring. The token site does.
+    // Any member could announce the ring, but only the token site does.
     pub(super) fn announce(&self, cx: &mut Context<'_>, server: &Server, to: &[NodeId]) {
         if self.ring.token() == self.ring.me() && self.reformation.is_idle() {
             for stranger in to {
@@ -74,14 +74,14 @@ impl Session {
         view.contains(me) && (is_on_duty || !self.reformation.is_idle() || tries >= 2)
     }
 
-    // The token site answers a joiner, and two other members on average. Answers of all to each of
-    // many joiners would be too many.
+    // The token site answers a joiner, and so do two other members on average. If all members
+    // answered each of many joiners, there would be too many answers.
     pub(super) fn answers_joiner(&self, cx: &mut Context<'_>) -> bool {
         self.ring.token() == self.ring.me()
             || cx.rng.below(self.ring.view().len()) < JOINERS_ANSWERED_BY
     }
 
-    // A member that has accepted the list of a reformation applies no round.
+    // A member that has accepted the list of a reformation applies no rounds.
     pub(super) fn apply_next(&mut self, cx: &mut Context<'_>) -> Option<Round> {
         if self.reformation.has_accepted() {
             return None;
@@ -95,8 +95,8 @@ impl Session {
         self.token.on_applied(cx, self.ring.me(), round)
     }
 
-    // Packets that arrive after a list was accepted are not part of it. They wait for their
-    // places, so that all members that continue with the list have delivered the same messages.
+    // Packets that arrive after a list was accepted are not part of it. They wait for their places,
+    // so that all members that continue with the list have delivered the same messages.
     pub(super) fn deliver(&mut self, arrived: Option<(Process, SeqNo)>) -> Vec<Delivery> {
         let arrived = arrived.filter(|_| !self.reformation.has_accepted());
         self.ring.deliver(arrived)
@@ -109,7 +109,7 @@ impl Session {
             && self.ring.sources().are_whole()
     }
 
-    /// Also returns the nodes whose requests to join were refused.
+    /// The second list contains the nodes whose requests to join were refused.
     pub(super) fn begin_turn(
         &mut self,
         cx: &mut Context<'_>,
@@ -120,7 +120,7 @@ impl Session {
         let me = self.ring.me();
         let is_own_list = |it: &Round| it.is_list() && it.site == me && it.next == me;
         let has_listed = self.ring.log().last().is_some_and(is_own_list);
-        // View changes and messages never wait for all of the other: a turn serves both.
+        // View changes and messages must not block each other, so a turn serves both.
         let (changes, refused) = if is_ready && has_listed {
             (Vec::new(), Vec::new())
         } else {
@@ -197,7 +197,7 @@ impl Session {
         }
     }
 
-    /// Returns `true` unless the request is of an old life of its node.
+    /// Returns `false` if the request is from an old life of its node.
     pub(super) fn is_current(&mut self, cx: &mut Context<'_>, change: ListChange) -> bool {
         let process = change.process;
         let later = self.ring.view().process_of(process.node).filter(|it| it.follows(process));
@@ -274,7 +274,7 @@ impl Session {
         }
     }
 
-    // All voters that the ring lacks are in `lost`.
+    // `lost` must contain all voters that the ring lacks.
     pub(super) fn on_force_quorum(
         &mut self,
         cx: &mut Context<'_>,

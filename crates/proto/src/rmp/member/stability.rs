@@ -1,4 +1,4 @@
-//! Stability: reports that all members have what was sent or delivered here.
+//! Stability: reports that all members have the messages that were sent or delivered here.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use crate::{Confirmed, Event, SeqNo, Time};
 pub(super) struct Stability {
     up_to: Option<SeqNo>,
     pub(super) last_place: Timestamp,
-    /// Round that assigned the last place to these messages.
+    /// Round that assigned a place to the last of these messages.
     place: Option<Timestamp>,
     next_report_at: Time,
 }
@@ -32,7 +32,7 @@ impl Stability {
         if sender.unplaced_from().is_some_and(|first| !first.is_after(up_to)) {
             return;
         }
-        // Later messages get places too. The confirmation must not wait for those.
+        // Later messages also get places. The confirmation must not wait for them.
         let place = *self.place.get_or_insert(self.last_place);
         if ring.standings().settled() < place || ring.shortage().is_some() {
             return;

@@ -13,10 +13,10 @@ use crate::rmp::ring::{Ring, Round, Run, What};
 #[derive(Debug, Default)]
 pub(super) struct Token {
     pub(super) pass: TokenPass,
-    /// Until the acceptance is confirmed.
+    /// Token that this member has accepted but not yet confirmed.
     unconfirmed: Option<Timestamp>,
     batch: Batch,
-    /// A joiner and the creator of a ring acknowledge with a round that they have the token.
+    /// A joiner, and the creator of a ring, acknowledge the token with a round.
     pub(super) owes_round: bool,
 }
 
@@ -47,8 +47,8 @@ impl Token {
         self.batch.is_due = true;
     }
 
-    // `changes_wait` is `true` if a member waits to join or leave. Returns `true` if it sent an
-    // ACK.
+    // `changes_wait` is `true` if a member waits to join or leave. Returns `true` if an ACK was
+    // sent.
     pub(super) fn take_turn(
         &mut self,
         cx: &mut Context<'_>,
@@ -85,7 +85,7 @@ impl Token {
         self.send(cx, ring, What::Order(runs), next);
     }
 
-    /// The token stays here if messages wait, because their ACK follows at once.
+    /// `keeps_token` is `true` if messages wait, because their ACK follows at once.
     pub(super) fn send_list(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,9 +1,9 @@
 //! Loss of the token: a pass that is not accepted (4.2, 4.4).
 //!
-//! A member passes the token with a round, and repeats the round until the next token site accepts
-//! it, by a round of its own or by a Confirm. If that site never does, the token is lost, and the
-//! member begins a [reformation](super::reformation). The other members wait for the next round
-//! ([`nack`](super::nack)), and do the same.
+//! A member passes the token with a round. It repeats the round until the next token site accepts
+//! it, with a round of its own or with a Confirm. If that site never accepts it, the token is lost,
+//! and the member begins a [reformation](super::reformation). The other members wait for the next
+//! round ([`nack`](super::nack)) and then do the same.
 
 use crate::ring::{Epoch, Timestamp};
 use crate::rmp::context::{Context, Timer};
@@ -12,7 +12,7 @@ use crate::rmp::ring::{Ring, Round};
 
 #[derive(Debug, Default)]
 pub(super) struct TokenPass {
-    /// Until its token is known to be accepted.
+    /// The round, until its token is known to be accepted.
     pub(super) round: Option<Timestamp>,
     tries: u32,
 }

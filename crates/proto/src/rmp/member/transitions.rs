@@ -51,11 +51,11 @@ impl LocalMember {
             Verdict::Advance | Verdict::Voted(_) => self.advance(cx, None),
             Verdict::Stranger(sender) => self.notify(cx, sender),
             Verdict::Holds(proposal) | Verdict::Commit(proposal) => self.commit(cx, proposal),
-            // Clients alone do not prevent other nodes from creating a ring.
+            // Clients alone must not prevent other nodes from creating a ring.
             Verdict::TooFew(count) if count.voters == 0 && is_long => {
                 self.on_removed(cx, Removal::Removed);
             }
-            // Nothing is lost with the ring, and other nodes may wait to join another one.
+            // Nothing is lost with the ring, and other nodes may be waiting to join another one.
             Verdict::TooFew(_) if is_stuck() && self.is_dispensable() => {
                 self.dissolve(cx);
                 self.admission.elsewhere = None;
@@ -89,7 +89,7 @@ impl LocalMember {
     // A node that leaves still answers for a limited time.
     pub(super) fn on_out(&mut self, cx: &mut Context<'_>) {
         if !self.departure.is_leaving {
-            // Or the ring concluded that this life was over.
+            // If it does not merge, the ring has concluded that this life is over.
             let is_merging = self.departure.merging.is_some();
             let why = if is_merging { Removal::Merged } else { Removal::Removed };
             return self.on_removed(cx, why);
@@ -128,7 +128,7 @@ impl LocalMember {
         self.join(cx);
     }
 
-    // Everything that was requested of a ring without a quorum can be requested of another ring.
+    // All that was requested from a ring without a quorum can be requested from another ring.
     pub(super) fn is_dispensable(&self) -> bool {
         let ring = self.ring().filter(|ring| ring.shortage().is_some());
         ring.is_some_and(Ring::is_unused)
@@ -137,7 +137,7 @@ impl LocalMember {
             && self.application.sender.has_all_placed()
     }
 
-    // The application has received no view of the ring, so nothing is reported now.
+    // The application has received no view of the ring, so nothing is reported.
     fn dissolve(&mut self, cx: &mut Context<'_>) {
         tracing::info!(me = ?self.me, group = %cx.group, "joins another ring");
         self.stop(cx);

@@ -20,7 +20,7 @@ struct Waiting {
     arrived: u64,
 }
 
-// 0 is not the number of a request, and is skipped when the numbers wrap.
+// 0 is not a valid number of a request, and is skipped when the numbers wrap around.
 pub(super) fn next_number(request: u32) -> u32 {
     SeqNo(request).next().0.max(1)
 }
@@ -70,8 +70,8 @@ impl ViewChanges {
     }
 
     /// Returns the changes that the token site can make now in one New List, in order of arrival,
-    /// and the nodes whose requests to join were refused. A change of the members stands alone: its
-    /// majorities must be stable before the next one.
+    /// and the nodes whose requests to join were refused. A change of the members stands alone,
+    /// because its majorities must be stable before the next one.
     pub(super) fn next(
         &mut self,
         cx: &mut Context<'_>,
@@ -118,7 +118,8 @@ impl ViewChanges {
         let view = ring.view();
         let may_change = ring.standings().may_change_members();
         let ListChangeKind::Join { member, .. } = kind else {
-            // A leaving member must have everything with a place: later no member waits for it.
+            // A leaving member must have everything that has a place, because later no member waits
+            // for it.
             return (may_change && ring.has_all(process)).then_some(change);
         };
         let old = view.process_of(process.node);
@@ -140,7 +141,7 @@ impl ViewChanges {
                 cx.counters.foreign += 1;
                 None
             }
-            // Its former life is over, because otherwise it would not request to join.
+            // The former life of the node is over. Otherwise, the node would not request to join.
             Some(old) => {
                 let request = next_number(ring.standings().answered(old));
                 let kind = ListChangeKind::Leave;
@@ -171,7 +172,7 @@ impl ViewChanges {
     }
 }
 
-// Earlier changes of the same New List are already applied to `locks`.
+// Earlier changes of the same New List have already been applied to `locks`.
 fn lock_change(locks: &mut Locks, change: ListChange) -> ListChange {
     match change.kind {
         ListChangeKind::Lock { name, waits } if locks.admits(name, change.process, waits) => {

@@ -100,7 +100,7 @@ mod zero_for_none {
     }
 }
 
-/// A call begins with 1, or with 2 if it names a ring, which follows the flag.
+/// A call begins with 1, or with 2 if it names a ring. The ring follows this byte.
 impl<'a> Field<'a> for NonMemberData {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -139,7 +139,7 @@ impl<'a> Field<'a> for DataPacket {
 }
 
 impl DataPacket {
-    /// Appends the packet with the node of its source, if the header has another one.
+    /// Appends the packet, with the node of its source if the header has another node.
     pub(super) fn put_with(&self, node: Option<NodeId>, out: &mut Vec<u8>) {
         let Self { source, seqno, data } = self;
         (source.life, *seqno, data.message, data.qos).put(out);
@@ -149,7 +149,6 @@ impl DataPacket {
         data.payload.put(out);
     }
 
-    /// Decodes a packet with the node of its source.
     pub(super) fn take_on_behalf(mut bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::take_with(&mut bytes, NodeId::take)
     }
@@ -220,7 +219,7 @@ impl<'a> Field<'a> for Member {
     }
 }
 
-/// A list of locks, each with the list of its holder and the processes that wait for it.
+/// A list of locks. Each lock has a list of its holder and its waiting processes.
 impl<'a> Field<'a> for Locks {
     fn put(&self, out: &mut Vec<u8>) {
         let queue = |queue: &VecDeque<Process>| queue.iter().copied().collect::<Vec<_>>();

@@ -1,8 +1,8 @@
-//! Packets that do not fit a datagram, such as lists of many members. They are never fragmented by
-//! IP.
+//! Packets that do not fit in a datagram, for example lists of many members. IP never fragments
+//! them.
 //!
-//! The datagram of such a packet is split into parts of equal length, except for the last. Losing
-//! one part loses the packet, like any lost packet: packets that need an answer are sent again.
+//! The datagram of such a packet is split into parts of equal length, except for the last one. If
+//! one part is lost, the packet is lost. Packets that need an answer are sent again.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use crate::NodeId;
 
 #[derive(Debug, Default)]
 pub(crate) struct PacketReassembly {
-    /// The last packet that each sender began.
+    /// The last incomplete packet of each sender.
     open: BTreeMap<NodeId, Open>,
 }
 
@@ -27,7 +27,7 @@ struct Open {
 const MAX_OPEN: usize = 64;
 
 impl PacketReassembly {
-    /// Returns the whole datagram if no part is missing any more.
+    /// Returns the complete datagram once no part is missing.
     pub(crate) fn insert(&mut self, sender: NodeId, part: Part) -> Option<Vec<u8>> {
         let count = usize::from(part.count);
         let known = self.open.get(&sender);
@@ -52,7 +52,7 @@ impl PacketReassembly {
     }
 }
 
-/// Maximum number of parts of one packet. It is limited by a one-byte field on the wire.
+/// A one-byte field on the wire limits the number of parts.
 pub(crate) const MAX_PARTS: usize = u8::MAX as usize;
 
 pub(crate) fn split(id: u32, datagram: &[u8], largest: usize) -> impl Iterator<Item = Part> {

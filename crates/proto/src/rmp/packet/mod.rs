@@ -19,30 +19,30 @@ use crate::{GroupId, NodeId, Origin, SeqNo};
 mod fields;
 pub(super) mod fragment;
 
-/// A packet.
+/// A packet of the RMP engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Packet {
-    /// A fragment of a message, from its source or, if the source is named, from a member that
-    /// retransmits it on request.
+    /// A fragment of a message. If it names its source, another member has retransmitted it on
+    /// request.
     Data(DataPacket),
     /// A round that orders packets and passes the token.
     Ack { epoch: Epoch, round: Round },
     /// A report that the token of the round at this place was accepted.
     Confirm {
         epoch: Epoch,
-        /// The round that passed the token.
+        /// Place of the round that passed the token.
         at: Timestamp,
     },
-    /// A request for the packets and rounds that the header's sender lacks.
+    /// A request for the packets and rounds that the header's sender is missing.
     Nack(Nack),
     /// A new view.
     NewList(NewList),
-    /// A request for a change of the view.
+    /// A request for a change to the view.
     ListChangeRequest {
-        /// The ring. `None` from a joiner that accepts any ring, and from a query. A query requests
+        /// The ring, or `None` in a query and from a joiner that accepts any ring. A query requests
         /// to leave, which is always refused with a snapshot of the ring. The request number of the
-        /// change is then the number of its earlier tries without an answer.
+        /// change is then the number of earlier tries without an answer.
         epoch: Option<Epoch>,
         change: ListChange,
     },
@@ -52,7 +52,7 @@ pub enum Packet {
         ballot: Epoch,
         /// Position of the initiator, which all members have to reach.
         position: Position,
-        /// Earlier ballots that can never hold any more.
+        /// Earlier ballots that can never hold.
         refuted: Vec<Epoch>,
         /// Ballots of lists that members no longer commit.
         released: Vec<Epoch>,
@@ -62,28 +62,28 @@ pub enum Packet {
         epoch: Epoch,
         ballot: Epoch,
         position: Position,
-        /// The new lists of earlier ballots that it has acknowledged.
+        /// The new lists of earlier ballots that the voter has acknowledged.
         accepted: Vec<Accepted>,
     },
     /// A report that the new list of this ballot is accepted.
     RecoveryAckNewList { ballot: Epoch },
-    /// A report that a ballot is given up or refused.
+    /// A report that a ballot was given up or refused.
     RecoveryAbort {
         ballot: Epoch,
         /// The highest ballot that the header's sender has seen.
         seen: Epoch,
     },
-    /// A command of an operator that the ring continue without a majority of its electorate.
+    /// A command from an operator to continue without a majority of the electorate.
     ForceQuorum {
         epoch: Epoch,
-        /// Its lost voters. Every voter that no longer answers has to be named.
+        /// The lost voters of the ring. Every voter that no longer answers has to be named.
         lost: Vec<NodeId>,
     },
-    /// A packet of a node that is not a member.
+    /// A packet from a node that is not a member.
     NonMemberData(NonMemberData),
-    /// The answer to [`Packet::NonMemberData`].
+    /// The answer to a [`Packet::NonMemberData`].
     NonMemberAck(NonMemberAck),
-    /// A part of a packet that does not fit a datagram.
+    /// A part of a packet that does not fit in a datagram.
     Part(Part),
 }
 
@@ -130,11 +130,11 @@ pub struct DataPacket {
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub struct Nack {
     pub epoch: Epoch,
-    /// Node that has to answer; `None`: any member that can.
+    /// Node that has to answer, or `None` if any member can answer.
     pub asked: Option<NodeId>,
     /// First missing round.
     pub from: Timestamp,
-    /// End of the missing rounds; `from` if none is missing.
+    /// End of the missing rounds, or `from` if none is missing.
     pub to: Timestamp,
     pub runs: Vec<Run>,
 }
@@ -143,14 +143,14 @@ pub struct Nack {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum NewList {
-    /// A change of the view, in order.
+    /// A change to the view of a working ring.
     Change { epoch: Epoch, round: Round },
     /// A snapshot of the ring, for a joiner or a node that is not in it.
     Whole(Snapshot),
     /// The list of a reformation.
     Formation {
         proposal: Proposal,
-        /// `true` if it holds already.
+        /// `true` if the list already holds.
         is_committed: bool,
     },
 }
@@ -158,15 +158,16 @@ pub enum NewList {
 /// A Non Member Data packet.
 ///
 /// The paper's flags that request an acknowledgment or a repetition of replies are not sent. A
-/// packet without a handler requests an acknowledgment, a packet with one requests a reply.
+/// packet without a handler requests an acknowledgment, and a packet with a handler requests a
+/// reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum NonMemberData {
     /// A fragment of a request.
     Data {
-        /// The ring, or one that it descends from; `None`: any ring of the group.
+        /// The ring or one of its ancestors, or `None` for any ring of the group.
         epoch: Option<Epoch>,
-        /// `true` if the caller introduces itself with it.
+        /// `true` if the caller introduces itself with this packet.
         is_first: bool,
         data: DataPacket,
     },
@@ -196,22 +197,22 @@ pub enum NonMemberAck {
     Reply {
         epoch: Epoch,
         number: u32,
-        /// Size of the whole reply in bytes.
+        /// Size of the complete reply, in bytes.
         total: u32,
         /// Offset of the fragment in the reply.
         offset: u32,
-        /// `true` if nothing more follows until the caller requests it.
+        /// `true` if no further fragment is sent until the caller requests it.
         is_end: bool,
         bytes: Bytes,
     },
 }
 
-/// Size in bytes of a packet with an empty part.
+/// Size of a part without its content, in bytes.
 pub const PART_BYTES: usize = HEADER_BYTES + 6;
-/// Size in bytes of a data packet with an empty fragment.
+/// Size of a data packet without its fragment, in bytes.
 pub const DATA_BYTES: usize = HEADER_BYTES + 20;
 
-/// Number of bytes by which a packet of a non-member is larger than one of a member.
+/// Number of bytes by which a non-member's data packet is larger than a member's.
 pub(super) const NON_MEMBER_BYTES: usize = 2 + EPOCH_BYTES;
 
 const PROCESS_BYTES: usize = 16;
@@ -241,13 +242,14 @@ crate::variants! {
 const DATA: u8 = 1;
 const NON_MEMBER_DATA: u8 = 11;
 
-/// Flag of data packets: the source is not the header's sender.
+/// Flag of data packets whose source is not the header's sender.
 const ON_BEHALF: u8 = 1;
-/// Flag of packets sent by unicast: the receiver multicasts them (3.4).
+/// Flag of unicast packets that the receiver has to multicast (3.4).
 pub(super) const FORWARD: u8 = 2;
 
 impl Packet {
-    /// Appends the datagram of `origin`, whose ring has this version, to `out`.
+    /// Appends the datagram of the packet to `out`, with `origin` as its sender. `version` is the
+    /// version of the sender's ring.
     pub fn encode(
         &self,
         out: &mut Vec<u8>,
@@ -304,7 +306,6 @@ impl Packet {
         Ok(packet)
     }
 
-    /// Returns the packet of a round in the ring of `epoch`.
     pub(super) fn of_round(epoch: Epoch, round: &Round) -> Self {
         let round = round.clone();
         match round.what {
@@ -313,7 +314,7 @@ impl Packet {
         }
     }
 
-    /// Returns the process whose packet it is, if another member may repeat it.
+    /// Returns the author of the packet, if another member may repeat it.
     pub(super) fn author(&self) -> Option<Process> {
         match self {
             Self::Data(data) => Some(data.source),
@@ -326,7 +327,7 @@ impl Packet {
 }
 
 impl NonMemberAck {
-    /// Returns the ring that answers.
+    /// Returns the ring that sent the acknowledgment.
     pub fn epoch(&self) -> Epoch {
         match self {
             Self::Placed { epoch, .. }
@@ -337,7 +338,7 @@ impl NonMemberAck {
 }
 
 impl DataPacket {
-    /// Returns a packet of a source for retransmission, if it was received in this ring.
+    /// Returns a source's packet for retransmission, if it was received in this ring.
     pub(super) fn kept(ring: &Ring, source: Process, seqno: SeqNo) -> Option<Self> {
         let data = ring.sources().get(source)?.packet(seqno)?.clone();
         Some(Self { source, seqno, data })

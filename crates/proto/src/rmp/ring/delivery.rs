@@ -18,7 +18,7 @@ pub(crate) enum Queued {
     },
     View {
         round: Timestamp,
-        /// Boxed, because packets are many and views are few.
+        /// Boxed, because there are many packets and few views.
         event: Box<ViewEvent>,
     },
     Flushed {
@@ -45,7 +45,7 @@ pub(crate) struct DeliveredMessage {
     pub(crate) data: Data,
     /// `None` if the message did not wait for a place.
     pub(crate) round: Option<Timestamp>,
-    /// `None` if messages before it may be delivered later.
+    /// `None` if earlier messages may be delivered later.
     pub(crate) place: Option<Place>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct FormerRing {
 }
 
 impl FormerRing {
-    /// Returns `None` if the other ring may have an order of its own.
+    /// Returns `None` if the other ring may have its own order.
     pub(crate) fn missed_before(&self, first: &ViewEvent) -> Option<u64> {
         let view = &first.view;
         // Several parts of such a ring may have continued.

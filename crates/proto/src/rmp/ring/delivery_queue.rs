@@ -1,4 +1,4 @@
-//! Delivery of messages, views and locks, at the times of figure 3.2.
+//! Delivers messages, views and locks at the times of figure 3.2.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -17,18 +17,17 @@ use crate::ring::{
 pub(super) struct DeliveryQueue {
     me: Process,
     queue: VecDeque<Queued>,
-    /// The list of a reformation holds and its view was not delivered yet.
+    /// `true` if the list of a reformation holds and its view was not delivered yet.
     pub(super) is_forming: bool,
     shown_locks: Locks,
-    /// Until enough members are known to have the grant.
+    /// Grants that wait until enough members are known to have them.
     grants: VecDeque<Grant>,
     /// Members of the last delivered view. Nothing from other sources is delivered.
     shown: BTreeSet<Process>,
     is_shown_short: bool,
-    /// Nothing more is delivered.
     pub(super) is_out: bool,
-    /// Last round that some message or lock, here or elsewhere, waits for, and the number of
-    /// members that must have taken the token since.
+    /// The last round for which a message or lock waits, here or at another member, and the number
+    /// of members that must have taken the token since that round.
     awaited: (Timestamp, usize),
     pub(super) delivered: Timestamp,
 }
@@ -87,7 +86,7 @@ impl DeliveryQueue {
         self.queue.extend(guests.into_iter().map(|source| Queued::Flushed { round, source }));
     }
 
-    // In a ring without quorum, views beyond `MAX_WAITING_VIEWS` are merged with the last one.
+    // In a ring without a quorum, views beyond `MAX_WAITING_VIEWS` are merged with the last one.
     pub(super) fn push_view(&mut self, ring: Applied<'_>, round: Timestamp, event: ViewEvent) {
         let views = || self.queue.iter().filter(|it| matches!(it, Queued::View { .. })).count();
         let is_long = self.queue.len() >= MAX_WAITING_VIEWS && views() >= MAX_WAITING_VIEWS;
@@ -117,7 +116,7 @@ impl DeliveryQueue {
         arrived: Option<(Process, SeqNo)>,
     ) -> Vec<Delivery> {
         let mut out = Vec::new();
-        // A leaving member receives the view without it, whether or not the rest has a quorum.
+        // A leaving member receives the view without it, even if the other members have no quorum.
         let is_in = ring.view.contains(self.me);
         let is_unused = ring.is_empty && !self.has_shown_view();
         let is_short = ring.standings.shortage(ring.view).is_some();
@@ -265,7 +264,7 @@ impl DeliveryQueue {
         if !ring.sources.get(source).is_some_and(|stream| stream.may_have_early(arrived)) {
             return;
         }
-        // Packets that arrive after the list of a reformation was accepted wait for it.
+        // Packets that arrive after the list of a reformation was accepted wait for its view.
         let is_known = self.shown.contains(&source) && ring.standings.has_spoken(source);
         if self.is_forming || !(is_known || ring.sources.is_guest(source)) {
             return;
@@ -276,7 +275,7 @@ impl DeliveryQueue {
         out.extend(stream.take_early(arrived).into_iter().map(message));
     }
 
-    /// Only members that have since taken the token count, as the source has no place.
+    /// Only members that have since taken the token count. The source may not know the place.
     fn is_held_enough(&mut self, ring: &Applied<'_>, qos: Qos, round: Timestamp) -> bool {
         if qos <= Qos::TotallyOrdered {
             return true;
@@ -296,7 +295,7 @@ impl DeliveryQueue {
             _ => 0,
         };
         if needed > 0 {
-            // The turns of clients come between those of the awaited voters.
+            // Clients take their turns between those of the awaited voters.
             let takers = if has_clients { view.len() } else { needed + 1 };
             let (last, most) = self.awaited;
             self.awaited = if round > last { (round, takers) } else { (last, most.max(takers)) };

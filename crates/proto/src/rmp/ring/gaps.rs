@@ -1,4 +1,4 @@
-//! Packets and rounds that a member lacks.
+//! Packets and rounds that a member is missing.
 
 use alloc::vec::Vec;
 
@@ -24,7 +24,7 @@ impl Gaps {
         let mut gaps = Self { from, to: log.gap_end().unwrap_or(from), runs: Vec::new() };
         let mut left = GAPS_LIMIT;
         for (source, stream) in sources.iter() {
-            // From a source that is gone only packets that already have a place are needed.
+            // From a source that is gone, only packets that already have a place are needed.
             let known = if view.contains(source) { stream.end() } else { stream.ordered_to() };
             let rounds = log.early().flat_map(Round::runs);
             let ends = rounds.filter(|run| run.source == source).map(Run::end);

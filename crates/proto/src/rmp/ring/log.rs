@@ -1,7 +1,7 @@
 //! The ACKs and New Lists of a ring, in order: the paper's OrderingQ without the data (4.2).
 //!
 //! A *round* is one packet of a token site: an ACK with the order of packets, or a New List. Rounds
-//! follow each other without gaps: a round begins where the one before ends. Rounds that arrive too
+//! follow each other without gaps: each begins where the previous one ends. Rounds that arrive too
 //! early wait.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -14,29 +14,29 @@ use crate::ring::{ListChange, ListChangeKind, Member, Process, Timestamp};
 /// One packet of a token site, with its place and the next token site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// Its place in the order.
+    /// Place of the round in the total order.
     pub at: Timestamp,
-    /// The token site that sent it.
+    /// The token site that sent the round.
     pub site: Process,
     /// The next token site.
     pub next: Process,
-    /// Its content.
+    /// Content of the round.
     pub what: What,
 }
 
 /// Content of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// An ACK. Its packets take the places after its own. A NULL ACK has none.
+    /// An ACK. The packets that it orders take the places after its own. A NULL ACK orders none.
     Order(Vec<Run>),
-    /// A New List. Each change has its own place. A change of the members stands alone.
+    /// A New List. Each of its changes has its own place. A change of the members stands alone.
     List(Vec<ListChange>),
 }
 
 /// Consecutive packets of one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Their source.
+    /// Source of the packets.
     pub source: Process,
     /// Number of the first packet.
     pub first: SeqNo,
@@ -48,11 +48,11 @@ pub struct Run {
 pub(crate) struct Log {
     next: Timestamp,
     rounds: VecDeque<Round>,
-    /// With the one at `next` while its data is missing.
+    /// Includes the round at `next` while its data is missing.
     early: BTreeMap<Timestamp, Round>,
 }
 
-/// They fit the smallest datagram.
+/// This number of changes fits in the smallest datagram.
 pub(crate) const MAX_CHANGES: usize = 16;
 
 const MAX_EARLY: usize = 1024;
@@ -67,7 +67,7 @@ impl Round {
         self.at.plus(1 + more)
     }
 
-    /// Returns `true` if it is a NULL ACK.
+    /// Returns `true` if the round is a NULL ACK.
     pub fn is_null(&self) -> bool {
         matches!(&self.what, What::Order(runs) if runs.is_empty())
     }
@@ -90,7 +90,7 @@ impl Round {
         }
     }
 
-    /// Returns the packets that it orders.
+    /// Returns the packets that the round orders.
     pub fn runs(&self) -> &[Run] {
         match &self.what {
             What::Order(runs) => runs,
@@ -100,7 +100,7 @@ impl Round {
 }
 
 impl Run {
-    /// Returns the number after the last packet.
+    /// Returns the number that follows the last packet.
     pub fn end(&self) -> SeqNo {
         self.first.plus(self.count.into())
     }
@@ -141,7 +141,7 @@ impl Log {
         Some(round)
     }
 
-    /// Such rounds are impossible. Returns their number.
+    /// Drops rounds that begin within an applied round, which is impossible. Returns their number.
     pub(crate) fn drop_overlapped(&mut self) -> u64 {
         let known = self.early.len();
         if self.early.first_key_value().is_some_and(|(at, _)| *at < self.next) {
@@ -178,7 +178,7 @@ impl Log {
 
     // All members have the rounds up to `stable`.
     pub(crate) fn forget_to(&mut self, stable: Timestamp) -> Vec<Round> {
-        // The last one stays, because it names the token holder to any member that requests it.
+        // The last one is kept, because it names the token holder to any member that requests it.
         let count = self.rounds.iter().take_while(|round| round.at <= stable).count();
         self.rounds.drain(..count.min(self.rounds.len().saturating_sub(1))).collect()
     }
@@ -186,10 +186,10 @@ impl Log {
     pub(crate) fn check(&self) {
         let mut at = None;
         for round in &self.rounds {
-            assert!(at.is_none_or(|at| at == round.at), "a hole before {:?}", round.at);
+            assert!(at.is_none_or(|at| at == round.at), "a gap before {:?}", round.at);
             at = Some(round.end());
         }
-        assert!(at.is_none_or(|at| at == self.next), "the last round does not end at the next");
+        assert!(at.is_none_or(|at| at == self.next), "the last round does not end at `next`");
         assert!(self.early.keys().all(|at| *at >= self.next), "an old round is kept as early");
     }
 }
@@ -237,7 +237,7 @@ mod tests {
         assert!(log.apply().is_some());
         assert_eq!((log.drop_overlapped(), log.next()), (2, Timestamp(4)));
         log.check();
-        assert!(log.apply().is_some(), "the others are applied in their turn");
+        assert!(log.apply().is_some(), "the next round is applied");
         assert_eq!(log.drop_overlapped(), 0);
     }
 

@@ -1,11 +1,11 @@
-//! State that all members of a ring compute alike from its rounds: view, order, stability,
-//! delivery.
+//! State that all members of a ring compute in the same way from its rounds: view, order,
+//! stability, and delivery.
 //!
 //! # Invariants
 //!
-//! - A round is applied after all rounds before it, and once all the data that it orders has
+//! - A round is applied only after all rounds before it, and once all data that it orders has
 //!   arrived. The site of a round therefore has everything before it, and `accepted` is correct.
-//! - At most one change of the members is not stable. Therefore the majorities of any two views at
+//! - At most one change of the members is not stable. Therefore, the majorities of any two views at
 //!   different members have a member in common.
 //! - Everything that is not stable, or not delivered, is kept.
 
@@ -55,7 +55,8 @@ pub(super) struct Ring {
     sources: Sources,
     standings: Standings,
     deliveries: DeliveryQueue,
-    /// Lives that have taken the token and are no longer members. Their requests to join are old.
+    /// Lives that have taken the token and are no longer members. Their requests to join are
+    /// outdated.
     over: Recent<NodeId, u64>,
     reported_stable: Timestamp,
     nulls: usize,
@@ -92,7 +93,7 @@ impl Ring {
             standings: Standings::new(me, &view, last),
             deliveries: DeliveryQueue::new(me, view.locks.clone()),
             over: Recent::default(),
-            // It is not known here whether the others have the earlier places and this list.
+            // It is unknown whether the other members have the earlier places and this list.
             reported_stable: last,
             nulls: 0,
             view,
@@ -206,7 +207,7 @@ impl Ring {
     }
 
     /// All members of the list have accepted it at its position. Returns the messages that are
-    /// given up, with their numbers if they are known.
+    /// given up, with their numbers if known.
     pub(super) fn form(&mut self, proposal: &Proposal) -> Vec<(Process, Option<SeqNo>)> {
         let round = self.log.next();
         let mut place = Place { ring: proposal.view.epoch, at: round };
@@ -242,7 +243,7 @@ impl Ring {
         assert!(!self.view.is_empty(), "a ring without members");
         self.standings.check(&self.view);
         self.sources.check(&self.view);
-        assert!(self.standings.settled() < self.log.next(), "more is settled than there is");
+        assert!(self.standings.settled() < self.log.next(), "a future place is settled");
     }
 
     pub(super) fn is_over(&self, process: Process) -> bool {
@@ -260,12 +261,14 @@ impl Ring {
         self.ordered == Timestamp(0) && !self.deliveries.has_shown_view()
     }
 
-    /// A message or a lock, here or elsewhere, waits for more members to take the token.
+    /// Returns `true` if a message or lock, here or at another member, waits for more members to
+    /// take the token.
     pub(super) fn waits_for_passes(&self) -> bool {
         self.shortage().is_none() && self.deliveries.waits_for_passes(&self.standings)
     }
 
-    /// The token has gone round without work, so that every member is known to have everything.
+    /// Returns `true` if the token has gone round without work, so that every member is known to
+    /// have everything.
     pub(super) fn is_quiet(&self) -> bool {
         self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
     }
@@ -290,7 +293,7 @@ impl Ring {
         (deliveries, Applied { view, standings, sources, is_empty: *ordered == Timestamp(0) })
     }
 
-    /// The heads of requests and replies that have places and were not delivered yet.
+    /// Returns the heads of requests and replies that have places and were not delivered yet.
     pub(super) fn calls_in_queue(&self) -> impl Iterator<Item = (Process, Bytes)> {
         self.deliveries.packets().filter_map(|(source, seqno)| {
             Some((source, self.sources.get(source)?.head_of_call(seqno)?))
@@ -299,7 +302,7 @@ impl Ring {
 
     /// Includes the messages of members that have taken the token or were `heard` in a reformation.
     pub(super) fn position(&self, heard: &BTreeSet<Process>) -> Position {
-        // A member that has left gets no more places, whether or not that view was delivered.
+        // A member that has left gets no more places, even if that view was not delivered yet.
         let is_heard = |source| heard.contains(&source) && self.view.contains(source);
         let received = self.sources.iter().filter_map(|(source, stream)| {
             let to = stream.received_to();
@@ -311,7 +314,7 @@ impl Ring {
         Position { next, is_whole, received: received.collect() }
     }
 
-    /// A member that has since taken the token has everything that has a place.
+    /// A member that has taken the token since the last place has everything that has a place.
     pub(super) fn has_all(&self, process: Process) -> bool {
         let open = self.log.range(self.standings.settled().plus(1), self.log.next());
         let last = open.filter(|round| !round.is_null()).last();
@@ -324,7 +327,7 @@ impl Ring {
     }
 
     pub(super) fn as_former(&self) -> FormerRing {
-        // Nothing was delivered yet to a joiner that has received no view.
+        // A joiner that has received no view has delivered nothing yet.
         let delivered = self.deliveries.delivered.max(self.reported_stable);
         FormerRing { epoch: self.view.epoch, origin: self.view.origin, delivered }
     }

@@ -1,4 +1,4 @@
-//! State that members send each other, for joiners and in reformations.
+//! State that members send to each other, for joiners and in reformations.
 
 use alloc::vec::Vec;
 
@@ -13,17 +13,17 @@ pub struct Snapshot {
     pub view: RingView,
     /// Place where the next round begins.
     pub next: Timestamp,
-    /// Last round that assigned a place to a message or changed a lock; 0 before the first.
+    /// Last round that assigned a place to a message or changed a lock, or 0 if there is none.
     pub ordered: Timestamp,
     /// The token holder.
     pub token: Process,
-    /// `true` if the ring works: it is not being reformed, and may continue.
+    /// `true` if the ring works: it is not being reformed and is allowed to continue.
     pub is_working: bool,
     /// Progress of each source.
     pub sources: Vec<SourceState>,
     /// Callers that are not members.
     pub guests: Vec<GuestState>,
-    /// Delivered requests of each caller, the most recent caller last.
+    /// Delivered requests of each caller. The most recent caller is the last.
     pub seen: Vec<(NodeId, Seen)>,
 }
 
@@ -36,7 +36,7 @@ pub struct GuestState {
     pub open_from: SeqNo,
     /// First packet without a place.
     pub ordered_to: SeqNo,
-    /// Last round that assigned a place to one of its packets.
+    /// Last round that assigned a place to a packet of the caller.
     pub used: Timestamp,
 }
 
@@ -45,45 +45,47 @@ pub struct GuestState {
 pub struct SourceState {
     /// The source.
     pub source: Process,
-    /// First packet of the message that has places only in part; `ordered_to` if there is none.
+    /// First packet of the message that only partly has places, or `ordered_to` if there is no such
+    /// message.
     pub open_from: SeqNo,
     /// First packet without a place.
     pub ordered_to: SeqNo,
-    /// Number of its last request that a New List answered.
+    /// Number of the source's last request that a New List answered.
     pub request: u32,
 }
 
 /// Progress of a member: its sync point (4.4).
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Position {
-    /// Place where its next round begins.
+    /// Place where the member's next round begins.
     pub next: Timestamp,
-    /// `true` if it has the beginnings of all messages that have places only in part.
+    /// `true` if the member has the beginnings of all messages that only partly have places.
     pub is_whole: bool,
-    /// First missing number of each source with packets that have no place. Ordered by source.
+    /// Sources with packets that have no place, and the first missing number of each. In order of
+    /// the sources.
     pub received: Vec<(Process, SeqNo)>,
 }
 
-/// The list with which a reformation is to end.
+/// The list with which a reformation ends if all its members accept it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// The ring that is reformed.
     pub base: Epoch,
-    /// The common position of all its members.
+    /// The common position of all members of the list.
     pub position: Position,
-    /// The new ring. Its epoch is the ballot.
+    /// The view of the new ring. Its epoch is the ballot.
     pub view: RingView,
-    /// Earlier ballots that can never hold any more.
+    /// Earlier ballots that can never hold.
     pub refuted: Vec<Epoch>,
 }
 
 /// A list that a member has acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// Its ballot.
+    /// Ballot of the list.
     pub ballot: Epoch,
-    /// Number of its members that a part of it needs to continue.
+    /// Number of voters of the list that a part of it needs to continue.
     pub least: u16,
-    /// Its members.
+    /// Members of the list.
     pub members: Vec<Process>,
 }

@@ -1,9 +1,10 @@
 //! Sources of a ring: the packets of its members, and of callers that are not members (4.5).
 //!
-//! A guest's packets take their places like those of members. The set of guests follows from the
+//! A guest's packets get their places like those of members. The set of guests follows from the
 //! rounds alone, so it is the same at all members. A process is a guest once one of its packets has
-//! a place. Beyond the maximum number of guests, the one whose last place is the oldest is flushed.
-//! Before its first place a guest is tentative, and each member decides on its own to keep it.
+//! a place. If there are more than the maximum number of guests, the guest whose last place is the
+//! oldest is flushed. Before its first place, a guest is tentative, and each member decides on its
+//! own whether to keep it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -18,10 +19,10 @@ use crate::ring::{Process, RingView, Timestamp};
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     streams: BTreeMap<Process, Stream>,
-    /// Callers that are not members, with the last round that assigned them a place, if any.
+    /// Callers that are not members, with the last round that assigned a place to them, if any.
     guests: BTreeMap<Process, Option<Timestamp>>,
     former: VecDeque<Process>,
-    /// With the round that removed them.
+    /// Former members and guests, with the round that removed them.
     gone: BTreeMap<Process, Timestamp>,
 }
 
@@ -142,7 +143,7 @@ impl Sources {
         self.guests.range(first..=last).map(|(it, _)| *it)
     }
 
-    /// Returns `true` if the stream is [kept](Self::remove) until the delivery of its packets.
+    /// Returns `true` if the stream is [kept](Self::remove) until its packets are delivered.
     fn flush(&mut self, guest: Process) -> bool {
         let Some(used) = self.guests.remove(&guest) else { return false };
         if used.is_none() {
@@ -156,12 +157,12 @@ impl Sources {
         true
     }
 
-    // The stream is dropped once all members have what the source sent.
+    // The stream is dropped once all members have the packets that the source sent.
     pub(super) fn remove(&mut self, source: Process, round: Timestamp) {
         self.gone.insert(source, round);
     }
 
-    /// All members have everything up to `settled`. A source that has returned before its departure
+    /// All members have everything up to `settled`. A source that came back before its departure
     /// was delivered keeps its stream.
     pub(super) fn forget_gone(&mut self, view: &RingView, settled: Timestamp) {
         let Self { streams, guests, .. } = self;
@@ -181,8 +182,8 @@ impl Sources {
         self.streams.values_mut().for_each(|stream| stream.settle_to(stream.ordered_to()));
     }
 
-    /// No remaining member has the beginnings of these messages: their sources are gone, or are
-    /// guests, which introduce themselves again. Returns them, and the flushed guests.
+    /// No remaining member has the beginnings of these messages, because their sources are gone, or
+    /// are guests that introduce themselves again. Returns the messages and the flushed guests.
     pub(super) fn give_up_open(&mut self) -> (Vec<(Process, Option<SeqNo>)>, Vec<Process>) {
         let streams = self.streams.iter_mut();
         let lost: Vec<(Process, Option<SeqNo>)> = streams
@@ -244,9 +245,9 @@ impl Sources {
     }
 }
 
-/// A flushed guest has to set its first-packet flag again.
+/// Beyond this number, a guest is flushed and has to set its first-packet flag again.
 const MAX_GUESTS: usize = 256;
-/// Guests without a place. One round may add 64 more.
+/// Maximum number of guests without a place. One round may add 64 more.
 const MAX_TENTATIVE: usize = 64;
-/// Flushed guests whose packets are not taken for those of a new guest.
+/// Maximum number of flushed guests whose packets are distinguished from those of a new guest.
 const MAX_FORMER: usize = 1024;

@@ -1,4 +1,4 @@
-//! Positions that the members of a ring are known to have reached, derived from their rounds.
+//! Positions that the members of a ring are known to have reached, as derived from their rounds.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ pub(crate) struct Standings {
     me: Process,
     members: BTreeMap<Process, Standing>,
     settled: Timestamp,
-    /// Its round, and the number of voters before it.
+    /// Round of the last change of the members, and the number of voters before it.
     pub(super) last_change: (Timestamp, usize),
 }
 
@@ -19,10 +19,10 @@ pub(crate) struct Standings {
 struct Standing {
     /// The member has nothing from before this place.
     joined: Timestamp,
-    /// A reformation does not change it.
+    /// Unlike `joined`, it does not change in a reformation.
     since: Timestamp,
     accepted: Timestamp,
-    /// The last that a New List answered.
+    /// Number of the last request that a New List answered.
     request: u32,
 }
 
@@ -103,7 +103,8 @@ impl Standings {
         self.others().filter(|(_, standing)| standing.since <= place).count()
     }
 
-    /// Until then, requests and packets may be those of a member that is gone.
+    /// Before a member has taken the token, its requests and packets may be those of a former
+    /// member.
     pub(crate) fn has_spoken(&self, process: Process) -> bool {
         self.members.get(&process).is_some_and(|standing| standing.accepted >= standing.joined)
     }
@@ -121,7 +122,8 @@ impl Standings {
         taken < takers.min(self.members.len())
     }
 
-    /// Returns the number of other members since before `place`, and of the `counted` that have it.
+    /// Returns the number of other members that joined before `place`, and the number of those that
+    /// have it and are `counted`.
     pub(super) fn holders(
         &self,
         place: Timestamp,
@@ -135,7 +137,7 @@ impl Standings {
         (count, holders)
     }
 
-    /// Majority of the electorate, or of the largest view that a member may be in (MaxN, 3.2).
+    /// The electorate's majority, or that of the largest view that a member may be in (MaxN, 3.2).
     pub(super) fn majority(&self, view: &RingView) -> usize {
         if let Some(quorum) = view.required_voters() {
             return quorum;
@@ -148,8 +150,9 @@ impl Standings {
         widest / 2 + 1
     }
 
-    /// Returns the numbers of voters present and needed, while the ring has too few to work. An
-    /// admitted voter counts once it has taken the token: until then it may be in another ring.
+    /// Returns the numbers of voters present and needed, if the ring has too few to work. An
+    /// admitted voter counts once it has taken the token, because until then it may be in another
+    /// ring.
     pub(super) fn shortage(&self, view: &RingView) -> Option<(usize, usize)> {
         let quorum = view.required_voters()?;
         let here = view.voters().filter(|voter| self.has_spoken(*voter)).count();
@@ -159,6 +162,6 @@ impl Standings {
     pub(super) fn check(&self, view: &RingView) {
         let mut members: Vec<Process> = view.processes().collect();
         members.sort_unstable();
-        assert!(self.members.keys().eq(&members), "who stands is who is a member");
+        assert!(self.members.keys().eq(&members), "the standings and the members differ");
     }
 }

@@ -7,8 +7,8 @@
 //!  forgotten | has a place    | waits for one    |
 //! ```
 //!
-//! In addition, everything before `delivered_to` was delivered. A packet is forgotten when it is
-//! stable, and when its message was delivered and has a place as a whole.
+//! In addition, everything before `delivered_to` was delivered. A packet is forgotten once it is
+//! stable, and its message was delivered and has its places completely.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ pub(crate) struct Stream {
     base: SeqNo,
     slots: VecDeque<Slot>,
     ordered_to: SeqNo,
-    /// Of the message of which only a part has a place.
+    /// First packet of the message that only partly has places.
     open_from: SeqNo,
     delivered_to: SeqNo,
     stable_to: SeqNo,
@@ -47,13 +47,13 @@ pub struct Data {
     pub qos: Qos,
     /// Handler whose lock holder has to reply.
     pub handler: Option<Handler>,
-    /// `true` if the message is a request or a reply, not a message of the application.
+    /// `true` if the message is a request or a reply, `false` if it is an application message.
     pub is_call: bool,
-    /// `true` if the packet begins a message.
+    /// `true` if the packet is the first of its message.
     pub is_first: bool,
-    /// `true` if the packet ends a message.
+    /// `true` if the packet is the last of its message.
     pub is_last: bool,
-    /// `true` if the packet may be ordered together with the next ones.
+    /// `true` if the packet may wait to be ordered together with the next packets.
     pub may_wait: bool,
     /// The fragment of the message.
     pub payload: Bytes,
@@ -119,7 +119,7 @@ impl Stream {
         if self.unbroken_to.distance_from(self.ordered_to) >= 0 {
             return self.unbroken_to;
         }
-        // Only a joiner lacks packets that have a place.
+        // Only a joiner can be missing packets that have a place.
         let from = self.place(self.ordered_to);
         let here = self.slots.iter().skip(from).take_while(|slot| slot.data.is_some());
         self.ordered_to.plus(here.count() as u32)
@@ -129,7 +129,7 @@ impl Stream {
         self.base.plus(self.slots.len() as u32)
     }
 
-    // Equals `ordered_to` if no message has a place only in part.
+    // Equals `ordered_to` if no message only partly has places.
     pub(crate) fn open_from(&self) -> SeqNo {
         self.open_from
     }
@@ -228,8 +228,8 @@ impl Stream {
         (data.is_last && !slot.is_delivered).then_some(data.qos)
     }
 
-    /// Gives up the one message that was open when this member joined and lacks fragments. Returns
-    /// its number, if a fragment was received.
+    /// Gives up the one message that was open when this member joined and that is missing
+    /// fragments. Returns its number if a fragment was received.
     pub(crate) fn give_up_open(&mut self) -> Option<Option<SeqNo>> {
         let from = self.needed_from();
         let (start, end) = (self.place(from), self.place(self.ordered_to));
@@ -262,7 +262,7 @@ impl Stream {
             [(self.ordered_to, "ordered_to"), (self.delivered_to, "delivered_to")]
         {
             assert!(boundary.distance_from(self.base) >= 0, "{name} is before the window");
-            assert!(boundary.distance_from(self.end()) <= 0, "{name} is behind the window");
+            assert!(boundary.distance_from(self.end()) <= 0, "{name} is beyond the window");
         }
         let data = self.slots.iter().filter_map(|slot| slot.data.as_ref());
         let held: usize = data.map(|data| data.payload.len()).sum();
@@ -289,7 +289,7 @@ impl Stream {
     }
 
     fn forget(&mut self) {
-        // A joiner receives all of a message that has a place only in part.
+        // A joiner receives all fragments of a message that only partly has places.
         let over = self.stable_to.earlier(self.delivered_to).earlier(self.open_from);
         while over.is_after(self.base) {
             let Some(slot) = self.slots.pop_front() else { return };

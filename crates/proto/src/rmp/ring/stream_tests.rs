@@ -54,7 +54,7 @@ fn message_is_whole_once_all_its_fragments_have_arrived() {
     assert_eq!(stream.ends_undelivered(SeqNo(11)), Some(total));
     let whole = stream.take_whole_around(SeqNo(11)).expect("all is there");
     assert_eq!(&whole.payload[..], b"abc");
-    assert_eq!(stream.held_bytes, 3, "others may still ask for it");
+    assert_eq!(stream.held_bytes, 3, "other members may still request it");
     stream.settle_to(SeqNo(12));
     assert_eq!(stream.held_bytes, 0);
     stream.check();
@@ -71,7 +71,7 @@ fn a_message_that_has_a_place_in_part_is_open() {
     assert_eq!(stream.open_from(), SeqNo(2));
     stream.order_to(SeqNo(4));
     assert_eq!(stream.open_from(), SeqNo(2));
-    // A new joiner needs both fragments, and reports the same to the next joiner.
+    // A new joiner needs both fragments, and reports the same state to the next joiner.
     let joiner = Stream::new(SeqNo(2), SeqNo(4));
     assert_eq!(joiner.open_from(), SeqNo(2));
     assert_eq!(joiner.missing(SeqNo(2), SeqNo(4), 9), [SeqNo(2), SeqNo(3)]);

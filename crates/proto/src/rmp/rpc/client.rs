@@ -1,7 +1,7 @@
-//! Requests of this node to a group, as a member or not (4.5).
+//! Requests of this node to a group, as a member or as a guest (4.5).
 //!
-//! A caller that gets no answer in time repeats the request under the same number. Members that
-//! have it recognize the number, and the member that keeps the reply sends it again.
+//! A caller that gets no answer in time repeats the request with the same number. Members that have
+//! the request recognize the number, and the member that keeps the reply sends it again.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -60,7 +60,7 @@ impl Client {
         self.pending.len()
     }
 
-    /// Among the requests that wait for their answers and `number`.
+    /// Considers the requests that wait for their answers, and `number`.
     pub(crate) fn oldest(&self, number: u32) -> u32 {
         // Numbers wrap around, and some of the waiting requests may be later than `number`.
         let waiting = self.pending.keys().copied().chain([number]);
@@ -106,7 +106,7 @@ impl Client {
         pending.message = sender.push(Outgoing { qos, handler, is_call: true, payload });
     }
 
-    // The members have nothing of the messages of the former life.
+    // The members have no part of the former life's messages.
     pub(crate) fn queue_all(&mut self, cx: &mut Context<'_>, sender: &mut Sender) {
         let numbers: Vec<u32> = self.pending.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.queue(cx, sender, number));
@@ -179,7 +179,7 @@ impl Client {
         }
     }
 
-    // Messages from `first` on have no places; `None` if all have.
+    // `first` is the first message without a place, or `None` if all messages have one.
     pub(super) fn on_placed(&mut self, cx: &mut Context<'_>, first: Option<SeqNo>) {
         let is_done = |pending: &Pending| {
             let RequestOptions { handler, qos, .. } = pending.options;
@@ -218,7 +218,7 @@ impl Client {
                     bytes: Vec::new(),
                     received: RangeSet::new(),
                 });
-                // The distance bounds the kept bytes.
+                // This distance bounds the bytes that are kept.
                 let is_next = offset <= arriving.received_to() + REPLY_WINDOW_BYTES;
                 if is_next && !bytes.is_empty() {
                     arriving.insert(offset, &bytes);
@@ -239,5 +239,5 @@ impl Client {
 }
 
 const MOST_RETRY: Duration = Duration::from_secs(2);
-/// Distance of a reply fragment from the first missing byte.
+/// Maximum distance of a reply fragment from the first missing byte.
 const REPLY_WINDOW_BYTES: u32 = 128 << 10;

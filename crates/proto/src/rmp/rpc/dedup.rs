@@ -1,5 +1,6 @@
-//! Requests of a group's callers from the perspective of one member: the delivered ones, so that
-//! repetitions are recognized, the open ones, and the kept replies (4.5). All of it is bounded.
+//! Requests of a group's callers, from the perspective of one member: the delivered requests, so
+//! that repetitions are recognized, the open requests, and the kept replies (4.5). All of them are
+//! bounded.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -13,7 +14,7 @@ use crate::rmp::seen::{Seen, Sight};
 #[derive(Debug, Default)]
 pub(crate) struct RequestTable {
     callers: BTreeMap<CallerStart, Caller>,
-    /// Counts deliveries: the caller heard longest ago is forgotten first.
+    /// Counts deliveries. The caller that was heard longest ago is forgotten first.
     clock: u64,
     kept: VecDeque<RequestId>,
     kept_bytes: usize,
@@ -38,7 +39,7 @@ struct Caller {
 pub(super) struct Entry {
     handler: Handler,
     payload: Option<Bytes>,
-    /// Another member held the handler's lock when the request was delivered.
+    /// `true` if another member held the handler's lock when the request was delivered.
     pub(super) was_held: bool,
     pub(super) is_reported: bool,
     pub(super) answered_by: Option<Process>,
@@ -69,7 +70,8 @@ impl RequestTable {
         let new = CallerStart { node: id.caller, first: id.number };
         let known = self.key(id);
         if known.is_none() && self.callers.contains_key(&new) {
-            // An incarnation that began at this number is far beyond it. No caller goes back.
+            // The incarnation that began with this number is far beyond it, and no caller goes
+            // back.
             return Sight::Impossible;
         }
         let key = known.unwrap_or(new);
@@ -161,7 +163,7 @@ impl RequestTable {
         }
     }
 
-    // Beyond `limit` bytes the oldest replies are dropped. Returns their number.
+    // Drops the oldest replies beyond `limit` bytes. Returns their number.
     pub(super) fn keep_reply(&mut self, id: RequestId, reply: Bytes, limit: usize) -> u64 {
         self.kept_bytes += reply.len();
         self.kept.push_back(id);
@@ -178,7 +180,7 @@ impl RequestTable {
         forgotten
     }
 
-    // The flag is `Entry::was_held`.
+    // The third value is `Entry::was_held`.
     pub(super) fn open(&self, handler: Handler) -> Vec<(RequestId, Bytes, bool)> {
         let entries = self.callers.iter().flat_map(|(start, it)| {
             it.entries
@@ -220,7 +222,7 @@ mod tests {
         let caller = NodeId(7);
         let mut record = |number| table.record(RequestId { caller, number }, number);
         assert_eq!([record(5), record(5), record(6)], [Sight::New, Sight::Again, Sight::New]);
-        // Incarnations count from different numbers, some of them from earlier ones.
+        // Incarnations count from different numbers, and later ones may begin at smaller numbers.
         for first in [1 << 30, u32::MAX - (1 << 20)] {
             assert_eq!([record(first), record(first)], [Sight::New, Sight::Again]);
         }

@@ -1,5 +1,3 @@
-//! Envelopes of requests and replies (4.5).
-
 use alloc::vec::Vec;
 
 use bytes::Bytes;
@@ -69,7 +67,7 @@ mod tests {
             assert_eq!(Envelope::open(whole.slice(..5)), None);
         }
         assert_eq!(Envelope::open(Bytes::from_static(&[9; 20])), None);
-        // An envelope whose oldest open request is later than the request itself, or too old.
+        // The oldest open request is later than the request itself, or too old.
         for oldest in [4, 1 << 31, 3_u32.wrapping_sub(MAX_WAITING)] {
             let request = Envelope::Request { number: 3, oldest };
             assert_eq!(Envelope::open(request.wrap(b"what")), None, "{oldest}");

@@ -1,7 +1,8 @@
 //! A guest: this node as a caller of a group of which it is not a member (4.5).
 //!
-//! It sends Non Member Data packets that name the group, and the ring once it has answered. They
-//! are repeated until they have places in the order, under the flow control of a member.
+//! A guest sends Non Member Data packets that name the group and, once a ring has answered, the
+//! ring. The packets are repeated until they have places in the order, under the same flow control
+//! as a member's.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -70,7 +71,7 @@ impl Guest {
         };
     }
 
-    /// This node is in no ring, so packets between members are only counted.
+    /// This node is not in a ring, so packets between members are only counted.
     pub(crate) fn on_packet(&mut self, cx: &mut Context<'_>, from: NodeId, packet: Packet) {
         match packet {
             Packet::NonMemberAck(ack) => self.on_ack(cx, from, ack),
@@ -155,7 +156,7 @@ impl Guest {
         Packet::NonMemberData(NonMemberData::Data { epoch: self.epoch, is_first, data })
     }
 
-    /// A retransmission also goes to a member that forwards it, as does any packet with `via`.
+    /// A retransmission also goes to a member that forwards it, and so does any packet with `via`.
     fn send(&mut self, cx: &mut Context<'_>, packet: &Packet, is_again: bool) {
         cx.multicast(packet);
         let known = self.known.iter().next().copied();
@@ -184,7 +185,7 @@ impl Guest {
         self.send_waiting(cx);
     }
 
-    // The ring has flushed this guest or is another one. The guest introduces itself again.
+    // The ring has flushed this guest or is another ring. The guest introduces itself again.
     fn begin_again(&mut self, cx: &mut Context<'_>) {
         self.me = cx.next_life();
         self.sender = Sender::new(cx.config);

@@ -1,4 +1,4 @@
-//! Multi-RPC (4.5): requests to a group, of its members or of *guests*, and their answers.
+//! Multi-RPC (4.5): requests from members or *guests* to a group, and the answers to them.
 
 mod client;
 mod dedup;

@@ -1,4 +1,4 @@
-//! Numbers of this node's next requests, by group.
+//! Numbers of this node's next requests, for each group.
 
 use alloc::collections::BTreeMap;
 
@@ -10,11 +10,12 @@ pub(crate) struct RequestNumbers {
     first: u32,
 }
 
-/// In addition to those with open requests.
+/// Maximum number of groups without open requests.
 const MAX_GROUPS: usize = 1024;
 
 impl RequestNumbers {
-    // Each incarnation begins with a different number: no request is taken for an earlier one.
+    // Each incarnation begins with a different number, so that no request is mistaken for an
+    // earlier one.
     pub(crate) fn new(origin: Origin) -> Self {
         let first = match origin.incarnation {
             Incarnation(0) => 1,

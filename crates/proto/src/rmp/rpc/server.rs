@@ -1,5 +1,3 @@
-//! Requests that were delivered to this member, and its replies (4.5).
-
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -24,7 +22,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns the answer to a request of this node, if any.
+    /// Returns the answer to a request of this node, if the message contains one.
     pub(crate) fn on_message(
         &mut self,
         cx: &mut Context<'_>,
@@ -114,7 +112,7 @@ impl Server {
     ) -> bool {
         let Some(entry) = self.requests.entry(id) else { return false };
         if let Some(reply) = entry.reply.clone() {
-            // The reply to a member may still be in flight to its place.
+            // The reply to a member may still be waiting for its place.
             if !is_member(Some(ring), id.caller) || entry.answered_by.is_some() {
                 cx.counters.replies_resent += 1;
                 send_reply(cx, Some(ring), sender, id, &reply, 0);
@@ -125,7 +123,8 @@ impl Server {
         if ring.view().contains(by) && by != ring.me() {
             return true;
         }
-        // The member that replied is gone, or no longer keeps the reply: the request is open again.
+        // The member that replied is gone or no longer keeps the reply, so the request is open
+        // again.
         (entry.answered_by, entry.is_reported) = (None, false);
         false
     }
@@ -219,7 +218,7 @@ fn is_member(ring: Option<&Ring>, node: NodeId) -> bool {
     ring.is_some_and(|ring| ring.view().process_of(node).is_some())
 }
 
-// Only the member that assigned the place of the request acknowledges it.
+// Only the member that assigned a place to the request acknowledges it.
 fn acknowledge(
     cx: &mut Context<'_>,
     ring: &Ring,
@@ -241,7 +240,7 @@ fn acknowledge(
     None
 }
 
-// By unicast, only the first fragments are sent, and the others on request.
+// To a guest, only the first fragments are sent. The guest requests the others.
 fn send_reply(
     cx: &mut Context<'_>,
     ring: Option<&Ring>,
@@ -287,7 +286,7 @@ pub(crate) fn notify_guests(cx: &mut Context<'_>, ring: &Ring, round: &Round) {
     }
 }
 
-// Only the token site notifies a guest that repeats packet `seqno`.
+// Only the token site notifies a guest that has repeated packet `seqno`.
 pub(crate) fn notify_guest_again(cx: &mut Context<'_>, ring: &Ring, source: Process, seqno: SeqNo) {
     let to = ring.sources().get(source).map_or(seqno, |stream| stream.ordered_to());
     if to.is_after(seqno) && ring.token() == ring.me() {
@@ -300,6 +299,6 @@ fn notify_placed(cx: &mut Context<'_>, ring: &Ring, guest: Process, to: SeqNo) {
     cx.unicast(guest.node, &Packet::NonMemberAck(ack));
 }
 
-/// Beyond that of a data packet.
+/// In addition to that of a data packet.
 const REPLY_HEAD_BYTES: usize = 24;
 const FRAGMENTS_AT_ONCE: usize = 32;

@@ -1,4 +1,4 @@
-//! Lists that a member has accepted in ballots of one ring.
+//! Lists that a member has accepted in the ballots of one ring.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -9,9 +9,9 @@ use crate::rmp::ring::{Accepted, Proposal};
 
 #[derive(Debug, Default)]
 pub(super) struct AcceptedLists {
-    /// Those that may hold.
+    /// The lists that may hold.
     accepted: Vec<Proposal>,
-    /// This member does not commit these, so that it can reach the others' position.
+    /// Lists that this member does not commit, so that it can reach the other members' position.
     pub(super) released: Vec<Epoch>,
     pub(super) refuted: Vec<Epoch>,
 }
@@ -21,18 +21,19 @@ impl AcceptedLists {
         self.accepted.iter().any(|proposal| proposal.view.epoch == ballot)
     }
 
-    // A list for which there is no room must not be acknowledged.
+    // The caller checks that there is room. A list for which there is none must not be
+    // acknowledged.
     pub(super) fn accept(&mut self, proposal: Proposal) {
         self.accepted.push(proposal);
     }
 
-    // The last list that was accepted is committed, unless the member was released from it.
+    // Only the last accepted list is committed, unless the member was released from it.
     pub(super) fn committable(&self, ballot: Epoch) -> Option<&Proposal> {
         let last = self.accepted.last().filter(|proposal| proposal.view.epoch == ballot);
         last.filter(|_| !self.released.contains(&ballot))
     }
 
-    /// Returns the number of newly released lists; `None` if none or too many.
+    /// Returns the number of newly released lists, or `None` if there are none or too many.
     pub(super) fn release_voters(&mut self, ballots: BTreeSet<Epoch>) -> Option<u64> {
         let new = ballots.into_iter().filter(|ballot| !self.released.contains(ballot));
         let new: Vec<Epoch> = new.collect();
@@ -55,7 +56,8 @@ impl AcceptedLists {
         self.released.extend(new);
     }
 
-    /// Until one of the lists is refuted, no other is accepted: they are too many for a vote.
+    /// If `true`, no list is accepted until another one is refuted, because a vote has no room for
+    /// more.
     pub(super) fn is_full(&self) -> bool {
         let listed: usize = self.accepted.iter().map(|proposal| proposal.view.len()).sum();
         self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED
@@ -70,7 +72,7 @@ impl AcceptedLists {
         lists.collect()
     }
 
-    /// `node` has continued with the list of `ballot`.
+    /// `node` has continued with the list of `ballot`, and never accepts the later lists.
     pub(super) fn refute_after(&mut self, ballot: Epoch, node: NodeId) {
         let later = self.accepted.iter().skip_while(|it| it.view.epoch != ballot).skip(1);
         let theirs = later.filter(|it| it.view.process_of(node).is_some());
@@ -86,7 +88,7 @@ impl AcceptedLists {
                 continue;
             }
             if self.refuted.len() == MAX_ACCEPTED {
-                // Promises exclude the oldest ballot by now. They do not yet exclude this one.
+                // By now, promises exclude the oldest ballot. They do not yet exclude this one.
                 self.refuted.remove(0);
             }
             self.refuted.push(*epoch);

@@ -1,4 +1,4 @@
-//! Initiator of a reformation: collects votes and proposes the list.
+//! The initiator of a reformation, which collects votes and proposes the list.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -67,7 +67,7 @@ impl Reformation {
         }
     }
 
-    // A list that a member of it has not accepted when it voted can no longer hold.
+    // A list can no longer hold if one of its members has voted without having accepted it.
     fn refute(&mut self) {
         let State::Initiating { votes, .. } = &mut self.state else { return };
         let lists: Vec<Accepted> =
@@ -86,7 +86,7 @@ impl Reformation {
         self.lists.refute(&refuted);
     }
 
-    /// With `is_last`, members that are not at one position may be missing from the list.
+    /// With `is_last`, the list may omit members that have not reached the common position.
     pub(super) fn consider(&mut self, cx: &mut Context<'_>, ring: &Ring, is_last: bool) -> Verdict {
         let mine = self.position(ring);
         let view = ring.view();
@@ -103,7 +103,8 @@ impl Reformation {
         }
         let is_somebody_whole = votes.values().any(|vote| vote.position.is_whole);
         if !mine.is_whole && (is_somebody_whole || !is_last) {
-            // A member that has these messages must initiate. If there is none, they are given up.
+            // A member that has these messages must initiate. If there is no such member, they are
+            // given up.
             return Verdict::TooFew(self.count(cx, ring, &here));
         }
         let voted: Vec<Process> = votes.keys().copied().collect();
@@ -113,7 +114,7 @@ impl Reformation {
         }
         if self.is_enough(ring, &voted, &votes) {
             // The voters could continue, but those that have accepted a list cannot reach the
-            // others' position, unless they are released from it.
+            // position of the other voters unless they are released from the list.
             let lists = votes.values().flat_map(|vote| &vote.accepted).map(|list| list.ballot);
             if let Some(released) = self.lists.release_voters(lists.collect()) {
                 cx.counters.lists_released += released;
@@ -125,8 +126,8 @@ impl Reformation {
         Verdict::TooFew(self.count(cx, ring, &voted))
     }
 
-    /// Members of each list that may already hold must be as many as that list requires. Lists that
-    /// cannot hold were [refuted](Self::refute) before.
+    /// Each list that may already hold must have as many of its members here as it requires. Lists
+    /// that cannot hold have already been [refuted](Self::refute).
     fn is_enough(&self, ring: &Ring, members: &[Process], votes: &BTreeMap<Process, Vote>) -> bool {
         let view = ring.view();
         if !members.contains(&ring.me()) {
@@ -217,21 +218,21 @@ impl Reformation {
         self.back_off(cx, cx.config.back_off);
     }
 
-    // The voters are too few. Another ballot begins after a longer time.
+    // There are too few voters. The next ballot begins after a longer time.
     pub(crate) fn wait_in_minority(&mut self, cx: &mut Context<'_>) {
         self.give_up(cx);
         self.back_off(cx, cx.config.minority_retry);
     }
 
-    /// The others would wait for a ballot of a member that leaves the ring.
+    /// The other members would wait for the ballot of a member that leaves the ring.
     pub(crate) fn abandon_ballot(&mut self, cx: &mut Context<'_>) {
         if self.is_initiator() {
             self.give_up(cx);
         }
     }
 
-    /// If this member waits longer for votes than others, it may be overtaken each time. The recent
-    /// voters show whether they are too few.
+    /// A member that waits longer for votes than other members may be overtaken each time. The
+    /// recent voters show whether there are too few of them.
     pub(super) fn on_overtaken(&mut self, cx: &mut Context<'_>, ring: &Ring) -> Option<TooFew> {
         let State::Initiating { votes, .. } = &self.state else { return None };
         let is_over = |since: Time| since + cx.config.patience <= cx.now;
@@ -265,9 +266,9 @@ impl Reformation {
     }
 }
 
-/// A joiner that has not taken the token may be in another ring, so the members before it may
-/// continue as if it had not been admitted. Any two majorities, with and without the one possible
-/// joiner, have a member in common.
+/// A joiner that has not taken the token may be in another ring, and the earlier members may
+/// continue as if it had not been admitted. Any two majorities, with and without this one joiner,
+/// have a member in common.
 fn may_continue(ring: &Ring, members: &[Process]) -> bool {
     let view = ring.view();
     let mut before = view.clone();

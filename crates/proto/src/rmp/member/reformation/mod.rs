@@ -1,4 +1,4 @@
-//! Recovery from faults: agreement on the remaining members, their position and their new list
+//! Recovery from faults: agreement on the remaining members, their position, and their new list
 //! (4.4).
 //!
 //! # States
@@ -6,31 +6,32 @@
 //! | state | meaning | left by |
 //! |---|---|---|
 //! | idle | the ring works | a suspicion, or a Recovery Start |
-//! | voted | promised a ballot, waits for its initiator | its New List, a higher ballot, time |
+//! | voted | has promised a ballot, waits for its initiator | its New List, a higher ballot, time |
 //! | initiating | requests votes, brings all members to one position | a list, a higher ballot |
 //! | proposing | has sent the New List, waits for all its members | all their ACKs, or a timeout |
 //! | backing off | has given up a ballot, or is in a minority | a random time, a higher ballot |
 //!
-//! In addition to the state, each member keeps the lists that it has accepted. From the first of
-//! them on it applies no round of the old ring, because members that commit the list apply none,
-//! until an initiator *releases* it from them. It never commits a list that it was released from.
+//! In addition to the state, each member keeps the lists that it has accepted. Once it has accepted
+//! a list, it applies no round of the old ring, because members that commit the list apply none.
+//! This ends when an initiator *releases* it from its lists. A member never commits a list that it
+//! was released from.
 //!
 //! # Why two partitions never both continue where a majority is required
 //!
-//! A list holds once all its members have accepted it, and it has a majority of the view before.
-//! Any two such sets of voters have a member in common. If that member promised the higher ballot
-//! before it received the lower list, it refused the lower list. Otherwise it has reported the
-//! lower list to the initiator of the higher ballot.
+//! A list holds once all its members have accepted it, and these include a majority of the previous
+//! view. Any two such sets of voters have a member in common. If that member promised the higher
+//! ballot before it received the lower list, it refused the lower list. Otherwise, it has reported
+//! the lower list to the initiator of the higher ballot.
 //!
-//! An initiator that has received a report of a list that might hold proposes a list with enough
-//! members of that list: as many as that list requires. Members that commit the lower list are then
-//! too few to continue, even with a joiner. A list is an exception if a member of it votes without
-//! having accepted it. That member now never will, so the list is *refuted*.
+//! An initiator that has received a report of a list that might hold proposes a list with as many
+//! members of the reported list as the latter requires. There are then too few members to continue
+//! with the lower list, even with a joiner. The only exception is a list of which a member votes
+//! without having accepted it. That member will never accept it, so the list is *refuted*.
 //!
-//! A member that has accepted such a later list does not return to the lower one when it hears that
-//! the lower one holds, because members that continued with the later list count on it. It returns
-//! when the later list is refuted, for example by a member of it that is in the ring of the lower
-//! list.
+//! A member that has accepted such a later list does not return to the lower list when it learns
+//! that the lower list holds, because members that continued with the later list rely on it. It
+//! returns when the later list is refuted, for example by one of its members that is in the ring of
+//! the lower list.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -50,18 +51,18 @@ mod initiator;
 #[derive(Debug, Default)]
 pub(super) struct Reformation {
     state: State,
-    /// The member takes no part in lower ballots.
+    /// The member does not take part in lower ballots.
     promised: Option<Epoch>,
     highest: u32,
     lists: AcceptedLists,
-    /// For members that have not heard that it holds.
+    /// Sent to members that have not heard that the list holds.
     formation: Option<Proposal>,
     ancestors: VecDeque<Epoch>,
     tries: u32,
-    /// Ballots of others that were given up since the last own ballot.
+    /// Number of other members' ballots that were given up since this member's last ballot.
     lost_ballots: u32,
     began: Option<Time>,
-    /// A joiner that has not taken the token counts as a member if it is one of these. If only some
+    /// A joiner that has not taken the token counts as a member if it is in this set. If only some
     /// members counted its messages, no two positions would be equal.
     heard: BTreeSet<Process>,
     voted_at: BTreeMap<Process, Time>,
@@ -110,7 +111,7 @@ pub(super) struct Vote {
 pub(super) enum Verdict {
     Pending,
     Advance,
-    /// The members that voted in this member's own ballot before were too few, if any.
+    /// In this member's own previous ballot, there were too few voters if this is `Some`.
     Voted(Option<TooFew>),
     Overtaken(TooFew),
     Stranger(NodeId),
@@ -127,8 +128,8 @@ pub(super) struct TooFew {
 }
 
 const ANCESTORS: usize = 32;
-/// Maximum by which a version may exceed what a member has seen: it may not hear the others for
-/// five days while they try thirty times a second.
+/// Maximum difference between a version and the highest version that a member has seen. It allows
+/// for five days without contact to members that try thirty times a second.
 const MAX_LEAP: u32 = 1 << 24;
 
 impl Reformation {
@@ -148,7 +149,7 @@ impl Reformation {
         *self = Self { ancestors, highest, formation, ..Self::of(epoch) };
     }
 
-    /// No member can exhaust the versions.
+    /// The bound keeps a member from exhausting the versions.
     fn note_version(&mut self, version: u32) -> bool {
         let is_near = version.saturating_sub(self.highest) <= MAX_LEAP;
         if is_near {
@@ -174,7 +175,7 @@ impl Reformation {
         self.minority_since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    // No operator has forced the members to continue.
+    // No operator may have forced the members to continue.
     pub(super) fn is_stuck(&self, now: Time, patience: Duration) -> bool {
         let broken_for = self.began.map_or(Duration::ZERO, |since| now.since(since));
         broken_for >= patience && self.is_minority() && self.forced.is_none()
@@ -206,7 +207,7 @@ impl Reformation {
             too_few = self.on_overtaken(cx, ring);
             self.began.get_or_insert(cx.now);
             if let State::Proposing { proposal, .. } = &self.state {
-                // Only this member could have made its list hold, as the initiator.
+                // Only this member, as the initiator, could have made its list hold.
                 self.lists.refute(&[proposal.view.epoch]);
             }
             cx.timing.forget_old_floor(cx.now);
@@ -224,14 +225,14 @@ impl Reformation {
         Verdict::Voted(too_few)
     }
 
-    /// Packets that arrive after this member has accepted a list are not in a list while that one
-    /// may hold, because other members that have accepted it may no longer receive them.
+    /// While an accepted list may hold, packets that arrive after its acceptance are not in a later
+    /// list, because other members that have accepted it may no longer receive them.
     fn position(&self, ring: &Ring) -> Position {
         let accepted = self.lists.last();
         accepted.map_or_else(|| ring.position(&self.heard), |proposal| proposal.position.clone())
     }
 
-    // `member` takes part in a reformation, and has heard the sources in `position`.
+    // `member` takes part in a reformation and has heard the sources in `position`.
     fn note_heard(&mut self, ring: &Ring, member: Process, position: &Position) {
         let sources = position.received.iter().map(|(source, _)| *source);
         let members = sources.chain([member]).filter(|process| ring.view().contains(*process));
@@ -297,7 +298,7 @@ impl Reformation {
         self.on_working(ballot)
     }
 
-    // The list of a ring that works holds. It is committed if it was accepted last.
+    // The list of a ring that works holds. It is committed if it was the last one to be accepted.
     pub(super) fn on_working(&self, ballot: Epoch) -> Verdict {
         self.lists.committable(ballot).map_or(Verdict::Pending, |it| Verdict::Commit(it.clone()))
     }
@@ -333,7 +334,7 @@ impl Reformation {
         (ballot, seen): (Epoch, Epoch),
     ) -> Verdict {
         if ring.view().process_of(sender).is_none() {
-            // A stranger could name the largest possible version.
+            // A node outside the ring could name the largest possible version.
             cx.counters.foreign += 1;
             return Verdict::Pending;
         }
@@ -362,7 +363,7 @@ impl Reformation {
 
     fn back_off(&mut self, cx: &mut Context<'_>, span: Duration) {
         self.state = State::BackingOff;
-        // Distant members get their turn too: only an initiator counts the members.
+        // Distant members must also get a turn, because only an initiator counts the members.
         let retry = cx.timing.recovery_retry(cx.config) / (1 + self.lost_ballots);
         let wait = retry / 2 + cx.random(span.max(retry));
         cx.set(Timer::Recovery, wait);
@@ -394,7 +395,8 @@ impl Reformation {
         }
     }
 
-    // Rounds or data have arrived during a reformation, and the others wait for the new position.
+    // Rounds or data have arrived during a reformation, and other members wait for the new
+    // position.
     pub(super) fn on_progress(&mut self, cx: &mut Context<'_>, ring: &Ring) -> Verdict {
         match &self.state {
             State::Voted { reported: Some(reported), target } => {
