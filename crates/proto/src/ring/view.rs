@@ -153,16 +153,14 @@ impl RingView {
         needs.max().unwrap_or(1).max(1)
     }
 
-    /// `true` if so many voters of the earlier view `former` are in this ring that the rest could
-    /// not continue.
+    /// Enough voters of the earlier view `former` are here that the rest of it could not continue.
     pub(crate) fn is_continued_from(&self, former: &Self) -> bool {
         let is_earlier = former.epoch.version < self.epoch.version;
         let rest = former.without_moved(self).voters().count();
         former.origin == self.origin && is_earlier && rest < former.least()
     }
 
-    /// Removes the members that are in `other` with a later life, or at all if `other` is a later
-    /// view of this ring.
+    /// Members that are in `other` with a later life, or if `other` is later, have moved.
     pub(crate) fn without_moved(&self, other: &Self) -> Self {
         let is_later = other.origin == self.origin && other.epoch.version > self.epoch.version;
         let has_moved = |process: Process| {

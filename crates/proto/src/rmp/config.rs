@@ -1,5 +1,3 @@
-//! Settings of one node's RMP engine.
-
 use core::time::Duration;
 
 use super::flow::{FragmentSizes, Timeouts};
@@ -245,7 +243,7 @@ pub enum ConfigError {
 }
 
 pub(super) const LEAST_MTU: usize = 576;
-/// Minimum payload of a packet in bytes (MIN_PACKET of figure 4.2).
+/// MIN_PACKET of figure 4.2.
 const LEAST_FRAGMENT_BYTES: usize = 512;
 const LEAST_MESSAGE_BYTES: usize = 64;
 const MAX_MESSAGE_BYTES: usize = 16 << 20;

@@ -1,5 +1,3 @@
-//! Context of a call to a group: the time, and the sinks for its packets, events and timers.
-
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -120,7 +118,6 @@ impl Context<'_> {
         self.timers.cancel((self.group, timer));
     }
 
-    /// [`Timer::Linger`] ends the state of a node that has left.
     pub(super) fn cancel_all_but_linger(&mut self) {
         Timer::ALL_BUT_LINGER.into_iter().for_each(|timer| self.cancel(timer));
     }

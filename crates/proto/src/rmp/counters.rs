@@ -1,5 +1,3 @@
-//! Counters of an engine.
-
 crate::counters! {
     /// Counters of an [`Rmp`](super::Rmp) engine, summed over all groups.
     #[allow(missing_docs, reason = "the names say what crossed the wire")]

@@ -1,5 +1,3 @@
-//! The RMP engine of one node: its groups, and what they share.
-
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -32,7 +30,6 @@ pub struct Rmp {
     pub(super) id: NodeId,
     pub(super) origin: Origin,
     pub(super) config: Config,
-    /// Maximum packet size in bytes that the settings allow.
     pub(super) max_mtu: u16,
     pub(super) rng: Rng,
     pub(super) groups: BTreeMap<GroupId, Slot>,
@@ -110,8 +107,7 @@ impl Rmp {
         }
     }
 
-    // A guest has no view, so the first member with multicast sends copies to the members without
-    // it.
+    // A guest has no view, so the first member with multicast sends the copies.
     fn copy_of_guest(&mut self, group: GroupId, datagram: &[u8]) {
         let Some(Slot { group: state, reach, .. }) = self.groups.get(&group) else { return };
         let Some(ring) = state.member().and_then(LocalMember::ring) else { return };
@@ -132,7 +128,6 @@ impl Rmp {
         });
     }
 
-    /// Returns `true` if this node [has](Rmp::has) the group and therefore needs the snapshot.
     fn on_whole_list(&mut self, sender: NodeId, group: GroupId, snapshot: &Snapshot) -> bool {
         let was_asked = self.queries.on_snapshot(&mut self.counters, sender, group, snapshot);
         let is_for_group = self.has(group);
@@ -175,7 +170,6 @@ impl Rmp {
     }
 }
 
-/// Delay of the token at a member whose application lags by a full event queue.
 const MAX_TOKEN_PAUSE: Duration = Duration::from_millis(100);
 
 impl Engine for Rmp {
@@ -219,8 +213,7 @@ impl Engine for Rmp {
         self.act(now, group, SendError::NotJoined, |it, _, _| Ok(it.send(qos, payload)))
     }
 
-    /// A repeated call before the confirmation replaces the earlier one. The confirmation then
-    /// covers all messages that were sent before the last call.
+    /// A repeated call before the confirmation extends it to all messages sent before that call.
     fn confirm(&mut self, now: Time, group: GroupId) {
         _ = self.act(now, group, (), |it, _, _| {
             it.confirm();
@@ -306,8 +299,7 @@ impl Engine for Rmp {
         self.with(now, group, Group::abandon);
     }
 
-    /// A node that queries the rings of a group also counts as a caller, until it forgets the group
-    /// ([`Config::call_forget`](super::Config::call_forget)).
+    /// A node that queries the group's rings also counts as a caller, until it forgets the group.
     fn calls(&self, group: GroupId) -> bool {
         let is_guest = self.groups.contains_key(&group) && !self.has(group);
         is_guest || self.queries.is_open(group)

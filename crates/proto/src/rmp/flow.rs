@@ -17,8 +17,7 @@ pub(super) struct VanJacobson {
     window: usize,
     threshold: usize,
     trip: RttEstimator,
-    /// Shortest sample since the last timeout. A timeout resets it, because the path may have
-    /// become longer.
+    /// Shortest sample since the last timeout. A longer path may follow a timeout.
     shortest: Option<Duration>,
     backoff: u32,
     nacked: VecDeque<SeqNo>,

@@ -1,5 +1,3 @@
-//! A group of this node, either as a member or as a guest that only sends requests to it.
-
 use alloc::boxed::Box;
 
 use super::context::{Context, Timer};

@@ -11,7 +11,6 @@ pub(crate) struct OwnLocks {
 struct Requested {
     is_wanted: bool,
     request: u32,
-    /// `true` if a delivered view contains the request.
     is_shown: bool,
 }
 

@@ -64,7 +64,6 @@ impl Query {
         }
     }
 
-    /// Returns the number of earlier packets without an answer.
     pub(super) fn next_try(&mut self, now: Time, retry: Duration) -> u32 {
         // After an answer, the query begins anew, so that few members answer.
         let tries = if self.rings.is_empty() { self.sent } else { 0 };
@@ -83,7 +82,6 @@ impl Query {
         self.sent >= least && !self.rings.is_empty() && !self.has_news
     }
 
-    /// Returns `false` if there are too many rings.
     fn add(&mut self, snapshot: &Snapshot) -> bool {
         let (epoch, last) = (snapshot.view.epoch, self.sent);
         let known = self.rings.get(&epoch);
@@ -100,8 +98,6 @@ impl Query {
         true
     }
 
-    /// Returns `true` if the ring has answered no packet of the query since a later ring first
-    /// answered.
     fn is_past(&self, seen: &Seen) -> bool {
         let view = &seen.sight.view;
         self.rings.values().any(|other| {

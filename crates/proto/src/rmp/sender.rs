@@ -1,5 +1,3 @@
-//! This member's own messages that have no place in the order yet.
-
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -15,7 +13,6 @@ use crate::{SeqNo, Time};
 
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// First number of messages and of packets.
     pub(super) first: SeqNo,
     next_message: SeqNo,
     next_packet: SeqNo,
@@ -167,8 +164,7 @@ impl Sender {
         self.congestion.on_nack(seqno);
     }
 
-    /// Counts from the sending of the oldest packet, or from the time at which the packet before it
-    /// got its place.
+    /// Counts from when the oldest packet was sent, or the packet before it got its place.
     fn due(&self, cx: &Context<'_>) -> Option<Time> {
         let since = self.in_flight.front()?.sent_at.max(self.ordered_at);
         let least = cx.timing.place_timeout(cx.config, self.tries);
@@ -203,7 +199,6 @@ impl Sender {
         }
     }
 
-    /// Returns the number of the first message that has no place or only partly has places.
     pub(super) fn unplaced_from(&self) -> Option<SeqNo> {
         let waiting = self.waiting.front().map(|message| message.number);
         self.in_flight.front().map(|packet| packet.message).or(waiting)
@@ -217,8 +212,6 @@ impl Sender {
         self.next_message.minus(1)
     }
 
-    /// Returns the size of the waiting messages, in bytes, if there is no room. An empty queue
-    /// accepts any message.
     pub(super) fn full_with(&self, bytes: usize, queue_bytes: usize) -> Option<usize> {
         let waiting = self.waiting_bytes;
         (waiting > 0 && waiting + bytes > queue_bytes).then_some(waiting)

@@ -195,8 +195,7 @@ const LATE_PART: u32 = 16;
 const MOST_UNACCEPTED: usize = 64;
 const MOST_UNCLEAR: u32 = 3;
 const FLOOR_LASTS: Duration = Duration::from_secs(5);
-/// The timeouts from 20 ms up to this one add up to 1.26 s, which exceeds the round trip of a path
-/// of 500 ms one way.
+/// The timeouts from 20 ms up to this one add up to 1.26 s, more than a round trip of 1 s.
 const MOST_UNMEASURED: Duration = Duration::from_millis(640);
 const BATCH_SPAN: Duration = Duration::from_millis(10);
 pub(super) const MAX_SPANS: usize = 32;

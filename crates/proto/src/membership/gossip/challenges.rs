@@ -1,5 +1,3 @@
-//! Requests to suspected members for a proof of life.
-
 use alloc::collections::BTreeMap;
 
 use super::config::Config;
@@ -20,7 +18,7 @@ struct Challenge {
     requests_left: u32,
 }
 
-/// Mean number of nodes that defend a suspected member.
+/// Mean number of nodes that defend a member.
 const ADVOCATES: usize = 3;
 
 impl Challenges {

@@ -128,7 +128,6 @@ pub(super) fn updates(rest: &mut &[u8]) -> Result<Option<Vec<Member<Identity>>>,
     Vec::take(rest).map(Some)
 }
 
-/// Returns the suspected nodes with their incarnations. Stops at the first malformed update.
 pub(super) fn suspected(payload: &[u8]) -> Vec<(Identity, u16)> {
     let mut rest = payload;
     let Ok((_, count)) = <(Header<Identity>, u16)>::take(&mut rest) else { return Vec::new() };
@@ -145,7 +144,6 @@ mod tests {
     use foca::Codec as _;
     use proptest::prelude::*;
 
-    /// Three IPv6 identities.
     const HEADER_MAX_BYTES: usize = 3 * IDENTITY_BYTES + 4;
 
     fn any_message() -> impl Strategy<Value = Message<Identity>> {

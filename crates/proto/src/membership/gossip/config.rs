@@ -1,5 +1,3 @@
-//! Settings of gossip membership, and the SWIM settings that are derived from them.
-
 use core::num::{NonZeroU8, NonZeroUsize};
 use core::time::Duration;
 

@@ -6,7 +6,6 @@ use super::packet::Packet;
 use crate::membership::MembershipEvent;
 use crate::{Destination, Endpoint, NodeId, Origin, Rng, Time, Timers};
 
-/// State that the parts of gossip membership share. Each part gets it for the duration of a call.
 pub(super) struct Context {
     pub(super) now: Time,
     pub(super) origin: Origin,

@@ -24,7 +24,6 @@ crate::counters! {
         path_responses_received,
         datagrams_malformed,
         datagrams_of_other_networks,
-        /// Own datagrams that were received, through multicast or because the node is its own seed.
         datagrams_own,
         datagrams_late,
         restarts,
@@ -32,20 +31,17 @@ crate::counters! {
         nodes_refused,
         /// Datagrams in the name of a known node, from an address that is not the node's.
         datagrams_elsewhere,
-        /// Datagrams from addresses that are not validated.
         datagrams_unvalidated,
         hearsay_dropped,
         reports_refuted,
         /// Queries that were not sent because the datagram that caused them was too small.
         asks_refused,
         subscriptions_refused,
-        /// Rows of other nodes' subscriptions with settings that this program does not know.
         subscriptions_unknown,
         changes_of_strangers,
         nodes_up,
         nodes_left,
         nodes_failed,
-        /// Failed probes of this node. The member was then given time to answer.
         suspicions,
         suspicions_refuted,
         /// Recently heard members that other nodes suspect, and that were requested to refute it.

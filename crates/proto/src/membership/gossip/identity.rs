@@ -1,5 +1,3 @@
-//! Identity of a node in SWIM, and its wire format.
-
 use crate::codec::Field;
 use crate::wire::DecodeError;
 use crate::{Endpoint, NodeId};
@@ -27,11 +25,9 @@ crate::fields! {
     Identity { node, bump, endpoint };
 }
 
-/// The size with an IPv6 address.
 pub(super) const IDENTITY_BYTES: usize = 31;
 
-/// Ignores the endpoint, because a node that does not know its own address must equal its identity
-/// at other nodes.
+/// Ignores the endpoint, since a node may not know its own address.
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
         (self.node, self.bump) == (other.node, other.bump)

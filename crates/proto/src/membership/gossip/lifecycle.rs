@@ -1,5 +1,3 @@
-//! Lifecycle of members: findings of SWIM, goodbyes, restarts and suspicions.
-
 use super::Gossip;
 use super::exchange::Difference;
 use super::identity::Identity;

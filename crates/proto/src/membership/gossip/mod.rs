@@ -160,7 +160,6 @@ impl Gossip {
                     self.cx.counters.datagrams_elsewhere += 1;
                 }
             }
-            // [`Paths::admit`] has already processed them.
             Packet::PathChallenge(_) | Packet::PathResponse(_) => {}
         }
     }
@@ -364,7 +363,6 @@ impl Membership for Gossip {
         if sender == self.cx.origin.node {
             self.cx.counters.datagrams_own += 1;
             if matches!(&packet, Packet::Hello(hello) if self.paths.is_own(source, hello)) {
-                // One of the seeds is this node itself.
                 self.contact.heard_from(source, sender);
             }
             return;

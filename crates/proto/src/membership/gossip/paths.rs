@@ -21,8 +21,7 @@ pub(super) struct Paths {
     key: CookieKey,
     validated: BTreeMap<Endpoint, Origin>,
     queried: BTreeMap<Endpoint, Time>,
-    /// Number of bytes that the current datagram allows this node to send to addresses that have
-    /// not answered.
+    /// Bytes that the current datagram allows for datagrams to addresses that have not answered.
     query_bytes: usize,
     max: usize,
 }

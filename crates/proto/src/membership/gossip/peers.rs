@@ -1,5 +1,3 @@
-//! Other nodes, with their identities and addresses, and the set of those that are alive.
-
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
@@ -40,7 +38,6 @@ pub(super) enum Source {
     Contested(Endpoint),
 }
 
-/// Limits the rate at which a node takes new identities, and the growth of a peer's bump.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RenewalLimit {
     left: u32,

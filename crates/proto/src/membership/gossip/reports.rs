@@ -1,5 +1,3 @@
-//! Reports that a live peer has stopped. They are kept until the peer has been queried.
-
 use alloc::collections::BTreeMap;
 
 use super::context::{Context, Timer};

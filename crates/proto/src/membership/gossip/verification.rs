@@ -152,8 +152,7 @@ impl Gossip {
         }
     }
 
-    /// A node keeps its identity until it learns of its death, so the identity of a node that is
-    /// dead here is also news.
+    /// A node keeps its identity until it learns of its death, so that of a dead node is news.
     fn on_news(&mut self, identity: Identity) {
         let known = self.peers.identity(identity.node);
         let is_live = self.peers.is_live(identity.node);

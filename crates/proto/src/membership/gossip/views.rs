@@ -72,8 +72,7 @@ impl Views {
         self.own.remove(&group).is_some()
     }
 
-    /// Returns `true` if this node's subscription is now void, because the other one is earlier and
-    /// has other settings.
+    /// Returns `true` if the other node's subscription is earlier and differs, which voids our own.
     pub(super) fn apply(&mut self, cx: &mut Context, node: NodeId, difference: Difference) -> bool {
         let Difference { group, now: subscription } = difference;
         let Some(theirs) = subscription else {
@@ -150,7 +149,6 @@ impl Views {
     /// Returns the settings of most members, or, if there is a tie, those of the earliest
     /// subscription.
     fn keeper(&self, group: GroupId) -> Option<(NodeId, GroupSettings)> {
-        // Few different settings are expected, so a linear search is fast enough.
         let mut camps: Vec<(usize, Time, NodeId, GroupSettings)> = Vec::new();
         for (node, theirs) in self.holders(group) {
             match camps.iter_mut().find(|camp| camp.3 == theirs.settings) {

@@ -30,7 +30,6 @@ pub(super) struct ServiceConnections {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeLimits {
     pub(super) greeting_time: Duration,
-    /// Pause after the first failed attempt. Each further pause is 1.5 times as long.
     pub(super) first_pause: Duration,
     pub(super) last_pause: Duration,
 }
@@ -149,7 +148,6 @@ impl ServiceConnections {
         self.all.contains_key(&address)
     }
 
-    /// Pairs each address with `true` if its process has sent a welcome.
     pub(super) fn addresses(&self) -> impl Iterator<Item = (Endpoint, bool)> {
         self.all.iter().map(|(address, it)| (*address, it.ready().is_some()))
     }
@@ -226,7 +224,6 @@ impl ServiceConnections {
         known: &BTreeSet<Endpoint>,
         wanted: impl Fn(Endpoint) -> bool,
     ) {
-        // A connection that is in use or has a timer is kept until then.
         self.all.retain(|address, it| known.contains(address) || !matches!(it.state, State::Idle));
         for address in known.iter().copied() {
             let pause = self.limits.first_pause;
@@ -302,7 +299,6 @@ impl ServiceConnections {
         }
     }
 
-    /// The caller must drop the connection.
     pub(super) fn on_nonsense(&mut self, address: Endpoint, error: FrameError) {
         let node = self.hello.member.node;
         tracing::warn!(%node, %address, %error, "closing a connection after an invalid frame");

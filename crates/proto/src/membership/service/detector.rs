@@ -122,8 +122,6 @@ impl Detector {
                 ProcessEvent::Received(_) => {
                     self.processes.on_nonsense(now, address, FrameError::Kind);
                 }
-                // Until the process is reachable again, only the assignments of the other processes
-                // apply.
                 ProcessEvent::Lost => {
                     self.assignments.remove(&address);
                     self.follow(now);

@@ -239,7 +239,7 @@ impl Observer {
         }
     }
 
-    /// No request is needed: the next owner of the partition sends it.
+    /// The next owner of the partition sends it without a request.
     fn on_elsewhere(&mut self, from: Endpoint, group: GroupId) {
         let Some(partitions) = self.partitions else { return };
         let partition = partition_of(group, partitions);

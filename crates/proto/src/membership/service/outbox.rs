@@ -1,12 +1,9 @@
-//! Commands of a state machine for its connections, collected until the driver polls them.
-
 use alloc::collections::{BTreeMap, VecDeque};
 
 use super::protocol::frame::Frame;
 use crate::Endpoint;
 use crate::membership::link::{LinkCommand, LinkId};
 
-/// Joins the frames for one connection into one sequence of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     opens: VecDeque<(LinkId, Endpoint)>,

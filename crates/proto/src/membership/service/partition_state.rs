@@ -1,5 +1,3 @@
-//! Members of the groups of a partition, as kept in the store.
-
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::protocol::fields::one_group;

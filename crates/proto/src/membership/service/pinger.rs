@@ -37,7 +37,6 @@ crate::counters! {
     pub(super) struct PingCounters {
         pings_received,
         pings_sent,
-        /// Pings and pongs for another node.
         pings_foreign,
         pongs_received,
         suspicions,
@@ -244,7 +243,6 @@ mod tests {
             let now = pinger.next_due().expect("a target is pinged");
             pinger.handle_timeout(now);
             while let Some((_, datagram)) = pinger.poll_datagram() {
-                // Five of six answers are lost.
                 if ping % 6 == 0 {
                     target.handle_datagram(now, member(1).endpoint, &parsed(&datagram));
                 }

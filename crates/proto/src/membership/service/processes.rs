@@ -77,7 +77,6 @@ impl Processes {
         self.events.pop_front()
     }
 
-    /// Also discards the other frames that the process has sent.
     pub(super) fn on_nonsense(&mut self, now: Time, address: Endpoint, error: FrameError) {
         self.connections.on_nonsense(address, error);
         self.events.retain(|(from, _)| *from != address);
@@ -126,8 +125,7 @@ impl Processes {
         if !self.connections.on_welcome(now, address, &welcome) {
             return self.on_nonsense(now, address, FrameError::Value);
         }
-        // A process keeps only the last connection of a detector, and would close this one in favor
-        // of the other.
+        // A process keeps only a detector's last connection, and would close this one.
         for other in self.connections.other_addresses(address) {
             self.connections.remove(other);
             self.events.push_back((other, ProcessEvent::Lost));

@@ -14,7 +14,6 @@ use crate::{NodeId, Time};
 pub(super) struct Admission {
     /// `None` accepts any ring.
     target: Option<Epoch>,
-    /// Time at which this node last heard of a ring that it is not in.
     pub(super) elsewhere: Option<Time>,
     /// Known nodes with larger ids that have requested to join since this node was last in a ring.
     joiners: BTreeMap<NodeId, Time>,
@@ -111,7 +110,6 @@ impl Admission {
     // A ring exists, so this node need not create one. The target may nevertheless be gone.
     pub(super) fn on_snapshot(&mut self, now: Time, sender: NodeId, snapshot: &Snapshot) {
         let epoch = snapshot.view.epoch;
-        // The creator of the target is now in another ring.
         self.target = self.target.map(|it| if it.creator.node == sender { epoch } else { it });
         // A ring that does not work may never admit a member.
         if self.target.is_none_or(|target| target == epoch && snapshot.is_working) {

@@ -1,5 +1,3 @@
-//! The services of a member for its application: messages, confirmations, locks and requests.
-
 use bytes::Bytes;
 
 use super::own_changes::OwnChanges;
@@ -161,7 +159,6 @@ impl Application {
         }
     }
 
-    /// Returns the place of the last message, or the largest place if some messages have none.
     pub(crate) fn last_place(&self) -> Timestamp {
         match self.sender.unplaced_from() {
             Some(_) => Timestamp::MAX,

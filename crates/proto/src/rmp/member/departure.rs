@@ -1,5 +1,4 @@
-//! Departure from a ring: on request, to a larger ring, or because the ring continues without this
-//! member (4.3).
+//! Departure from a ring: on request, to a larger ring, or because the ring continues (4.3).
 
 use crate::NodeId;
 use crate::ring::{Epoch, Timestamp};
@@ -11,7 +10,6 @@ use crate::rmp::sender::Sender;
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
     pub(crate) is_leaving: bool,
-    /// This member sends no further messages.
     pub(super) is_requested: bool,
     pub(super) merging: Option<Epoch>,
     pub(crate) is_over: bool,
@@ -79,7 +77,6 @@ impl Departure {
         }
     }
 
-    /// Sends the rounds from `from` on to a member that has not heard of this member's departure.
     pub(super) fn answer(&self, cx: &mut Context<'_>, ring: &Ring, to: NodeId, from: Timestamp) {
         if self.is_out(ring) {
             let rounds = ring.log().range(from, ring.log().next()).take(ROUNDS_FOR_OTHERS);

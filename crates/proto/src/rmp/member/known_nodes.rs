@@ -1,5 +1,3 @@
-//! The other nodes of the group that are known, and the rate limit of the notices sent to them.
-
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;

@@ -205,8 +205,7 @@ impl LocalMember {
                 self.quorum.report_shortage(cx, None, self.terms.quorum.required_voters());
             }
             JoinTimeout::Create => {
-                // If another ring has admitted this node without its knowledge, that ring waits for
-                // the former life.
+                // If another ring has admitted this node meanwhile, it waits for the former life.
                 self.me = cx.next_life();
                 self.application.changes.enter_life(self.me);
                 tracing::info!(me = ?self.me, group = %cx.group, "starts a ring");
@@ -216,7 +215,6 @@ impl LocalMember {
         }
     }
 
-    /// Performs all actions that are possible now. `arrived` is a packet that has just arrived.
     pub(super) fn advance(&mut self, cx: &mut Context<'_>, arrived: Option<(Process, SeqNo)>) {
         let mut arrived = arrived;
         loop {

@@ -19,7 +19,6 @@ use crate::{NodeId, SeqNo, Time};
 pub(super) struct Nacks {
     tries: u32,
     missing: Gaps,
-    /// The gaps for which the timer was set.
     awaited: Gaps,
     retransmissions: Retransmissions,
 }
@@ -62,7 +61,6 @@ impl Nacks {
         cx.cancel(Timer::Ask);
     }
 
-    // The timers have been stopped.
     pub(super) fn clear(&mut self) {
         (self.missing, self.awaited) = (Gaps::default(), Gaps::default());
     }
@@ -103,7 +101,6 @@ impl Nacks {
     pub(super) fn on_nack(&mut self, cx: &mut Context<'_>, ring: &Ring, to: NodeId, nack: &Nack) {
         let is_asked = match nack.asked {
             Some(asked) => asked == cx.node,
-            // On average, two members answer.
             None => cx.rng.below(ring.view().len()) < 2,
         };
         if !is_asked {
@@ -157,7 +154,6 @@ fn nack(epoch: Epoch, asked: Option<NodeId>, missing: Gaps) -> Packet {
     Packet::Nack(Nack { epoch, asked, from, to, runs })
 }
 
-// This number of runs fits in one packet.
 const RUNS_IN_A_NACK: usize = 64;
 const ROUNDS_IN_AN_ANSWER: usize = 32;
 const PACKETS_IN_AN_ANSWER: usize = 64;
@@ -181,7 +177,6 @@ enum RetransmitTo {
 const MAX_REMEMBERED: usize = 256;
 
 impl Retransmissions {
-    // Only retransmissions within the last `span` are considered.
     fn next(&mut self, now: Time, span: Duration, packet: (Process, SeqNo)) -> RetransmitTo {
         let packet = (packet.0, packet.1.0);
         let last = self.lately.get(&packet).filter(|(at, _)| now.since(*at) < span);

@@ -1,5 +1,3 @@
-//! Changes to the view that this member requests: its locks and its departure (4.3).
-
 use alloc::collections::VecDeque;
 
 use super::view_change::{ViewChanges, is_answered, next_number};
@@ -94,5 +92,4 @@ impl OwnChanges {
     }
 }
 
-/// Maximum number of queued requests with which another lock may be requested.
 const MAX_WAITING: usize = 64;

@@ -1,5 +1,3 @@
-//! Processes the packets of other nodes at a member.
-
 use super::LocalMember;
 use super::application::Application;
 use super::merge::{Meeting, Standpoint};

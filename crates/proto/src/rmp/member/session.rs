@@ -1,5 +1,3 @@
-//! Session of this member in one ring, from its admission to its removal.
-
 use alloc::vec::Vec;
 
 use super::nack::Nacks;
@@ -43,7 +41,6 @@ impl Session {
         self.ring.snapshot(self.reformation.is_idle())
     }
 
-    // The snapshot contains no streams if the node is not in the ring.
     pub(super) fn send_snapshot(&self, cx: &mut Context<'_>, server: &Server, to: NodeId) {
         let mut snapshot = self.snapshot();
         if snapshot.view.process_of(to).is_some() {
@@ -197,7 +194,6 @@ impl Session {
         }
     }
 
-    /// Returns `false` if the request is from an old life of its node.
     pub(super) fn is_current(&mut self, cx: &mut Context<'_>, change: ListChange) -> bool {
         let process = change.process;
         let later = self.ring.view().process_of(process.node).filter(|it| it.follows(process));

@@ -12,7 +12,6 @@ use crate::{Confirmed, Event, SeqNo, Time};
 pub(super) struct Stability {
     up_to: Option<SeqNo>,
     pub(super) last_place: Timestamp,
-    /// Round that assigned a place to the last of these messages.
     place: Option<Timestamp>,
     next_report_at: Time,
 }

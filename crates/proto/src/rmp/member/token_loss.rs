@@ -12,7 +12,6 @@ use crate::rmp::ring::{Ring, Round};
 
 #[derive(Debug, Default)]
 pub(super) struct TokenPass {
-    /// The round, until its token is known to be accepted.
     pub(super) round: Option<Timestamp>,
     tries: u32,
 }

@@ -1,5 +1,3 @@
-//! Transitions of a member between rings: admission, reformation, removal and departure.
-
 use super::LocalMember;
 use super::reformation::{Reformation, Verdict};
 use super::session::Session;
@@ -86,7 +84,6 @@ impl LocalMember {
         self.advance(cx, None);
     }
 
-    // A node that leaves still answers for a limited time.
     pub(super) fn on_out(&mut self, cx: &mut Context<'_>) {
         if !self.departure.is_leaving {
             // If it does not merge, the ring has concluded that this life is over.
@@ -137,7 +134,6 @@ impl LocalMember {
             && self.application.sender.has_all_placed()
     }
 
-    // The application has received no view of the ring, so nothing is reported.
     fn dissolve(&mut self, cx: &mut Context<'_>) {
         tracing::info!(me = ?self.me, group = %cx.group, "joins another ring");
         self.stop(cx);

@@ -30,7 +30,6 @@ pub(super) fn is_answered(request: u32, last: u32) -> bool {
     request == 0 || (last != 0 && SeqNo(last).distance_from(SeqNo(request)) >= 0)
 }
 
-// Processes repeat requests that are refused.
 const MAX_REQUESTS: usize = 1024;
 
 impl ViewChanges {

@@ -1,5 +1,3 @@
-//! Wire form of the fields of packets.
-
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 

@@ -12,7 +12,6 @@ use crate::NodeId;
 
 #[derive(Debug, Default)]
 pub(crate) struct PacketReassembly {
-    /// The last incomplete packet of each sender.
     open: BTreeMap<NodeId, Open>,
 }
 
@@ -23,11 +22,9 @@ struct Open {
     missing: usize,
 }
 
-/// Maximum number of senders whose parts are kept.
 const MAX_OPEN: usize = 64;
 
 impl PacketReassembly {
-    /// Returns the complete datagram once no part is missing.
     pub(crate) fn insert(&mut self, sender: NodeId, part: Part) -> Option<Vec<u8>> {
         let count = usize::from(part.count);
         let known = self.open.get(&sender);

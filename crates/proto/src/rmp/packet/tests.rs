@@ -183,7 +183,6 @@ fn recovery() -> impl Strategy<Value = Packet> {
     ]
 }
 
-/// Generates packets of the node that [`datagram`] uses as the sender.
 fn non_member_data() -> impl Strategy<Value = NonMemberData> {
     let data = (prop::option::of(epochs()), any::<bool>(), data()).prop_map(
         |(epoch, is_first, mut data)| {
@@ -294,8 +293,6 @@ fn data_on_the_wire_is_this() {
     assert_eq!(on_behalf.len(), DATA_BYTES + 8 + 1);
 }
 
-/// Creates a node that receives arbitrary packets, alone in a ring. Returns it with the time and
-/// the epoch of its ring.
 fn member() -> (crate::rmp::Rmp, crate::Time, Epoch) {
     use crate::{Engine, GroupSettings, Profile, Time};
     let mut engine = crate::rmp::Rmp::new(NodeId(1), crate::rmp::Config::default(), 1);
@@ -313,7 +310,6 @@ fn member() -> (crate::rmp::Rmp, crate::Time, Epoch) {
     (engine, now, epoch)
 }
 
-/// Rewrites the packet as if its sender were in the ring.
 fn of_ring(packet: Packet, ring: Epoch) -> Packet {
     match packet {
         Packet::Confirm { at, .. } => Packet::Confirm { epoch: ring, at },

@@ -1,5 +1,3 @@
-//! Deliveries of a ring, and the entries of its delivery queue.
-
 use alloc::boxed::Box;
 
 use super::stream::Data;

@@ -26,8 +26,8 @@ pub(super) struct DeliveryQueue {
     shown: BTreeSet<Process>,
     is_shown_short: bool,
     pub(super) is_out: bool,
-    /// The last round for which a message or lock waits, here or at another member, and the number
-    /// of members that must have taken the token since that round.
+    /// Last round for which a message or lock of any member waits, and the number of members that
+    /// must have taken the token since.
     awaited: (Timestamp, usize),
     pub(super) delivered: Timestamp,
 }
@@ -155,8 +155,6 @@ impl DeliveryQueue {
         out
     }
 
-    /// Ends the delivery if this member has left a ring without a quorum and cannot receive the
-    /// view of its departure.
     pub(super) fn leave_unseen(&mut self, ring: &Applied<'_>) -> bool {
         if ring.view.contains(self.me) || self.is_out {
             return false;

@@ -1,5 +1,3 @@
-//! Packets and rounds that a member is missing.
-
 use alloc::vec::Vec;
 
 use super::log::{Log, Round, Run};

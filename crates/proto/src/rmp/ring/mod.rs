@@ -206,8 +206,7 @@ impl Ring {
         (runs, may_wait)
     }
 
-    /// All members of the list have accepted it at its position. Returns the messages that are
-    /// given up, with their numbers if known.
+    /// Returns the messages that are given up, with their numbers if known.
     pub(super) fn form(&mut self, proposal: &Proposal) -> Vec<(Process, Option<SeqNo>)> {
         let round = self.log.next();
         let mut place = Place { ring: proposal.view.epoch, at: round };
@@ -261,14 +260,12 @@ impl Ring {
         self.ordered == Timestamp(0) && !self.deliveries.has_shown_view()
     }
 
-    /// Returns `true` if a message or lock, here or at another member, waits for more members to
-    /// take the token.
+    /// A message or lock of any member waits for more members to take the token.
     pub(super) fn waits_for_passes(&self) -> bool {
         self.shortage().is_none() && self.deliveries.waits_for_passes(&self.standings)
     }
 
-    /// Returns `true` if the token has gone round without work, so that every member is known to
-    /// have everything.
+    /// The token has gone round without work, so that every member has everything.
     pub(super) fn is_quiet(&self) -> bool {
         self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
     }
@@ -293,7 +290,6 @@ impl Ring {
         (deliveries, Applied { view, standings, sources, is_empty: *ordered == Timestamp(0) })
     }
 
-    /// Returns the heads of requests and replies that have places and were not delivered yet.
     pub(super) fn calls_in_queue(&self) -> impl Iterator<Item = (Process, Bytes)> {
         self.deliveries.packets().filter_map(|(source, seqno)| {
             Some((source, self.sources.get(source)?.head_of_call(seqno)?))

@@ -1,5 +1,3 @@
-//! State that members send to each other, for joiners and in reformations.
-
 use alloc::vec::Vec;
 
 use crate::ring::{Epoch, Process, RingView, Timestamp};

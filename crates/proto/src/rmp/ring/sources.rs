@@ -22,7 +22,6 @@ pub(crate) struct Sources {
     /// Callers that are not members, with the last round that assigned a place to them, if any.
     guests: BTreeMap<Process, Option<Timestamp>>,
     former: VecDeque<Process>,
-    /// Former members and guests, with the round that removed them.
     gone: BTreeMap<Process, Timestamp>,
 }
 

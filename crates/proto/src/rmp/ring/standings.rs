@@ -22,7 +22,6 @@ struct Standing {
     /// Unlike `joined`, it does not change in a reformation.
     since: Timestamp,
     accepted: Timestamp,
-    /// Number of the last request that a New List answered.
     request: u32,
 }
 
@@ -122,8 +121,6 @@ impl Standings {
         taken < takers.min(self.members.len())
     }
 
-    /// Returns the number of other members that joined before `place`, and the number of those that
-    /// have it and are `counted`.
     pub(super) fn holders(
         &self,
         place: Timestamp,

@@ -23,7 +23,6 @@ pub(crate) struct Stream {
     base: SeqNo,
     slots: VecDeque<Slot>,
     ordered_to: SeqNo,
-    /// First packet of the message that only partly has places.
     open_from: SeqNo,
     delivered_to: SeqNo,
     stable_to: SeqNo,
@@ -228,8 +227,7 @@ impl Stream {
         (data.is_last && !slot.is_delivered).then_some(data.qos)
     }
 
-    /// Gives up the one message that was open when this member joined and that is missing
-    /// fragments. Returns its number if a fragment was received.
+    /// Gives up the message that was open when this member joined and is missing fragments.
     pub(crate) fn give_up_open(&mut self) -> Option<Option<SeqNo>> {
         let from = self.needed_from();
         let (start, end) = (self.place(from), self.place(self.ordered_to));

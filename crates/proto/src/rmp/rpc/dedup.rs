@@ -1,6 +1,5 @@
-//! Requests of a group's callers, from the perspective of one member: the delivered requests, so
-//! that repetitions are recognized, the open requests, and the kept replies (4.5). All of them are
-//! bounded.
+//! Requests from the perspective of one member: the delivered ones, so that repetitions are
+//! recognized, the open ones, and the kept replies (4.5). All of them are bounded.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -47,7 +46,6 @@ pub(super) struct Entry {
 }
 
 impl RequestTable {
-    // The most recent caller is the last.
     pub(super) fn seen(&self) -> Vec<(NodeId, Seen)> {
         let all = self.callers.iter();
         let mut callers: Vec<(u64, NodeId, Seen)> =
@@ -180,7 +178,6 @@ impl RequestTable {
         forgotten
     }
 
-    // The third value is `Entry::was_held`.
     pub(super) fn open(&self, handler: Handler) -> Vec<(RequestId, Bytes, bool)> {
         let entries = self.callers.iter().flat_map(|(start, it)| {
             it.entries
@@ -226,7 +223,6 @@ mod tests {
         for first in [1 << 30, u32::MAX - (1 << 20)] {
             assert_eq!([record(first), record(first)], [Sight::New, Sight::Again]);
         }
-        // A late request of the first incarnation is still recognized.
         assert_eq!([record(6), record(7)], [Sight::Again, Sight::New]);
     }
 

@@ -67,7 +67,6 @@ mod tests {
             assert_eq!(Envelope::open(whole.slice(..5)), None);
         }
         assert_eq!(Envelope::open(Bytes::from_static(&[9; 20])), None);
-        // The oldest open request is later than the request itself, or too old.
         for oldest in [4, 1 << 31, 3_u32.wrapping_sub(MAX_WAITING)] {
             let request = Envelope::Request { number: 3, oldest };
             assert_eq!(Envelope::open(request.wrap(b"what")), None, "{oldest}");

@@ -1,4 +1,4 @@
-//! Multi-RPC (4.5): requests from members or *guests* to a group, and the answers to them.
+//! Multi-RPC (4.5): requests from members or *guests* to a group, and their answers.
 
 mod client;
 mod dedup;

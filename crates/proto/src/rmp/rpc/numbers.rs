@@ -1,5 +1,3 @@
-//! Numbers of this node's next requests, for each group.
-
 use alloc::collections::BTreeMap;
 
 use crate::{GroupId, Incarnation, Origin, SeqNo};
@@ -14,8 +12,7 @@ pub(crate) struct RequestNumbers {
 const MAX_GROUPS: usize = 1024;
 
 impl RequestNumbers {
-    // Each incarnation begins with a different number, so that no request is mistaken for an
-    // earlier one.
+    // Each incarnation begins with a different number, so that it repeats no earlier request.
     pub(crate) fn new(origin: Origin) -> Self {
         let first = match origin.incarnation {
             Incarnation(0) => 1,

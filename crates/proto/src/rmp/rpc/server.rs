@@ -22,7 +22,6 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Returns the answer to a request of this node, if the message contains one.
     pub(crate) fn on_message(
         &mut self,
         cx: &mut Context<'_>,
@@ -299,6 +298,5 @@ fn notify_placed(cx: &mut Context<'_>, ring: &Ring, guest: Process, to: SeqNo) {
     cx.unicast(guest.node, &Packet::NonMemberAck(ack));
 }
 
-/// In addition to that of a data packet.
 const REPLY_HEAD_BYTES: usize = 24;
 const FRAGMENTS_AT_ONCE: usize = 32;

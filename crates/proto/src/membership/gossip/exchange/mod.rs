@@ -1,5 +1,3 @@
-//! Exchange of subscriptions between all nodes: pushes, digests and pulls.
-
 mod pulls;
 mod table;
 
@@ -63,7 +61,6 @@ impl Exchange {
         replica.into_iter().flat_map(|replica| replica.table.subscriptions())
     }
 
-    /// `has_moved` makes the known subscriptions of the peer doubtful.
     pub(super) fn add(&mut self, node: NodeId, has_moved: bool) {
         let replica = self.replicas.entry(node).or_default();
         if has_moved {
@@ -85,7 +82,6 @@ impl Exchange {
         self.start_pulls(cx, peers);
     }
 
-    /// Returns the former groups of the peer.
     pub(super) fn restart(&mut self, node: NodeId) -> Vec<GroupId> {
         let replica = self.replicas.get_mut(&node);
         let table = replica.map(|replica| core::mem::take(&mut replica.table)).unwrap_or_default();
@@ -114,8 +110,8 @@ impl Exchange {
         let capacity = changes_capacity(cx.config.max_datagram_bytes);
         let version = self.own.version();
         for chunk in 1..=PUSH_CHUNKS {
-            // A member that has the earlier pushes has already received the ends of subscriptions
-            // that this node has forgotten.
+            // A member that has the earlier pushes has received the ends of subscriptions forgotten
+            // here.
             let after = self.pushed;
             let node = cx.origin.node;
             let wanted = Wanted { node, after, up_to: version, floor: u32::MAX };
@@ -211,8 +207,8 @@ impl Exchange {
         }
     }
 
-    /// Returns the doubtful subscriptions that the node does not have, if all its changes up to
-    /// `version` are known.
+    /// If all changes up to `version` are known, returns the doubtful subscriptions that have
+    /// ended.
     pub(super) fn settle(&mut self, node: NodeId, version: u32) -> Vec<Difference> {
         let replica = self.replicas.get_mut(&node);
         match replica.filter(|replica| replica.table.version() >= version) {

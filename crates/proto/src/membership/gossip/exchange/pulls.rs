@@ -1,5 +1,3 @@
-//! Requests for subscriptions of other nodes that are missing at this node.
-
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
@@ -42,7 +40,6 @@ impl Pulls {
         pull.version = pull.version.max(version);
     }
 
-    /// Requests the missing changes, up to [`ROWS_IN_FLIGHT`] rows.
     pub(super) fn start(
         &mut self,
         cx: &mut Context,

@@ -8,7 +8,6 @@ use crate::settings::SETTINGS_BYTES;
 use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
 use crate::{GroupId, GroupSettings, NodeId, Origin, Time};
 
-/// Body of one datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Packet {
     /// Kind 1: a message of the SWIM implementation, see [`super::codec::SwimCodec`].
@@ -147,7 +146,6 @@ pub(super) struct Row {
     pub(super) subscription: Option<Subscription>,
 }
 
-/// A gap in the known subscriptions of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) node: NodeId,
@@ -176,7 +174,6 @@ crate::variants! {
     } if |packet| !matches!(packet, Packet::PathChallenge(0));
 }
 
-// The header has the flags.
 crate::fields! {
     Hello { challenge, from, alone = false, to_all = false };
     Digest { chunk, chunks, entries with rest, answer_wanted = false, roster_wanted = false }
@@ -190,7 +187,7 @@ crate::fields! {
 const WANTED_BYTES: usize = 20;
 const ROW_BYTES: usize = 9 + SETTINGS_BYTES + 8;
 
-/// Returns the number of digest entries that fit in a datagram of `bytes`, if all are IPv6.
+/// Returns the number of digest entries that fit in a datagram, if all are IPv6.
 pub(super) fn digest_capacity(bytes: usize) -> usize {
     (bytes - HEADER_BYTES - 4) / (IDENTITY_BYTES + 8)
 }
@@ -222,7 +219,6 @@ impl Packet {
         out
     }
 
-    /// Decodes a datagram into its network, its origin and the packet.
     pub(super) fn decode(datagram: &[u8]) -> Result<(u32, Origin, Self), DecodeError> {
         let (header, body) = Header::decode(datagram)?;
         if header.protocol != Protocol::Membership {

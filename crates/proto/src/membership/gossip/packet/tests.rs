@@ -30,7 +30,6 @@ fn subscription() -> Subscription {
     }
 }
 
-/// Returns the datagram in hexadecimal, without the bytes before the length (`CA70 02 02`).
 fn hex(packet: &Packet) -> String {
     let datagram = packet.encode(0, SENDER);
     assert_eq!(datagram[..4], [0xCA, 0x70, 2, 2]);

@@ -47,9 +47,8 @@ impl Health {
         span.saturating_mul(self.score + 1)
     }
 
-    /// With a score of 3, a node must detect a crash within 24 probe periods: 2
-    /// * 4 until its probe has failed, and 12
-    /// * 5/4 for the suspicion.
+    /// With a score of 3, a node must detect a crash within 24 probe periods: 8 until its probe has
+    /// failed, and 15 for the suspicion.
     pub(super) fn for_suspicion(&self, span: Duration) -> Duration {
         span + span * self.score / 12
     }

@@ -1,5 +1,3 @@
-//! The SWIM implementation (`foca`) behind plain calls and queues.
-
 mod evidence;
 mod health;
 
@@ -24,7 +22,6 @@ use crate::{Endpoint, NodeId, Rng, Time};
 pub(super) struct Swim {
     foca: Foca<Identity, SwimCodec, SwimRng, NoCustomBroadcast>,
     runtime: AccumulatingRuntime<Identity>,
-    /// The key is the time and the order of creation.
     timers: BTreeMap<(Time, u64), Scheduled>,
     timers_made: u64,
     evidence: Evidence,
@@ -75,7 +72,6 @@ impl Swim {
         *self.foca.identity()
     }
 
-    /// Includes dead nodes.
     pub(super) fn known(&self) -> usize {
         self.foca.iter_membership_state().len()
     }

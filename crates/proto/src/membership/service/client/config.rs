@@ -1,5 +1,3 @@
-//! Settings of a node's connections to the registry.
-
 use core::time::Duration;
 
 use crate::Endpoint;

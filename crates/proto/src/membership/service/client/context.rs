@@ -7,7 +7,6 @@ use crate::membership::service::connections::{ServiceConnections, TimeLimits};
 use crate::membership::service::protocol::frame::{Hello, Member, Role};
 use crate::{Endpoint, Time, Timers};
 
-/// State that the parts of the provider share. Each part gets it for the duration of a call.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) now: Time,

@@ -1,5 +1,3 @@
-//! Processes the frames of the registry processes.
-
 use core::time::Duration;
 
 use super::Service;
@@ -108,8 +106,7 @@ impl Service {
     fn on_join_refused(&mut self, answer: Answer, why: JoinRefusal) {
         let Self { cx, requests, views, .. } = self;
         if let Some(error) = requests.on_join_refused(cx, answer, why) {
-            // The view changes, and the departure of nodes that were only in this group, must
-            // follow.
+            // Nodes that were only in this group must be reported as parted after the refusal.
             cx.events.push_back(MembershipEvent::Refused(answer.group, error));
             views.leave(cx, answer.group);
         }

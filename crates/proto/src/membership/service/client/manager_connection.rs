@@ -20,7 +20,6 @@ impl ManagerConnection {
     /// `reached` is the connection on which the manager can be reached now, if any.
     pub(super) fn poll(&mut self, reached: Option<(Endpoint, LinkId)>) -> Option<ManagerNews> {
         if self.reported != reached {
-            // If the connection changed, the loss of the former one is reported first.
             self.answers.clear();
             let is_lost = self.reported.is_some();
             self.reported = if is_lost { None } else { reached };

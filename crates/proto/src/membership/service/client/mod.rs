@@ -122,7 +122,7 @@ impl Service {
         }
     }
 
-    /// If no connection is open, opens one to every known address. Otherwise, opens the missing
+    /// Opens a connection to every known address if none is open. Otherwise, opens the missing
     /// ones to the owners of this node's groups, and to the process that last named owners.
     fn open_needed(&mut self) {
         let Self { cx, owners, requests, .. } = self;

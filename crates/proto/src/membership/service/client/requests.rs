@@ -25,7 +25,6 @@ struct OwnGroup {
     /// The process to which the group was requested, or that reports its changes.
     at: Option<Endpoint>,
     version: u64,
-    /// `true` if the registry may have received the join.
     was_requested: bool,
     was_current: bool,
     incoming: Vec<Member>,
@@ -242,7 +241,6 @@ impl Requests {
             return;
         }
         if let Some(own) = self.requested(answer) {
-            // A snapshot follows.
             own.progress = Progress::Resyncing;
             if let Some(window) = self.windows.get_mut(&answer.from) {
                 window.resyncing.insert(answer.group);
@@ -295,8 +293,7 @@ impl Requests {
         self.send(cx, from);
     }
 
-    /// Queues the request again, because the owner will be known soon. Returns `false` if the
-    /// process is not connected.
+    /// Queues the request again. Returns `false` if the process is not connected.
     pub(super) fn on_elsewhere(&mut self, cx: &mut Context, answer: Answer) -> bool {
         let Answer { from, request, group } = answer;
         let Some(window) = self.windows.get_mut(&from) else { return false };
@@ -349,7 +346,6 @@ impl Requests {
                 return self.become_current(cx, address, group);
             }
             Some(own) => {
-                // The answer does not match the request, so the complete state is requested.
                 own.version = 0;
                 own.lose();
                 cx.request_again_later(address);

@@ -1,5 +1,3 @@
-//! Fields shared by several frames.
-
 use super::error::FrameError;
 use super::limits::MAX_TEXT_BYTES;
 use crate::codec::{Field, take_entries};
@@ -92,7 +90,6 @@ pub(crate) mod one_group {
     }
 }
 
-/// A list with a count u32.
 pub(super) mod long_list {
     use super::{DecodeError, Field, take_entries};
 

@@ -1,5 +1,3 @@
-//! Constants of the protocol.
-
 /// First field of a hello.
 pub const MAGIC: u32 = 0xCA70_6D73;
 /// Version of the protocol.

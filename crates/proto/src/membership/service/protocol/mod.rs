@@ -1,5 +1,3 @@
-//! The protocol between nodes, detectors, observers and registry processes.
-
 pub(crate) mod error;
 pub(crate) mod fields;
 pub mod frame;

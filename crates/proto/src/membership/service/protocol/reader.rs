@@ -1,5 +1,3 @@
-//! Decodes a byte stream into frames.
-
 use super::frame::{Frame, FrameError, MAX_FRAME_BYTES};
 
 /// Collects the bytes of one connection and returns complete frames.

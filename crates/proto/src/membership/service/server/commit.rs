@@ -57,7 +57,6 @@ pub(super) enum RequestedChange {
     Part {
         node: NodeId,
         incarnation: u32,
-        /// The only start to which the request applies, or `None` for any start.
         start: Option<Incarnation>,
         has_failed: bool,
     },

@@ -1,5 +1,3 @@
-//! Settings of a registry process.
-
 use core::num::NonZeroUsize;
 use core::time::Duration;
 

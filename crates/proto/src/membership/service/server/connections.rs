@@ -37,7 +37,6 @@ impl Connections {
         self.unknown.insert(link);
     }
 
-    /// Returns the oldest connection that has sent no hello, if there are too many connections.
     pub(super) fn excess(&self, config: &ServerConfig) -> Option<LinkId> {
         let is_full = self.all.len() > config.max_links;
         let is_excess = is_full || self.unknown.len() > config.max_new_links;

@@ -7,7 +7,6 @@ use crate::membership::service::outbox::Outbox;
 use crate::membership::service::protocol::frame::{Frame, JoinRefusal};
 use crate::{GroupId, Time, Timers};
 
-/// State that the parts of a registry process share. Each part gets it for the duration of a call.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) now: Time,

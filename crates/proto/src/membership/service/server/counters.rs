@@ -3,8 +3,6 @@ crate::counters! {
         links_accepted,
         links_refused,
         links_displaced,
-        /// Connections that were closed because of an invalid or unexpected frame, or because no
-        /// hello was received in time.
         links_nonsense,
         frames_received,
         bytes_received,
@@ -25,8 +23,7 @@ crate::counters! {
         commits_late,
         changes_committed,
         reports_received,
-        /// Reports about nodes that are unknown, or that sent something during their reported
-        /// silence.
+        /// Reports about nodes that are unknown or were heard during their reported silence.
         reports_contradicted,
         detectors_failed,
         observers_opened,

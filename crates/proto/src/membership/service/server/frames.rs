@@ -1,5 +1,3 @@
-//! Processes the frames of connected peers, and answers requests.
-
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
@@ -91,7 +89,7 @@ impl Server {
         let node = member.node;
         if role == Role::Node {
             // The incarnation has ended if it was declared dead, if a later one is known, or if the
-            // process was started again. A new start must come back as the next incarnation.
+            // process was started again. A new start comes back as the next incarnation.
             let later = self.sessions.member(node).filter(|known| member.is_over(known));
             let expired = self.partitions.expired(node).filter(|it| *it >= member.incarnation);
             if let Some(over) = expired.max(later.map(|later| later.incarnation)) {
@@ -133,7 +131,6 @@ impl Server {
         self.racks.arrange(&mut self.cx, &self.sessions);
     }
 
-    /// `settings` is `None` if this program does not know them.
     fn on_join(
         &mut self,
         origin: Origin,
@@ -291,7 +288,6 @@ impl Server {
             (RequestedChange::Join { member, .. }, Outcome::Done) => {
                 let state = self.partitions.group(group);
                 let Some(state) = state.filter(|it| it.members.contains_key(&member.node)) else {
-                    // A later change removed the node, which has been notified.
                     return;
                 };
                 let version = state.version;

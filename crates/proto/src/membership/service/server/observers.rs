@@ -16,7 +16,6 @@ pub(super) struct Observers(BTreeMap<LinkId, Observer>);
 
 #[derive(Clone, Copy, Debug)]
 struct Observer {
-    /// The requested group, or [`GroupId::NONE`] for all groups. `None` before the request.
     wants: Option<GroupId>,
     heard: Time,
 }

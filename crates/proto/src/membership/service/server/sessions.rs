@@ -1,5 +1,3 @@
-//! Nodes and failure detectors that this process believes to be alive, and their leases.
-
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
@@ -91,7 +89,6 @@ impl Sessions {
         self.all.values().filter_map(|session| session.link)
     }
 
-    /// Returns the former session.
     pub(super) fn open(
         &mut self,
         cx: &mut Context,

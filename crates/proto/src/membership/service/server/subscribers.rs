@@ -1,5 +1,3 @@
-//! Subscriptions of connections to groups, and the version that each connection has.
-
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::num::NonZeroUsize;
 use core::ops::RangeInclusive;
@@ -37,7 +35,6 @@ impl Subscribers {
         Self { view_size, rng, by_group, by_link, updates_sent: 0, snapshots_sent: 0 }
     }
 
-    /// Sends the members, or a new partial view for the node `viewer`. Observers have no viewer.
     pub(super) fn show(
         &mut self,
         outbox: &mut Outbox,
@@ -66,7 +63,7 @@ impl Subscribers {
         self.add(link, group, Subscription { version, partial });
     }
 
-    /// Returns `true` if the connection has the current version. Otherwise, sends a snapshot.
+    /// Sends a snapshot and returns `false` if the connection does not have the current version.
     pub(super) fn resync(
         &mut self,
         outbox: &mut Outbox,

@@ -1,5 +1,3 @@
-//! Lists that a member has accepted in the ballots of one ring.
-
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -9,7 +7,6 @@ use crate::rmp::ring::{Accepted, Proposal};
 
 #[derive(Debug, Default)]
 pub(super) struct AcceptedLists {
-    /// The lists that may hold.
     accepted: Vec<Proposal>,
     /// Lists that this member does not commit, so that it can reach the other members' position.
     pub(super) released: Vec<Epoch>,

@@ -1,5 +1,3 @@
-//! The initiator of a reformation, which collects votes and proposes the list.
-
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 

@@ -67,7 +67,6 @@ pub(super) struct Reformation {
     heard: BTreeSet<Process>,
     voted_at: BTreeMap<Process, Time>,
     minority_since: Option<Time>,
-    /// Voters that an operator has named as lost.
     forced: Option<Vec<NodeId>>,
 }
 
@@ -128,8 +127,7 @@ pub(super) struct TooFew {
 }
 
 const ANCESTORS: usize = 32;
-/// Maximum difference between a version and the highest version that a member has seen. It allows
-/// for five days without contact to members that try thirty times a second.
+/// A member may not hear the others for five days while they try thirty times a second.
 const MAX_LEAP: u32 = 1 << 24;
 
 impl Reformation {

@@ -109,7 +109,6 @@ fn replica_too_far_behind_catches_up_despite_lost_parts() {
     while replica.version() < owner.version() {
         for gap in replica.gaps(OWNER, owner.version(), 8) {
             let answer = parts(&owner, gap, 50);
-            // One answer has no more parts than this.
             answer.iter().take(5).for_each(|part| drop(replica.absorb(part, 9999)));
         }
         rounds += 1;

@@ -210,7 +210,6 @@ fn frame_with_unknown_settings_is_named_and_the_next_is_read() {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
         let at = bytes.windows(known.len()).position(|bytes| bytes == known).expect("it has them");
-        // An unknown profile.
         bytes[at] = 77;
         let mut reader = FrameReader::default();
         reader.push(&bytes);

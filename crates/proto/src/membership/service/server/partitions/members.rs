@@ -1,5 +1,3 @@
-//! The groups in which each node is stored, and the nodes that are being removed from theirs.
-
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::{GroupId, NodeId};

@@ -1,5 +1,3 @@
-//! The partitions, the requested changes, and their commits to the store.
-
 mod members;
 mod partition;
 
@@ -18,7 +16,6 @@ use crate::{GroupId, NodeId};
 pub(super) struct Partitions {
     all: Vec<Partition>,
     members: MemberIndex,
-    /// Partitions for which a commit may be possible.
     ready: BTreeSet<u16>,
     next_commit: u64,
 }
@@ -122,7 +119,6 @@ impl Partitions {
         self.members.add(node, group);
     }
 
-    /// Returns the undecided requests that need an answer, and the groups.
     pub(super) fn disown(
         &mut self,
         cx: &mut Context,
@@ -150,7 +146,6 @@ impl Partitions {
         self.ready.insert(partition);
     }
 
-    /// Removes this and all earlier incarnations.
     pub(super) fn remove_node(&mut self, node: NodeId, incarnation: u32, has_failed: bool) {
         let mut groups = self.members.groups_of(node).cloned().unwrap_or_default();
         if has_failed
@@ -167,7 +162,7 @@ impl Partitions {
         }
     }
 
-    /// Repeats the removal, because a process may have stopped before it stored the first request.
+    /// A process may have stopped before it stored the first request.
     pub(super) fn remove_incarnation(&mut self, over: Member) {
         let groups = self.members.groups_of(over.node).cloned().unwrap_or_default();
         for group in groups {
@@ -182,7 +177,6 @@ impl Partitions {
         self.all.iter_mut().for_each(|partition| partition.forget_link(link));
     }
 
-    /// Adds the answers to requests that need no commit to `answers`.
     pub(super) fn next(&mut self, cx: &mut Context, answers: &mut Vec<Answer>) -> Option<Commit> {
         let partition = self.ready.pop_first()?;
         let it = &mut self.all[usize::from(partition)];

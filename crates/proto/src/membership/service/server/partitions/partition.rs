@@ -1,5 +1,3 @@
-//! One partition: its stored state, and its pending changes in order, with one commit at a time.
-
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::time::Duration;
 
@@ -102,8 +100,6 @@ impl Partition {
             && (self.is_repeated || !self.waiting.is_empty())
     }
 
-    /// Decides as many waiting requests as possible. Adds the answers that need no commit to
-    /// `answers`.
     pub(super) fn next_commit(
         &mut self,
         config: &ServerConfig,
@@ -201,7 +197,6 @@ impl Partition {
         }
     }
 
-    /// Returns all requests that need an answer.
     pub(super) fn give_up(&mut self) -> Vec<Request> {
         let old = core::mem::take(self);
         let in_flight = old.in_flight.into_iter().flat_map(|it| it.requests);
