@@ -33,8 +33,7 @@ pub trait Membership: Send {
     fn join(&mut self, now: Time, group: GroupId, settings: GroupSettings)
     -> Result<(), JoinError>;
 
-    /// Sets the endpoint at which other nodes reach this node. Returns `true` if the provider
-    /// reports it to them.
+    /// Sets the endpoint of this node. Returns `true` if the provider reports it to other nodes.
     fn set_endpoint(&mut self, _now: Time, _endpoint: Endpoint) -> bool {
         false
     }
@@ -45,8 +44,7 @@ pub trait Membership: Send {
     /// Notifies the other nodes that this node stops, so that they do not have to detect it.
     fn shut_down(&mut self, now: Time);
 
-    /// Processes a datagram of [`crate::wire::Protocol::Membership`] that was received from
-    /// `source`.
+    /// Processes a datagram of [`crate::wire::Protocol::Membership`] from `source`.
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &Datagram<'_>);
 
     /// Records that an engine received an intact datagram from `node`, which is therefore alive.
@@ -81,15 +79,13 @@ pub trait Membership: Send {
     /// Returns the next event, if any.
     fn poll_event(&mut self) -> Option<MembershipEvent>;
 
-    /// Returns the time at which [`Membership::handle_timeout`] must next be called, and the
-    /// reason.
+    /// Returns when [`Membership::handle_timeout`] must next be called, and the reason.
     fn poll_timeout(&self) -> Option<Wakeup>;
 
     /// Returns the other nodes that are believed to be alive, with their endpoints.
     fn nodes(&self) -> Vec<(NodeId, Endpoint)>;
 
-    /// Returns `true` if the node knows what its contacts know, or has concluded that it is the
-    /// first node.
+    /// Returns `true` if the node knows what its contacts know, or considers itself the first.
     fn is_settled(&self) -> bool;
 
     /// Returns `true` if all parties that decide about the join of `group` have accepted it. The
@@ -104,8 +100,7 @@ pub trait Membership: Send {
         None
     }
 
-    /// Returns a message for the user about the problem that keeps the provider from working, if
-    /// any.
+    /// Returns a message for the user about a problem that keeps the provider from working.
     fn trouble(&self) -> Option<String> {
         None
     }
@@ -122,8 +117,7 @@ pub trait Membership: Send {
 pub enum MembershipEvent {
     /// The view of a group has changed.
     View(ViewChange),
-    /// The node can be reached at this endpoint. This event precedes every view change that names
-    /// the node.
+    /// The node can be reached at this endpoint. Precedes every view change with the node.
     Met(NodeId, Endpoint),
     /// The node has failed or stopped. This event follows the view changes that remove the node.
     Parted(NodeId),

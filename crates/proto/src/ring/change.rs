@@ -36,8 +36,7 @@ pub enum ListChangeKind {
     },
     /// A lock is released, or a place in its queue.
     Unlock(LockName),
-    /// Nothing changes: the lock is held, or the ring has too many locks. Only New Lists contain
-    /// this kind.
+    /// Nothing changes: the lock is held, or there are too many locks. Only in New Lists.
     Refused(LockName),
 }
 

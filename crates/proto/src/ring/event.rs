@@ -27,8 +27,7 @@ pub enum RingNews {
     View(Box<ViewEvent>),
     /// All members of the view have everything that was delivered here up to this place, or were
     /// admitted after it. Nothing up to this place is lost while one of them is alive, so an
-    /// application can truncate a log there. Some of it may still be in the event queue of another
-    /// member.
+    /// application can truncate a log there. Some may still be in another member's event queue.
     ///
     /// Reported when the place has advanced, at intervals of at least
     /// [`Config::stable_every`](crate::rmp::Config::stable_every).
@@ -51,12 +50,10 @@ pub enum RingNews {
         members: usize,
         /// Number of members that are needed; with an electorate, number of voters.
         needed: usize,
-        /// Number of voters present if the ring has an electorate. The event is repeated when it
-        /// changes.
+        /// Number of voters present in a ring of an electorate. The event repeats when it changes.
         voters: Option<usize>,
     },
-    /// The [electorate](super::Quorum::QuorumOf) already has all its voters. This node keeps
-    /// waiting to join.
+    /// The [electorate](super::Quorum::QuorumOf) has all its voters. This node keeps waiting.
     ElectorateFull {
         /// Number of voters of the ring.
         voters: usize,

@@ -6,14 +6,12 @@ use crate::NodeId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinOptions {
     /// `true` if the node joins again as a new member after the ring has continued without it. If
-    /// `false`, the node reports [`Removed`](super::RingNews::Removed) and stays out of the group.
-    /// Default: `true`.
+    /// `false`, it reports [`Removed`](super::RingNews::Removed) and stays out. Default: `true`.
     pub rejoin: bool,
     /// `true` if this host and its driver send and receive multicast. If `false`, the members send
     /// copies to this node and forward its packets (3.4). Default: `true`.
     pub is_multicast: bool,
-    /// A node of the group, for a host without multicast that has no other way to find a node.
-    /// Default: `None`.
+    /// A node of the group, for a host without multicast that knows no other node. Default: `None`.
     pub via: Option<NodeId>,
     /// `true` if the node is a voter of the group's [electorate](super::Quorum::QuorumOf), `false`
     /// if it is a client, which counts toward no quorum and creates no ring. Default: `true`.

@@ -20,15 +20,13 @@ pub struct Locks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName(pub u64);
 
-/// One of the six handlers of a group (3.3). The holder of its lock replies to the requests that
-/// name this handler.
+/// One of the six handlers of a group (3.3). The holder of its lock replies to its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handler(u8);
 
 /// A change to a lock that this node has requested, at its place among the messages.
 ///
-/// It refers to the last request, provided that the caller takes all events before it sends the
-/// next request.
+/// It refers to the last request if the caller takes all events before it sends the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockNews {
     /// The lock.
@@ -100,8 +98,7 @@ impl Handler {
 }
 
 impl LockName {
-    /// Returns the lock called `name`. Its value is a hash of the name, which never equals the lock
-    /// of a handler.
+    /// Returns the lock called `name`: a hash of the name, which never equals a handler's lock.
     pub fn of_name(name: &str) -> Self {
         Self(crate::ids::name_hash(name) | 1 << 63)
     }

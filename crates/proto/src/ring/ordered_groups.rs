@@ -12,8 +12,7 @@ use crate::{Engine, GroupId, GroupSettings, JoinError, NodeId, Time};
 
 /// An engine of ordered groups, with locks, requests, and the state of rings.
 pub trait OrderedGroups: Engine {
-    /// Returns `true` if this node is in the group or joining it, or has left it but still answers
-    /// its members.
+    /// Returns `true` if this node is in the group or joining it, or has left but still answers.
     fn has(&self, group: GroupId) -> bool;
 
     /// Returns the next group that this node no longer has because it left or was removed.
@@ -48,15 +47,14 @@ pub trait OrderedGroups: Engine {
     ///
     /// The lock is granted at once if it is free. Otherwise, this node waits behind all earlier
     /// requests. The outcome is reported by a [`RingNews::Lock`](super::RingNews::Lock). It is a
-    /// refusal if the ring has its maximum number of locks. A node that is still joining can
-    /// already request locks.
+    /// refusal if the ring has its maximum number of locks. A joining node can already request
+    /// locks.
     ///
     /// A node holds a lock only once, until it calls [`Self::unlock`] or leaves. If it is removed
     /// from the ring, its locks are reported as [lost](super::LockChange::Lost).
     ///
     /// # Errors
-    /// The node is not in the group, holds the lock or has already requested it, or has requested
-    /// too many locks.
+    /// The node is not in the group, has already requested the lock, or has too many requests.
     fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError>;
 
     /// Requests a lock like [`Self::lock`], but does not wait. If another member holds the lock,
@@ -68,7 +66,7 @@ pub trait OrderedGroups: Engine {
 
     /// Releases a lock, or stops waiting for it. The outcome is
     /// [`LockChange::Released`](super::LockChange::Released), unless the lock is requested again
-    /// before it is released.
+    /// first.
     ///
     /// # Errors
     /// The node is not in the group, or has not requested the lock.
@@ -97,8 +95,7 @@ pub trait OrderedGroups: Engine {
         options: RequestOptions,
     ) -> Result<RequestId, RequestError>;
 
-    /// Replies to a request that this member [has to answer](super::Request::is_ours). Each request
-    /// takes one reply.
+    /// Replies once to a request that this member [has to answer](super::Request::is_ours).
     ///
     /// # Errors
     /// The node is not in the group, the request is not open, the reply is too large, or the send

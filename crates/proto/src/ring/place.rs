@@ -10,8 +10,7 @@ pub struct Process {
     /// The node.
     pub node: NodeId,
     /// The upper 39 bits are from the node's incarnation. The bits below them are the number of
-    /// times that this incarnation has joined a group. Lives of different incarnations have no
-    /// order.
+    /// times that this incarnation has joined a group. Only lives of one incarnation have an order.
     pub life: u64,
 }
 
@@ -30,9 +29,8 @@ impl Process {
     }
 }
 
-/// A ring between two reformations, and the ballot that formed it. Of two ballots, the one with the
-/// larger version wins (4.4), then the one with the larger process. A newly created ring has
-/// version 1.
+/// A ring between two reformations, and the ballot that formed it. The ballot with the larger
+/// version wins (4.4), then that of the larger process. A newly created ring has version 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch {
     /// Version, larger than that of any ring that the ring's members had seen.
@@ -43,8 +41,7 @@ pub struct Epoch {
 
 /// A place in the total order of one ring lineage (4.2).
 ///
-/// An ACK takes one place, and each packet that it orders takes the next one. 64 bits never wrap
-/// around.
+/// An ACK takes one place, and each packet that it orders takes the next one. 64 bits never wrap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 

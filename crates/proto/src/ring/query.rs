@@ -28,8 +28,7 @@ pub struct RingStatus {
     pub view: RingView,
     /// The token holder.
     pub token: Process,
-    /// `true` if the ring works: it is not being reformed, is allowed to continue, and has its
-    /// quorum.
+    /// `true` if the ring works: it is not being reformed, may continue, and has its quorum.
     pub is_working: bool,
 }
 

@@ -1,5 +1,4 @@
-//! Quorum of an ordered group, which determines the parts of a ring that may continue after a fault
-//! (4.4).
+//! Quorum of an ordered group: the parts of a ring that may continue after a fault (4.4).
 
 use core::fmt;
 
@@ -37,8 +36,7 @@ impl Quorum {
         }
     }
 
-    /// Returns the number of voters that form a majority of the electorate, if there is an
-    /// electorate.
+    /// Returns the number of voters that form a majority of the electorate, if there is one.
     pub fn required_voters(self) -> Option<usize> {
         match self {
             Self::QuorumOf(voters) => Some(usize::from(voters) / 2 + 1),
@@ -57,8 +55,7 @@ impl Quorum {
         }
     }
 
-    /// Decodes the wire form. Returns `None` for zero members, or if the electorate is out of
-    /// bounds.
+    /// Decodes the wire form. Returns `None` for zero members or an electorate out of bounds.
     pub fn from_wire(value: u16) -> Option<Self> {
         let voters = value & !QUORUM_OF;
         match value {

@@ -41,8 +41,7 @@ pub struct RequestOptions {
     /// Maximum time to wait for the answer. Default: `None`,
     /// [`Config::call_patience`](crate::rmp::Config).
     pub patience: Option<Duration>,
-    /// A member that forwards the request, for a caller that is not a member and cannot multicast.
-    /// Default: `None`.
+    /// A member that forwards the request, for a non-member without multicast. Default: `None`.
     pub via: Option<NodeId>,
 }
 
@@ -66,8 +65,7 @@ pub struct Request {
     pub place: Option<Place>,
     /// `true` if this member has to reply.
     pub is_ours: bool,
-    /// `true` if the request was delivered earlier, and this member has become responsible for the
-    /// reply since then.
+    /// `true` if the request is repeated because this member has become responsible for it.
     pub is_again: bool,
     /// `true` if a former member may already have executed the request.
     pub may_be_done: bool,

@@ -15,8 +15,7 @@ pub struct RingView {
     pub version: u32,
     /// First ring of the lineage.
     pub origin: Epoch,
-    /// The [check](crate::GroupId::name_check) of the group's name, since two names can have the
-    /// same id.
+    /// The [check](crate::GroupId::name_check) of the group's name, since ids can be equal.
     pub name_check: u32,
     /// `true` if an operator has let the ring continue without a majority of its electorate. Until
     /// the ring has that majority again, a majority of its present voters decides.
@@ -42,9 +41,8 @@ pub struct Member {
 }
 
 impl RingView {
-    /// Maximum number of members. A snapshot of a ring with the maximum number of members, locks
-    /// and callers still fits in one packet, whose parts are sent in several datagrams, if the path
-    /// MTU is at least 1280 bytes.
+    /// Maximum number of members. With the maximum number of members, locks and callers, a snapshot
+    /// still fits in one packet, sent in parts, if the path MTU is at least 1280 bytes.
     pub const MAX_MEMBERS: usize = Quorum::MAX_AT_LEAST as usize;
 
     /// Creates the view of a ring that `founder` creates alone.
@@ -80,8 +78,7 @@ impl RingView {
         self.processes().find(|process| process.node == node)
     }
 
-    /// Returns the successor of `process` in the ring, or the first member if `process` is not in
-    /// the ring.
+    /// Returns the successor of `process`, or the first member if `process` is not in the ring.
     pub fn after(&self, process: Process) -> Process {
         let next = self.place(process).map_or(0, |place| (place + 1) % self.members.len());
         self.members[next].process
@@ -116,8 +113,7 @@ impl RingView {
     }
 
     /// Returns the number of voters that the ring needs to work: a majority of the electorate.
-    /// Returns `None` without an electorate, or if an operator has let the ring continue with fewer
-    /// voters.
+    /// Returns `None` without an electorate, or after an operator has forced the ring to continue.
     pub fn required_voters(&self) -> Option<usize> {
         let voters = self.electorate().filter(|_| !self.is_forced)?;
         Some(voters / 2 + 1)

@@ -32,8 +32,7 @@ impl Rmp {
         self.counters
     }
 
-    /// Returns the place up to which this node has received all rounds and packets, or `None` if it
-    /// is not in a ring.
+    /// Returns the place up to which this node has everything, or `None` if it is not in a ring.
     pub fn reached(&self, group: GroupId) -> Option<Place> {
         self.member(group)?.ring().map(Ring::reached)
     }
@@ -44,9 +43,8 @@ impl Rmp {
         Self { join_options: options, ..self }
     }
 
-    /// Delays the token by this time whenever this node holds it, because the application is slow.
-    /// The delay is limited to [`Config::largest_timeout`](super::Config::largest_timeout). Zero
-    /// ends it.
+    /// Delays the token by this time whenever it is here, because the application is slow. At most
+    /// [`Config::largest_timeout`](super::Config::largest_timeout). Zero ends the delay.
     pub fn slow_down(&mut self, group: GroupId, by: Duration) {
         let member = self.groups.get_mut(&group).and_then(|slot| slot.group.member_mut());
         if let Some(member) = member {

@@ -10,8 +10,7 @@ use crate::bounds::out_of_bounds;
 /// Each time is either zero or from 1 us to 24 h. Each number of tries is at most 1000.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Maximum size of an IP packet on the path, in bytes. It is never exceeded. At least 576.
-    /// Default: 1500.
+    /// Maximum size of an IP packet in bytes, which is never exceeded. At least 576. Default: 1500.
     pub path_mtu: u16,
     /// Maximum size of a message, in bytes, from 64 bytes to 16 MiB. Default: 16 MiB.
     pub message_bytes: usize,
@@ -30,12 +29,10 @@ pub struct Config {
     /// sources have announced more or no application waits for the places. Default: 2 ms. With less
     /// than 6 Mbit/s, an ACK then orders few packets.
     pub batch_delay: Duration,
-    /// Time without work after which the token site passes the token with a NULL ACK. Once the
-    /// token has gone round the ring without work, it stays where it is. Default: 50 ms; the paper
-    /// uses 1 s (4.2).
+    /// Time without work after which the token site passes the token with a NULL ACK. After one
+    /// rotation without work, the token stays. Default: 50 ms; the paper uses 1 s (4.2).
     pub idle_after: Duration,
-    /// Time after which a member confirms a token that it has accepted but not passed on. Default:
-    /// 2 ms.
+    /// Time after which a member confirms a token that it has not passed on. Default: 2 ms.
     pub confirm_after: Duration,
     /// Time after which a missing packet is requested. Until then, it may only be late. On a long
     /// path, a 16th of the round-trip time applies instead. Default: 1 ms.
@@ -68,29 +65,25 @@ pub struct Config {
     /// Interval between two announcements of a ring to nodes that are in the group but not in the
     /// ring. Announcements let two rings of one group merge. Default: 500 ms.
     pub announce: Duration,
-    /// Maximum time for leaving. It is extended if the token takes longer to go round. Default: 2
-    /// s.
+    /// Maximum time for leaving. Extended if the token takes longer to go round. Default: 2 s.
     pub leave_within: Duration,
-    /// Time for which a request waits for its answer, unless its options set another one. Default:
-    /// 10 s.
+    /// Time for which a request waits for its answer, unless set in its options. Default: 10 s.
     pub call_patience: Duration,
-    /// Time after which a request is repeated. It doubles with each repetition, up to 2 s. Default:
-    /// 500 ms.
+    /// Time after which a request is repeated. It doubles each time, up to 2 s. Default: 500 ms.
     pub call_retry: Duration,
     /// Time without requests after which a guest forgets a group. Default: 60 s.
     pub call_forget: Duration,
     /// Maximum total size of the replies that are kept for repeated requests, in bytes. A single
     /// reply is kept even if it is larger. Default: 32 MiB.
     pub reply_bytes: usize,
-    /// Minimum interval between two [`RingNews::Stable`](crate::ring::RingNews::Stable) events.
-    /// Default: 10 ms.
+    /// Minimum interval between two [`Stable`](crate::ring::RingNews::Stable) events. Default: 10
+    /// ms.
     pub stable_every: Duration,
     /// Time for which a member that has left still answers requests for missing packets. It is
     /// extended if the token takes longer to go round. Default: 500 ms.
     pub linger: Duration,
     /// Number of the first message, packet and lock request. It must be the same at all nodes of a
-    /// group. Default: 1. Simulations set it just below 2^31 or 2^32, so that numbers wrap around
-    /// early.
+    /// group. Default: 1. Simulations set it just below 2^31 or 2^32, to let numbers wrap early.
     pub first_number: SeqNo,
 }
 
@@ -221,8 +214,7 @@ pub enum ConfigError {
     /// The path MTU is too small for the largest packet that cannot be split.
     #[error("path_mtu {0} is invalid: expected at least 576 bytes")]
     PathMtu(u16),
-    /// The message size is too small for the header of a request, or larger than the packet numbers
-    /// of one message allow.
+    /// The value is too small for a request's header, or too large for the packets of one message.
     #[error("message_bytes must be from 64 bytes to 16 MiB")]
     MessageBytes,
     /// The window is smaller than one packet, so nothing could be sent.

@@ -87,8 +87,7 @@ impl VanJacobson {
         }
     }
 
-    /// The window grows with the round-trip time, so that a long path does not limit the
-    /// throughput.
+    /// The window grows with the round-trip time, to sustain the throughput of a long path.
     fn widest(&self) -> usize {
         let trip = self.shortest.unwrap_or_default().as_nanos();
         let spans = trip.div_ceil(WINDOW_SPAN.as_nanos()) as usize;

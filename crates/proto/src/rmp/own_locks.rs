@@ -40,8 +40,7 @@ impl OwnLocks {
         }
     }
 
-    /// If `false`, a grant belongs to a withdrawn request, and this member is about to lose the
-    /// lock.
+    /// If `false`, a grant belongs to a withdrawn request, and the lock is about to be lost.
     pub(crate) fn is_wanted_as_shown(&self, name: LockName) -> bool {
         self.requested.get(&name).is_some_and(|it| it.is_wanted && it.is_shown)
     }

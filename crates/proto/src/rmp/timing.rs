@@ -99,8 +99,7 @@ impl Timing {
         }
         let after = now.since(begun);
         if after > MOST_LATE {
-            // The answer shows nothing about the path, because the voter or this member was
-            // suspended.
+            // This shows nothing about the path: the voter or this member was suspended.
             return;
         }
         self.last_vote = after;
@@ -146,8 +145,7 @@ impl Timing {
         self.timeout(config, u32::MAX).max(self.timeout(config, 0))
     }
 
-    /// Adds the time of one pass, because the packet may reach a member that has just passed the
-    /// token.
+    /// Adds the time of one pass, because the packet may arrive just after the token has left.
     pub(super) fn place_timeout(&self, config: &Config, tries: u32) -> Duration {
         let tries = if self.trip.smoothed().is_some() { 0 } else { tries };
         self.timeout(config, tries) + self.smoothed()

@@ -119,8 +119,7 @@ fn decode<T: for<'a> Field<'a>>(mut bytes: impl Buf) -> Result<T, DecodeError> {
     Ok(value)
 }
 
-/// Decodes the updates after a header and leaves the bytes that follow them. Returns `None` if the
-/// message has no updates.
+/// Decodes the updates after a header, if the message has any. Leaves the bytes that follow.
 pub(super) fn updates(rest: &mut &[u8]) -> Result<Option<Vec<Member<Identity>>>, DecodeError> {
     if rest.is_empty() {
         return Ok(None);

@@ -7,8 +7,7 @@ use crate::wire::HEADER_BYTES;
 /// Settings of gossip membership. The defaults are intended for one LAN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Addresses of possible members. They are needed only by a node that is not on the same LAN as
-    /// the other nodes.
+    /// Addresses of possible members. A node on the same LAN as the other nodes needs none.
     ///
     /// The node sends hellos to each address until it answers, and continues at a slow rate while
     /// no member has the address. The list may contain the node's own address. Default: none.
@@ -20,8 +19,7 @@ pub struct Config {
     pub network: u32,
     /// `true` if the node sends multicast hellos on the LAN. Default: `true`.
     pub lan_hello: bool,
-    /// Maximum time until a crashed node is removed from every view. It does not depend on the
-    /// number of nodes.
+    /// Maximum time until a crashed node is removed from every view, for any number of nodes.
     ///
     /// A smaller value causes more probes, and more false suspicions of busy nodes: a node that is
     /// stalled for half of this time may be declared dead. At least 100 ms. Default: 3 s.
@@ -29,8 +27,7 @@ pub struct Config {
     /// `true` if every datagram from a member is a sign of life, `false` if only its answers to
     /// probes are. Default: `true`.
     pub heartbeats: bool,
-    /// Maximum local health score. A slow node gets a higher score, and then waits longer before it
-    /// suspects other nodes.
+    /// Maximum local health score. A slow node has a higher score and is slower to suspect others.
     ///
     /// A node with score s waits 1 + s times as long for a probe, and 1 + s / 12 times as long
     /// before it declares a suspected member dead. With at most 3, a node detects crashes within
@@ -39,8 +36,7 @@ pub struct Config {
     pub local_health: u32,
     /// Number of members that probe a silent member indirectly before it is suspected. Default: 3.
     pub indirect_probes: NonZeroUsize,
-    /// Time without an answer after which a node concludes that it is the first node. Default: 500
-    /// ms.
+    /// Time without an answer after which a node considers itself the first. Default: 500 ms.
     pub settle_after: Duration,
     /// Maximum time for which a node waits for the data that its contact announced. Default: 5 s.
     pub settle_limit: Duration,
@@ -48,8 +44,7 @@ pub struct Config {
     pub hello_first_pause: Duration,
     /// Maximum pause between two hellos. The members on a LAN share this rate. Default: 5 s.
     pub hello_last_pause: Duration,
-    /// Interval at which a node compares its subscriptions with those of a random member. Default:
-    /// 500 ms.
+    /// Interval at which a node compares subscriptions with a random member. Default: 500 ms.
     pub digest_period: Duration,
     /// Time to wait for a member's confirmation or answer before the query is repeated.
     ///
@@ -58,8 +53,7 @@ pub struct Config {
     /// Minimum interval between pushes of subscriptions. The first change is sent at once, and
     /// changes that follow within this time are sent together. Default: 10 ms.
     pub push_pause: Duration,
-    /// Time for which a failed member is remembered, so that outdated reports do not bring it back.
-    /// Default: 10 minutes.
+    /// Time for which outdated reports cannot bring a failed member back. Default: 10 minutes.
     pub forget_after: Duration,
     /// Maximum size of a datagram in bytes, without the UDP and IP headers.
     ///

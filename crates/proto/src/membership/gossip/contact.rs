@@ -68,11 +68,9 @@ impl Contact {
         }
     }
 
-    /// While this node is alone, sends hellos to the LAN and to all seeds, and later only to seeds
-    /// that are not members.
+    /// Sends hellos to the LAN and all seeds while this node is alone, later to other seeds only.
     ///
-    /// One member at a time continues to send hellos to the LAN, so that two clusters find each
-    /// other.
+    /// One member at a time continues to send hellos to the LAN, so that two clusters can meet.
     pub(super) fn send_hellos(
         &mut self,
         cx: &mut Context,
@@ -150,8 +148,7 @@ impl Contact {
             Settling::Promised { tries, .. } if *tries >= ROSTER_TRIES => {
                 self.give_up_silent(cx, peers, exchange);
             }
-            // After the contact has sent its roster, members that have not answered are queried
-            // again.
+            // After the contact's roster, members that have not answered are queried again.
             Settling::Roster { contact, .. } | Settling::Promised { contact, .. } => {
                 let contact = peers.identity(*contact);
                 self.send_request(cx, exchange.own_entry(me), contact);

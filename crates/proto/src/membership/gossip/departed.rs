@@ -24,8 +24,7 @@ impl Departed {
         is_late
     }
 
-    /// Evicts the oldest node if there are more than `capacity`. Returns `false` if the node was
-    /// already present.
+    /// Evicts the oldest node beyond `capacity`. Returns `false` if the node was already present.
     pub(super) fn insert(
         &mut self,
         now: Time,

@@ -36,8 +36,7 @@ impl Gossip {
         self.contact.on_up(&mut self.cx, own, identity);
     }
 
-    /// Marks the peer's subscriptions as doubtful, because another node may have answered in its
-    /// name.
+    /// Marks the peer's subscriptions as doubtful, as another node may have answered for it.
     pub(super) fn on_moved(&mut self, identity: Identity) {
         let Identity { node, endpoint, .. } = identity;
         self.exchange.stop_pull(&mut self.cx, &self.peers, node);
@@ -111,8 +110,7 @@ impl Gossip {
 
     /// Removes a live peer that does not answer and that another node has reported as stopped.
     ///
-    /// Unlike a peer that sent its own goodbye, it can come back, since a reported goodbye may be
-    /// old.
+    /// Unlike a peer that sent its own goodbye, it can come back, since the report may be old.
     pub(super) fn on_report_timeout(&mut self, node: NodeId) {
         let me = self.swim.identity();
         let Self { cx, peers, paths, reports, .. } = self;

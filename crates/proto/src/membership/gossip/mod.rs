@@ -232,8 +232,7 @@ impl Gossip {
         }
         self.process_swim_events();
         let Some(to) = self.peers.live_identity(sender) else {
-            // The sender does not know that it was declared dead. SWIM's announcement corrects
-            // that.
+            // The sender was declared dead without its knowledge. The announcement corrects that.
             if let Some(identity) = self.peers.identity(sender) {
                 self.swim.announce(self.cx.now, identity);
             }
@@ -390,8 +389,7 @@ impl Membership for Gossip {
         }
     }
 
-    /// Only a datagram from the node's own address counts, since any node can use another node's
-    /// id.
+    /// Only a datagram from the node's own address counts, as any node can use another's id.
     fn heard(&mut self, now: Time, source: Endpoint, node: NodeId) {
         if self.peers.identity(node).is_some_and(|peer| peer.endpoint == source) {
             self.swim.hear(now, node);

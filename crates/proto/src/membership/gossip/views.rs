@@ -146,8 +146,7 @@ impl Views {
         }
     }
 
-    /// Returns the settings of most members, or, if there is a tie, those of the earliest
-    /// subscription.
+    /// Returns the settings of most members, or in a tie those of the earliest subscription.
     fn keeper(&self, group: GroupId) -> Option<(NodeId, GroupSettings)> {
         let mut camps: Vec<(usize, Time, NodeId, GroupSettings)> = Vec::new();
         for (node, theirs) in self.holders(group) {

@@ -119,8 +119,7 @@ impl Observer {
         self.processes.connections.addresses()
     }
 
-    /// Returns the reason for a registry process's last refusal, or `None` if a welcome has
-    /// followed it.
+    /// Returns the last refusal by a registry process, or `None` if a welcome has followed it.
     pub fn last_refusal(&self) -> Option<&Refusal> {
         self.processes.connections.last_refusal.as_ref()
     }

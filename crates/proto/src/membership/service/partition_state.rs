@@ -93,8 +93,7 @@ impl Change {
 }
 
 impl GroupState {
-    /// Appends what a store keeps of a group apart from its members: the settings, then the version
-    /// u64.
+    /// Appends what a store keeps of a group apart from its members: settings, then version u64.
     pub fn encode_head(&self, out: &mut Vec<u8>) {
         (self.settings, self.version).put(out);
     }

@@ -1,5 +1,4 @@
-//! Admission to a ring: requests to join one, until a ring admits this node or no ring exists
-//! (4.3).
+//! Admission to a ring: requests to join one, until admitted or until no ring exists (4.3).
 
 use alloc::collections::BTreeMap;
 
@@ -67,8 +66,7 @@ impl Admission {
             self.request(cx, join);
             return JoinTimeout::Repeated;
         }
-        // A ring that does not answer `join_tries` requests does not prevent the creation of
-        // another.
+        // A ring that does not answer `join_tries` requests is no obstacle to another ring.
         self.tries_in_line = 0;
         let patience = cx.config.patience;
         let is_elsewhere = self.elsewhere.is_some_and(|at| cx.now.since(at) < patience)
@@ -83,8 +81,7 @@ impl Admission {
         if waits { JoinTimeout::Repeated } else { JoinTimeout::MayNotCreate }
     }
 
-    // Returns `true` if all known nodes wait for a ring that is gone, and this node has the
-    // smallest id.
+    // All known nodes wait for a ring that is gone, and this node has the smallest id.
     fn is_first_of_joiners(&self, now: Time, known: &KnownNodes) -> bool {
         let is_joining = |node| self.joiners.get(node).is_some_and(|at| now.since(*at) < MOST_LATE);
         !known.nodes.is_empty() && known.nodes.iter().all(is_joining)

@@ -38,8 +38,7 @@ impl Departure {
     }
 
     /// A leaving member waits until all its messages have places. A member that moves to a larger
-    /// ring waits only for the messages that it has sent, because some members may have delivered
-    /// them.
+    /// ring waits only for those that it has sent, because some members may have delivered them.
     pub(super) fn next_step(&mut self, ring: &Ring, sender: &Sender) -> Release {
         let is_done = match self.is_leaving {
             true => sender.unplaced_from().is_none(),

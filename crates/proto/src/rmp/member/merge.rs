@@ -6,8 +6,7 @@ use crate::rmp::ring::{Ring, Snapshot};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meeting {
     Ignore,
-    /// The ring belongs to another network, and one of its nodes has the address of a former
-    /// member.
+    /// The ring is of another network. One of its nodes has the address of a former member.
     Foreign,
     Removed,
     /// Members of this ring have continued in another ring. An idle ring may not have noticed.
@@ -56,8 +55,7 @@ impl Standpoint<'_> {
         let has_electorate = ours.electorate().is_some();
         if !snapshot.is_working {
             // A ring that may not continue has to join this one. However, a ring of an electorate
-            // that has ordered messages waits for its voters, and a ring that has ordered none
-            // yields to it.
+            // that has ordered messages waits for its voters. A ring without messages yields to it.
             let waits = has_electorate && snapshot.ordered > Timestamp(0) && is_larger;
             return if waits && self.is_unused { Meeting::Join } else { Meeting::Ignore };
         }
@@ -75,8 +73,7 @@ impl Standpoint<'_> {
 }
 
 /// Returns `true` if `theirs` remains when two rings meet. With an electorate, the ring that has
-/// its quorum, or else the ring that has ordered more, remains. Of equal rings, the one with the
-/// smaller epoch remains.
+/// its quorum or has ordered more remains. Of equal rings, the smaller epoch remains.
 fn is_larger(theirs: (&RingView, Timestamp), ours: (&RingView, Timestamp)) -> bool {
     let size = |(view, ordered): (&RingView, Timestamp)| {
         let has_electorate = view.electorate().is_some();

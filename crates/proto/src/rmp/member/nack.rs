@@ -158,9 +158,8 @@ const RUNS_IN_A_NACK: usize = 64;
 const ROUNDS_IN_AN_ANSWER: usize = 32;
 const PACKETS_IN_AN_ANSWER: usize = 64;
 
-/// Chooses between a retransmission to one member and one to all (4.2: "a topic for continuing
-/// research"). A packet that two members request shortly after each other was lost on a shared part
-/// of their paths.
+/// Chooses between retransmission to one member and to all (4.2: "a topic for continuing
+/// research"). If two members soon request the same packet, a shared part of their paths lost it.
 #[derive(Debug, Default)]
 struct Retransmissions {
     lately: BTreeMap<(Process, u32), (Time, RetransmitTo)>,

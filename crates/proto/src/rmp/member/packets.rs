@@ -169,8 +169,7 @@ impl LocalMember {
                 return;
             }
             if member.quorum != self.terms.quorum {
-                // The membership refuses one of the two nodes. Until then, only one ring must
-                // exist.
+                // The membership refuses one of the two. Until then, only one ring must exist.
                 cx.counters.joins_contradicting += 1;
                 return self.notify_anyway(cx, sender);
             }

@@ -47,8 +47,7 @@ impl Token {
         self.batch.is_due = true;
     }
 
-    // `changes_wait` is `true` if a member waits to join or leave. Returns `true` if an ACK was
-    // sent.
+    // A member waits to join or leave if `changes_wait`. Returns `true` if an ACK was sent.
     pub(super) fn take_turn(
         &mut self,
         cx: &mut Context<'_>,

@@ -117,8 +117,7 @@ impl ViewChanges {
         let view = ring.view();
         let may_change = ring.standings().may_change_members();
         let ListChangeKind::Join { member, .. } = kind else {
-            // A leaving member must have everything that has a place, because later no member waits
-            // for it.
+            // A leaving member must have all that has a place, as no member waits for it later.
             return (may_change && ring.has_all(process)).then_some(change);
         };
         let old = view.process_of(process.node);

@@ -1,5 +1,4 @@
-//! Packets that do not fit in a datagram, for example lists of many members. IP never fragments
-//! them.
+//! Packets that do not fit in a datagram, for example lists of many members. IP does not fragment.
 //!
 //! The datagram of such a packet is split into parts of equal length, except for the last one. If
 //! one part is lost, the packet is lost. Packets that need an answer are sent again.

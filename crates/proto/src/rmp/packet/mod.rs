@@ -23,8 +23,7 @@ pub(super) mod fragment;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Packet {
-    /// A fragment of a message. If it names its source, another member has retransmitted it on
-    /// request.
+    /// A fragment of a message. If it names its source, another member retransmits it.
     Data(DataPacket),
     /// A round that orders packets and passes the token.
     Ack { epoch: Epoch, round: Round },
@@ -158,8 +157,7 @@ pub enum NewList {
 /// A Non Member Data packet.
 ///
 /// The paper's flags that request an acknowledgment or a repetition of replies are not sent. A
-/// packet without a handler requests an acknowledgment, and a packet with a handler requests a
-/// reply.
+/// packet without a handler requests an acknowledgment, and one with a handler a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum NonMemberData {

@@ -55,8 +55,7 @@ pub(super) struct Ring {
     sources: Sources,
     standings: Standings,
     deliveries: DeliveryQueue,
-    /// Lives that have taken the token and are no longer members. Their requests to join are
-    /// outdated.
+    /// Former members that have taken the token. Their requests to join are outdated.
     over: Recent<NodeId, u64>,
     reported_stable: Timestamp,
     nulls: usize,

@@ -43,8 +43,7 @@ pub struct GuestState {
 pub struct SourceState {
     /// The source.
     pub source: Process,
-    /// First packet of the message that only partly has places, or `ordered_to` if there is no such
-    /// message.
+    /// First packet of the message that only partly has places, or `ordered_to` if there is none.
     pub open_from: SeqNo,
     /// First packet without a place.
     pub ordered_to: SeqNo,
@@ -59,8 +58,7 @@ pub struct Position {
     pub next: Timestamp,
     /// `true` if the member has the beginnings of all messages that only partly have places.
     pub is_whole: bool,
-    /// Sources with packets that have no place, and the first missing number of each. In order of
-    /// the sources.
+    /// First missing number of each source with packets without a place, in order of sources.
     pub received: Vec<(Process, SeqNo)>,
 }
 

@@ -102,8 +102,7 @@ impl Standings {
         self.others().filter(|(_, standing)| standing.since <= place).count()
     }
 
-    /// Before a member has taken the token, its requests and packets may be those of a former
-    /// member.
+    /// Until then, requests and packets may be those of a former member.
     pub(crate) fn has_spoken(&self, process: Process) -> bool {
         self.members.get(&process).is_some_and(|standing| standing.accepted >= standing.joined)
     }
@@ -147,9 +146,8 @@ impl Standings {
         widest / 2 + 1
     }
 
-    /// Returns the numbers of voters present and needed, if the ring has too few to work. An
-    /// admitted voter counts once it has taken the token, because until then it may be in another
-    /// ring.
+    /// Returns the numbers of voters present and needed, if the ring has too few to work. A voter
+    /// counts once it has taken the token, because until then it may be in another ring.
     pub(super) fn shortage(&self, view: &RingView) -> Option<(usize, usize)> {
         let quorum = view.required_voters()?;
         let here = view.voters().filter(|voter| self.has_spoken(*voter)).count();

@@ -68,8 +68,7 @@ impl RequestTable {
         let new = CallerStart { node: id.caller, first: id.number };
         let known = self.key(id);
         if known.is_none() && self.callers.contains_key(&new) {
-            // The incarnation that began with this number is far beyond it, and no caller goes
-            // back.
+            // The incarnation with this number is far beyond it, and no caller goes back.
             return Sight::Impossible;
         }
         let key = known.unwrap_or(new);

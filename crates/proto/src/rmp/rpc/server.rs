@@ -122,8 +122,7 @@ impl Server {
         if ring.view().contains(by) && by != ring.me() {
             return true;
         }
-        // The member that replied is gone or no longer keeps the reply, so the request is open
-        // again.
+        // The member that replied is gone or no longer keeps the reply: the request is open again.
         (entry.answered_by, entry.is_reported) = (None, false);
         false
     }

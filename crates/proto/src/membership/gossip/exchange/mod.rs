@@ -110,8 +110,7 @@ impl Exchange {
         let capacity = changes_capacity(cx.config.max_datagram_bytes);
         let version = self.own.version();
         for chunk in 1..=PUSH_CHUNKS {
-            // A member that has the earlier pushes has received the ends of subscriptions forgotten
-            // here.
+            // Members with the earlier pushes know the ends of subscriptions forgotten here.
             let after = self.pushed;
             let node = cx.origin.node;
             let wanted = Wanted { node, after, up_to: version, floor: u32::MAX };
@@ -207,8 +206,7 @@ impl Exchange {
         }
     }
 
-    /// If all changes up to `version` are known, returns the doubtful subscriptions that have
-    /// ended.
+    /// Returns the doubtful subscriptions that have ended, if all changes to `version` are known.
     pub(super) fn settle(&mut self, node: NodeId, version: u32) -> Vec<Difference> {
         let replica = self.replicas.get_mut(&node);
         match replica.filter(|replica| replica.table.version() >= version) {
@@ -240,8 +238,7 @@ impl Exchange {
         let is_in_doubt = |replica: &Replica| replica.table.is_in_doubt();
         if progress == Progress::Complete && self.replicas.get(&owner.node).is_some_and(is_in_doubt)
         {
-            // Only the owner knows whether these are all its changes. It is queried until it
-            // answers.
+            // Only the owner knows whether this is all. It is queried until it answers.
             self.greet(cx, me, owner);
         }
         if changes.answer_wanted && version >= changes.up_to {

@@ -67,8 +67,7 @@ impl Pulls {
         }
     }
 
-    /// `version` is the version that is now known. `more` is `true` if the node must be queried
-    /// again.
+    /// `version` is now known. `more` is `true` if the node must be queried again.
     pub(super) fn on_answer(
         &mut self,
         cx: &mut Context,

@@ -15,8 +15,7 @@ pub(super) struct Evidence {
     pub(super) signs: SignsOfLife,
     probe: Option<Probe>,
     probe_period: Duration,
-    /// Minimum delay of a call that counts as a stall. After a stall, unread datagrams get this
-    /// time.
+    /// Minimum delay of a call that counts as a stall, and the time for unread datagrams after it.
     leeway: Duration,
     /// Bump and SWIM incarnation.
     spoken_as: (u32, u16),
@@ -92,8 +91,7 @@ impl Evidence {
         };
     }
 
-    /// Returns the probe in flight if its target was heard by other means, and marks it as
-    /// answered.
+    /// Returns the probe in flight, and marks it as answered, if its target was otherwise heard.
     pub(super) fn probe_to_answer(&mut self) -> Option<(Identity, ProbeNumber)> {
         let probe = self.probe.as_mut()?;
         if probe.answered || !self.signs.any_after(probe.target.node, probe.began) {

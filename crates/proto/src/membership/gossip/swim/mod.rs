@@ -126,8 +126,7 @@ impl Swim {
         }
     }
 
-    /// With a new identity, `foca` does not probe until it hears a member, and all members may be
-    /// dead.
+    /// With a new identity, `foca` does not probe until it hears a member. All may be dead.
     fn probe_again(&mut self, now: Time) {
         // Applies no updates, but makes `foca` check its members.
         let result = self.foca.apply_many(core::iter::empty(), false, &mut self.runtime);
@@ -204,8 +203,7 @@ impl Swim {
                 }
                 Timer::ChangeSuspectToDown { member_id, incarnation, .. } => {
                     // Foca 2.0 would keep a member that has refuted the suspicion, but would still
-                    // declare it dead in a message to the member, which would then take a new
-                    // identity.
+                    // notify the member of its death, upon which it would take a new identity.
                     if !self.is_suspected(*member_id, *incarnation) {
                         continue;
                     }
@@ -230,8 +228,7 @@ impl Swim {
         self.datagrams.pop_front()
     }
 
-    /// Counts other traffic from the probed member as its answer, by passing a forged answer to
-    /// `foca`.
+    /// Counts other traffic from the probed member as its answer, which is forged for `foca`.
     fn answer_probe(&mut self, now: Time) {
         let Some((src, number)) = self.evidence.probe_to_answer() else { return };
         if !self.foca.iter_members().any(|member| *member.id() == src) {

@@ -18,8 +18,7 @@ pub struct ServiceConfig {
     /// varied by up to a quarter. Default: 100 ms.
     pub first_pause: Duration,
     /// Maximum pause between two attempts to connect. Five quarters of it plus the greeting time
-    /// must be less than the registry's adoption time. Otherwise, nodes fail when the registry
-    /// restarts. Default: 2 s.
+    /// must be less than the registry's adoption time, or its restart fails nodes. Default: 2 s.
     pub last_pause: Duration,
     /// Time after which the node reports that the registry is unreachable. Default: 3 s.
     pub away_after: Duration,

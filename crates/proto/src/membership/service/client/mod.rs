@@ -92,8 +92,7 @@ impl Service {
         }
     }
 
-    /// Returns the number of times that the registry declared the node dead or that its address
-    /// changed.
+    /// Returns the number of times that the node was declared dead or its address changed.
     pub fn incarnation(&self) -> u32 {
         self.cx.connections.member().incarnation
     }

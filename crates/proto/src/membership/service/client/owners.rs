@@ -56,8 +56,7 @@ impl KnownOwners {
         self.lists.clear();
     }
 
-    /// A process that names no owner has just started. Its list counts only if no other list is
-    /// known.
+    /// A process that names no owner has just started. Its list counts only if it is the only one.
     pub(super) fn follow(&mut self) -> Option<&Owners> {
         let lists = self.lists.values();
         let latest = lists.max_by_key(|(number, owners)| (!owners.owned.is_empty(), *number));

@@ -286,8 +286,7 @@ impl Requests {
         let Answer { from, request, group } = answer;
         let is_last = self.leaving.get(&group) == Some(&Some((from, request)));
         if self.close_request(cx, answer) && is_last {
-            // Otherwise, the group was joined and left again, and the later leave has not been
-            // sent.
+            // Otherwise, the group was joined and left again, and the later leave is not sent yet.
             self.leaving.remove(&group);
         }
         self.send(cx, from);

@@ -2,8 +2,7 @@ use super::limits::VERSION;
 use crate::GroupId;
 use crate::wire::DecodeError;
 
-/// Reason why bytes are not a valid frame. The connection is no longer usable, except after
-/// [`FrameError::Settings`].
+/// Reason why bytes are not a valid frame. All but [`FrameError::Settings`] end the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The length contradicts the fields, or exceeds the maximum.
@@ -24,8 +23,7 @@ pub enum FrameError {
     /// A field has an invalid value.
     #[error("invalid value")]
     Value,
-    /// The frame is complete, but has group settings of a later version. The following frames can
-    /// be decoded.
+    /// The frame has group settings of a later version. The following frames can be decoded.
     #[error("unknown group settings")]
     Settings(UnknownSettings),
 }
@@ -50,8 +48,7 @@ pub enum UnknownSettings {
         /// The group.
         group: GroupId,
     },
-    /// A [`Frame::JoinRefused`](super::frame::Frame::JoinRefused) with unknown settings of the
-    /// group.
+    /// A [`Frame::JoinRefused`](super::frame::Frame::JoinRefused) with unknown group settings.
     JoinRefused {
         /// Number of the join.
         request: u32,

@@ -31,8 +31,7 @@ pub enum CommitFailure {
     /// an [unknown](Self::Unknown) result.
     #[error("the store failed")]
     Failed,
-    /// The store may have the commit. The registry process repeats it unchanged until its result is
-    /// known.
+    /// The store may have the commit. It is repeated unchanged until its result is known.
     #[error("the store did not answer")]
     Unknown,
     /// Another process owns the partition, and nothing was stored.

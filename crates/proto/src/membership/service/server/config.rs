@@ -4,8 +4,7 @@ use core::time::Duration;
 use crate::membership::service::protocol::frame::{MAX_PARTITIONS, MAX_TEXT_BYTES};
 use crate::rdcm::Network;
 
-/// Settings of a registry process. All processes must have the same cluster, number of partitions,
-/// and detection time.
+/// Settings of a registry process. Cluster, partitions and detection time must be the same at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Cluster name that a connection must give. At most 255 bytes. Default: empty.
@@ -18,11 +17,9 @@ pub struct ServerConfig {
     /// Time for members to connect after this process has taken ownership of their partition.
     ///
     /// It must be longer than a node's longest pause between two attempts to reconnect. Otherwise,
-    /// a restart fails healthy nodes. If less than the detection time, the latter applies. Default:
-    /// 6 s.
+    /// a restart fails healthy nodes. At least the detection time applies. Default: 6 s.
     pub adoption_time: Duration,
-    /// Maximum number of other members in a node's view of a group (Slingshot 3.3). Default:
-    /// `None`, all of them.
+    /// Maximum number of other members in a node's view (Slingshot 3.3). Default: `None`, all.
     pub view_size: Option<NonZeroUsize>,
     /// `true` if each node pings the next node (Slingshot's ring). Default: `false`.
     pub ring: bool,
@@ -35,14 +32,13 @@ pub struct ServerConfig {
     /// Pause before a failed commit is tried again. It doubles with each failure, up to 20 times
     /// this value. Default: 50 ms.
     pub retry_after: Duration,
-    /// Maximum number of connections. A further connection replaces the oldest one that has sent no
-    /// hello. Default: 8192.
+    /// Maximum number of connections. A further one replaces the oldest without hello. Default:
+    /// 8192.
     pub max_links: usize,
     /// Maximum number of connections that have sent no hello. A further connection replaces the
     /// oldest of them, so that idle connections do not keep nodes away. Default: 256.
     pub max_new_links: usize,
-    /// Maximum number of groups per node, counted over the partitions of one process. Default:
-    /// 16384.
+    /// Maximum number of a node's groups in the partitions of one process. Default: 16384.
     pub max_groups_per_node: usize,
     /// Maximum number of members per group. Default: 16384.
     pub max_members_per_group: usize,

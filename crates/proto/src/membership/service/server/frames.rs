@@ -31,8 +31,7 @@ impl Server {
                 Err(FrameError::Settings(UnknownSettings::Join { request, group })) => {
                     self.cx.counters.frames_received += 1;
                     match peer {
-                        // The settings are of a later version. The node's other groups are not
-                        // affected.
+                        // Settings of a later version. The node's other groups remain usable.
                         Peer::Node(node) => {
                             self.on_join(Origin { link, request }, node, group, None);
                         }
@@ -168,8 +167,7 @@ impl Server {
             return self.cx.send_elsewhere(origin, group);
         }
         if self.connections.is_busy(&self.cx.config, origin.link) {
-            // A leave cannot be refused with a reason, and a correct node stays far below this
-            // limit.
+            // A leave cannot be refused, and a correct node stays far below this limit.
             return self.refuse(origin.link, Refusal::Nonsense);
         }
         if let Some(member) = self.sessions.member(node) {

@@ -69,8 +69,7 @@ pub struct Server {
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Creates a registry process that owns no partition. `seed` is the source of all its
-    /// randomness.
+    /// Creates a registry process that owns no partition. `seed` is the source of all randomness.
     ///
     /// # Panics
     /// A field of `config` is out of its documented bounds.
@@ -171,8 +170,7 @@ impl Server {
         self.racks.arrange(&mut self.cx, &self.sessions);
     }
 
-    /// Ends the ownership of the partition. A commit that was in flight may or may not have been
-    /// stored.
+    /// Ends the ownership of the partition. A commit that was in flight may have been stored.
     pub fn disown(&mut self, now: Time, partition: u16) {
         self.cx.now = now;
         let disowned = self.partitions.disown(&mut self.cx, partition);
@@ -200,8 +198,7 @@ impl Server {
         }
     }
 
-    /// Sets the owners of all partitions, including those of this process, and sends them to all
-    /// peers.
+    /// Sets the owners of all partitions, including this process, and sends them to all peers.
     ///
     /// # Panics
     /// The number of partitions is not the configured one.

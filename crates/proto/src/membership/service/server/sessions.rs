@@ -35,8 +35,7 @@ pub struct SessionInfo {
     pub rack: String,
     /// `true` if the peer has a connection to this process.
     pub is_linked: bool,
-    /// Time at which the peer was last heard, or [`Time::ZERO`] if it was never heard at this
-    /// process.
+    /// Time at which the peer was last heard here, or [`Time::ZERO`] if it never was.
     pub heard: Time,
     /// The node or detector that the peer was assigned to ping: the next in the ring or chain.
     pub next: Option<NodeId>,
@@ -140,8 +139,7 @@ impl Sessions {
         }
     }
 
-    /// A stall of this process does not count toward any lease, because data of nodes is still
-    /// unread.
+    /// A stall of this process does not count toward any lease, as data of nodes is still unread.
     pub(super) fn compensate_stall(&mut self, cx: &mut Context) {
         let lease = cx.config.detection_time;
         let late = cx.timers.next_due().map_or(Duration::ZERO, |due| cx.now.since(due));
@@ -202,8 +200,7 @@ impl Sessions {
     }
 
     /// Returns `true` if this process, rather than its nodes, appears to be disconnected: several
-    /// nodes are connected, and none was heard for half a lease, in which each sends a sign of
-    /// life.
+    /// nodes are connected, but none was heard for half a lease, in which each sends data.
     fn is_cut_off(&mut self, cx: &mut Context) -> bool {
         let linked = self.nodes().filter(|(_, session)| session.link.is_some()).take(2).count();
         let is_silent = cx.now.since(self.last_heard) * 2 >= cx.config.detection_time;

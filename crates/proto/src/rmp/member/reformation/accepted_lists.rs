@@ -18,8 +18,7 @@ impl AcceptedLists {
         self.accepted.iter().any(|proposal| proposal.view.epoch == ballot)
     }
 
-    // The caller checks that there is room. A list for which there is none must not be
-    // acknowledged.
+    // There must be room for the list. Otherwise, it must not be acknowledged.
     pub(super) fn accept(&mut self, proposal: Proposal) {
         self.accepted.push(proposal);
     }
@@ -53,8 +52,7 @@ impl AcceptedLists {
         self.released.extend(new);
     }
 
-    /// If `true`, no list is accepted until another one is refuted, because a vote has no room for
-    /// more.
+    /// A vote has no room for more lists. None is accepted until another one is refuted.
     pub(super) fn is_full(&self) -> bool {
         let listed: usize = self.accepted.iter().map(|proposal| proposal.view.len()).sum();
         self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED

@@ -101,8 +101,7 @@ impl Reformation {
         }
         let is_somebody_whole = votes.values().any(|vote| vote.position.is_whole);
         if !mine.is_whole && (is_somebody_whole || !is_last) {
-            // A member that has these messages must initiate. If there is no such member, they are
-            // given up.
+            // A member with these messages must initiate. If there is none, they are given up.
             return Verdict::TooFew(self.count(cx, ring, &here));
         }
         let voted: Vec<Process> = votes.keys().copied().collect();
@@ -265,8 +264,7 @@ impl Reformation {
 }
 
 /// A joiner that has not taken the token may be in another ring, and the earlier members may
-/// continue as if it had not been admitted. Any two majorities, with and without this one joiner,
-/// have a member in common.
+/// continue without it. Any two majorities, with and without this joiner, share a member.
 fn may_continue(ring: &Ring, members: &[Process]) -> bool {
     let view = ring.view();
     let mut before = view.clone();

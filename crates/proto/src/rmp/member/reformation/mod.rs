@@ -393,8 +393,7 @@ impl Reformation {
         }
     }
 
-    // Rounds or data have arrived during a reformation, and other members wait for the new
-    // position.
+    // Rounds or data have arrived, and other members wait for the new position.
     pub(super) fn on_progress(&mut self, cx: &mut Context<'_>, ring: &Ring) -> Verdict {
         match &self.state {
             State::Voted { reported: Some(reported), target } => {

@@ -64,8 +64,7 @@ impl Table {
         self.put(Row { version, group, subscription });
         self.know(version - 1, version);
         if self.rows.len() - self.live > Self::MAX_LEFT {
-            // Removes half of them at once, so that the cost of the search is spread over many
-            // changes.
+            // Removes half of them at once, to spread the cost of the search over many changes.
             let mut left = self.by_version.iter().filter(|(_, group)| self.is_left(**group));
             let (version, _) = left.nth(Self::MAX_LEFT / 2).expect("there are twice as many");
             self.raise_floor(*version);

@@ -114,8 +114,7 @@ impl Frame {
     /// Appends the frame to `out`, starting with its length.
     ///
     /// # Panics
-    /// The frame is larger than [`MAX_FRAME_BYTES`]. The creator of a frame must respect its
-    /// limits.
+    /// The frame is larger than [`MAX_FRAME_BYTES`], which its creator must prevent.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         (0_u32, self.tag()).put(out);

@@ -71,8 +71,7 @@ pub enum Frame {
         /// Settings that the group must have.
         settings: GroupSettings,
     },
-    /// The node is a member, and the join is in the store. The snapshot of this version follows
-    /// immediately.
+    /// The node is a member, and the join is in the store. The snapshot of this version follows.
     Joined {
         /// Number of the join.
         request: u32,
@@ -152,8 +151,7 @@ pub enum Frame {
     },
     /// Changes to the set of nodes that a detector must watch.
     Watch(Vec<Watched>),
-    /// The node to ping from now on: the next one in the ring of nodes or in the chain of
-    /// detectors.
+    /// The node to ping from now on: the next one in the ring of nodes or chain of detectors.
     Successor {
         /// The next node, if there is one.
         next: Option<Member>,
@@ -164,8 +162,7 @@ pub enum Frame {
     /// Request of an observer for one group, or for all groups if it is [`GroupId::NONE`].
     ///
     /// The process sends the group's current state and then its changes for as long as it owns the
-    /// group's partition. The request also applies to partitions that the process comes to own
-    /// later.
+    /// group's partition. This includes partitions that the process comes to own later.
     Observe {
         /// The group.
         group: GroupId,
@@ -176,8 +173,7 @@ pub enum Frame {
         /// The partition, which this process owns.
         partition: u16,
     },
-    /// A request to the multicast manager, which runs at the owner of partition
-    /// [`MANAGER_PARTITION`].
+    /// A request to the multicast manager, at the owner of partition [`MANAGER_PARTITION`].
     Manage(Vec<u8>),
     /// An answer of the multicast manager.
     Managed(Vec<u8>),
@@ -270,8 +266,7 @@ pub struct Snapshot {
     pub more: bool,
     /// Settings of the group.
     pub settings: GroupSettings,
-    /// Members of the group, or those in the node's partial view. At most
-    /// [`MAX_MEMBERS_PER_FRAME`].
+    /// Members of the group or of the node's partial view. At most [`MAX_MEMBERS_PER_FRAME`].
     pub members: Vec<Member>,
 }
 
@@ -280,8 +275,7 @@ pub struct Snapshot {
 pub struct Update {
     /// The group.
     pub group: GroupId,
-    /// Previous version on this connection. If the node has another version, it has missed an
-    /// update.
+    /// Previous version on this connection. A node with another version has missed an update.
     pub after: u64,
     /// Version after these changes.
     pub version: u64,
@@ -334,8 +328,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Replaces each unspecified address by `source`, the address of the process that sent the
-    /// list.
+    /// Replaces each unspecified address by `source`, the address of the list's sender.
     pub(crate) fn reached_from(mut self, source: Endpoint) -> Self {
         for (_, owner) in self.owned.iter_mut().filter(|(_, at)| at.0.ip().is_unspecified()) {
             owner.0.set_ip(source.0.ip());

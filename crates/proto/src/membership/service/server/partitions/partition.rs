@@ -182,8 +182,7 @@ impl Partition {
         config.retry_after * factor
     }
 
-    /// Drops the waiting joins of a lost connection. The node sends them again on its next
-    /// connection.
+    /// Drops the waiting joins of a lost connection. The node repeats them on its next connection.
     pub(super) fn forget_link(&mut self, link: LinkId) {
         let is_of_link = |request: &Request| request.origin.is_some_and(|it| it.link == link);
         self.waiting.retain(|request| {
