@@ -33,7 +33,7 @@ impl Challenges {
         self.begin(cx, Challenge { identity, incarnation, own: true, requests_left });
     }
 
-    /// The member must have been heard recently.
+    /// Challenges a member only if this node has heard it recently.
     pub(super) fn defend(
         &mut self,
         cx: &mut Context,

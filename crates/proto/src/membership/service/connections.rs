@@ -22,7 +22,6 @@ pub(super) struct ServiceConnections {
     timers: Timers<Timer>,
     outbox: Outbox,
     next_link: u64,
-    /// The registry's last refusal, if no welcome has followed it.
     pub(super) last_refusal: Option<Refusal>,
     pub(super) counters: Counters,
 }
@@ -272,7 +271,6 @@ impl ServiceConnections {
         it.and_then(ServiceConnection::reader).map_or(Ok(None), FrameReader::next_frame)
     }
 
-    /// Returns `false` if no welcome was expected.
     pub(super) fn on_welcome(&mut self, now: Time, address: Endpoint, welcome: &Welcome) -> bool {
         let Some(it) = self.all.get_mut(&address) else { return false };
         let State::Greeting(link, reader) = &mut it.state else { return false };
@@ -385,7 +383,6 @@ impl ServiceConnections {
         }
     }
 
-    /// Returns `false` if the process has sent nothing for a whole lease.
     fn send_alive(&mut self, now: Time, address: Endpoint) -> bool {
         let ready = self.all.get(&address).and_then(ServiceConnection::ready);
         let Some(ready) = ready.filter(|ready| now.since(ready.heard) <= ready.lease) else {

@@ -53,7 +53,6 @@ impl Admission {
         cx.set(Timer::Join, wait);
     }
 
-    /// Repeats the request, or reports that no ring exists and that this node may create one (4.3).
     pub(super) fn on_timer(
         &mut self,
         cx: &mut Context<'_>,

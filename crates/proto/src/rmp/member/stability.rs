@@ -1,5 +1,3 @@
-//! Stability: reports that all members have the messages that were sent or delivered here.
-
 use alloc::vec::Vec;
 
 use crate::ring::{RingNews, Timestamp};

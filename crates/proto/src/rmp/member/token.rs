@@ -1,5 +1,3 @@
-//! The token: the turns of this member, and the rounds with which it passes the token on (4.2).
-
 use alloc::vec::Vec;
 use core::time::Duration;
 

@@ -137,7 +137,6 @@ impl<'a> Field<'a> for DataPacket {
 }
 
 impl DataPacket {
-    /// Appends the packet, with the node of its source if the header has another node.
     pub(super) fn put_with(&self, node: Option<NodeId>, out: &mut Vec<u8>) {
         let Self { source, seqno, data } = self;
         (source.life, *seqno, data.message, data.qos).put(out);

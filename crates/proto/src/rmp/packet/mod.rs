@@ -157,7 +157,7 @@ pub enum NewList {
 /// A Non Member Data packet.
 ///
 /// The paper's flags that request an acknowledgment or a repetition of replies are not sent. A
-/// packet without a handler requests an acknowledgment, and one with a handler a reply.
+/// packet without a handler requests an acknowledgment. Any other packet requests a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum NonMemberData {

@@ -1,5 +1,3 @@
-//! Positions that the members of a ring are known to have reached, as derived from their rounds.
-
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 

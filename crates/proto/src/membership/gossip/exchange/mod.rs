@@ -88,7 +88,6 @@ impl Exchange {
         table.subscriptions().map(|(group, _)| group).collect()
     }
 
-    /// Sends the change to all members, either at once or when the pause after the last push ends.
     pub(super) fn change_own(
         &mut self,
         cx: &mut Context,
@@ -179,7 +178,6 @@ impl Exchange {
         }
     }
 
-    /// Processes an entry of a digest: the sender's version of this node's table or of another one.
     pub(super) fn compare(
         &mut self,
         cx: &mut Context,

@@ -94,7 +94,6 @@ impl Request {
         Self { group, change, origin: None }
     }
 
-    /// Only this start of the node is removed, as failed.
     pub(super) fn removal_of_start(group: GroupId, member: Member) -> Self {
         let Member { node, incarnation, start, .. } = member;
         let start = Some(start);

@@ -141,7 +141,6 @@ impl Table {
         doubtful.into_iter().map(|group| Difference { group, now: None }).collect()
     }
 
-    /// Returns the next part of the `wanted` changes, or `None` if none of them is known here.
     pub(super) fn changes(&self, wanted: Wanted, capacity: usize) -> Option<Changes> {
         let lags = wanted.after < self.floor && wanted.floor < self.floor;
         let after = if lags { 0 } else { wanted.after };

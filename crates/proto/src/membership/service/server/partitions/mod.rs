@@ -92,7 +92,6 @@ impl Partitions {
         self.all[usize::from(partition)].apply(after, changes)
     }
 
-    /// Returns the members in order of their groups, or `None` if the partition was already owned.
     pub(super) fn own(
         &mut self,
         cx: &mut Context,
