@@ -58,11 +58,7 @@ impl OwnLocks {
     }
 
     pub(crate) fn check(&self) {
-        assert!(
-            self.requested.len() <= MAX_OWN,
-            "too many locks were requested: {}",
-            self.requested.len()
-        );
+        assert!(self.requested.len() <= MAX_OWN, "{} locks were requested", self.requested.len());
     }
 }
 

@@ -177,7 +177,7 @@ impl Gossip {
         }
     }
 
-    /// Contacts a random member. If that member believes that this node is dead, it declares the death again.
+    /// Contacts a random member, which replies if it believes that this node is dead.
     pub(super) fn announce_again(&mut self) {
         let live = self.peers.live();
         let node = live.get(self.cx.rng.below(live.len().max(1)));

@@ -203,10 +203,7 @@ impl Server {
     /// # Panics
     /// The number of partitions is not the configured one.
     pub fn set_owners(&mut self, owners: Owners) {
-        assert_eq!(
-            owners.partitions, self.cx.config.partitions,
-            "the number of partitions is not the configured one"
-        );
+        assert_eq!(owners.partitions, self.cx.config.partitions, "wrong number of partitions");
         if self.owners == owners {
             return;
         }

@@ -191,10 +191,7 @@ impl Sessions {
         }
         for (link, peer) in connections.iter() {
             if let Peer::Node(node) = peer {
-                assert!(
-                    self.link(node) == Some(link),
-                    "a connection of {node:?} is not in its session"
-                );
+                assert!(self.link(node) == Some(link), "a link of {node:?} is in no session");
             }
         }
     }

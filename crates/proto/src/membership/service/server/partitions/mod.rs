@@ -102,11 +102,7 @@ impl Partitions {
         if !it.own() {
             return None;
         }
-        tracing::info!(
-            partition,
-            version = it.state().version(),
-            "this process owns the partition"
-        );
+        tracing::info!(partition, version = it.state().version(), "owns the partition");
         cx.counters.partitions_owned += 1;
         let groups = it.state().groups().iter();
         let members = groups
@@ -127,7 +123,7 @@ impl Partitions {
         if !it.is_owned() {
             return None;
         }
-        tracing::info!(partition, "this process no longer owns the partition");
+        tracing::info!(partition, "no longer owns the partition");
         cx.counters.partitions_lost += 1;
         cx.timers.cancel(Timer::Retry(partition));
         let groups = it.state().groups().clone();

@@ -269,16 +269,9 @@ impl Partition {
         if let Some(InFlight { commit, requests }) = &self.in_flight {
             assert!(self.is_owned, "a commit in a partition of another process");
             assert_eq!(commit.after, self.state.version(), "a commit for another version");
-            assert_eq!(
-                commit.changes.len(),
-                requests.len(),
-                "a commit has changes without requests"
-            );
+            assert_eq!(commit.changes.len(), requests.len(), "a change has no request");
         }
-        assert!(
-            self.is_owned || self.waiting.is_empty(),
-            "requests wait in the partition of another process"
-        );
+        assert!(self.is_owned || self.waiting.is_empty(), "requests for a foreign partition");
     }
 }
 
