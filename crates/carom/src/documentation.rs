@@ -1,5 +1,4 @@
-//! Holders of the README and of the pages of the book, whose programs are compiled or run as
-//! documentation examples.
+//! Compiles or runs the programs in the README and in the pages of the book as documentation tests.
 
 #[doc = include_str!("../../../README.md")]
 struct Readme;

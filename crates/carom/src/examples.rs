@@ -1,4 +1,4 @@
-//! Sources of the examples, for this documentation only.
+//! Source code of the examples. This module exists only in the documentation.
 
 #[doc = concat!("```ignore\n", include_str!("../examples/lock.rs"), "```")]
 pub mod lock {}

@@ -34,7 +34,8 @@
 //!
 //! # Which profile do I need?
 //!
-//! The [`Profile`] of a group selects the protocol that carries it. All members give the same.
+//! The [`Profile`] of a group selects the protocol that carries it. All members must use the same
+//! profile.
 //!
 //! | messages | profile | guarantee |
 //! |---|---|---|
@@ -50,22 +51,23 @@
 //!
 //! * A call that can wait is an `async fn`. It runs on any async runtime, because a thread of Carom
 //!   does the work: one per node, or one per [`Driver`] that several nodes share.
-//! * A call whose name begins with `try_` never waits, and neither does one that is not `async`.
-//! * A call whose name ends in `_timeout` waits for a limited time by the node's clock.
-//! * [`blocking`] has the same types for threads, whose calls block instead.
+//! * A call whose name begins with `try_`, or that is not `async`, never waits.
+//! * A call whose name ends in `_timeout` waits for at most the given time, by the node's clock.
+//! * The module [`blocking`] has the same types for threads: their calls block.
 //!
 //! Dropping a future withdraws its request, if it has not been executed.
 //!
 //! # Handles
 //!
-//! [`Group`], [`Sender`], [`Receiver`], [`Lock`] and [`Published`] own what they need: they can be
-//! stored, cloned if that makes sense, and moved to other tasks. The last handle of a group that is
-//! dropped leaves it. Dropping a [`Node`] closes it.
+//! [`Group`], [`Sender`], [`Receiver`], [`Lock`] and [`Published`] own what they need, so they can
+//! be stored and moved to other tasks. Dropping the last handle of a group leaves the group.
+//! Dropping a [`Node`] closes it.
 //!
 //! # Errors
 //!
-//! Each operation has its own error type. `Display` gives the cause in one line, and `fix()` a
-//! remedy in another. Damaged or foreign datagrams are no errors: they are counted in [`Stats`].
+//! Each operation has its own error type. `Display` gives the cause in one line, and `fix()`
+//! suggests a remedy in one line. Damaged or foreign datagrams are not errors: they are dropped and
+//! counted in [`Stats`].
 //!
 //! # Examples
 //!
@@ -85,9 +87,9 @@
 //!
 //! # Features
 //!
-//! `sim` adds the module `sim`, which runs programs on this API in a simulated world, to test them
-//! under faults. `topology` adds the module `topology`, which reads the network of bulk groups from
-//! a file.
+//! `sim` adds the module `sim`, which runs programs that use this API in a simulated world, to test
+//! them under faults. `topology` adds the module `topology`, which reads the network of bulk groups
+//! from a file.
 
 mod api;
 #[cfg(doctest)]

@@ -1,7 +1,8 @@
-//! Settings, counters and contract of the engines, which no version number protects.
+//! Settings and counters of the engines and the contract for custom ones, without semver
+//! guarantees.
 //!
-//! An engine changes as its protocol is tuned: these types can change with every release, also
-//! incompatibly. Programs that use only the rest of the crate are not affected.
+//! An engine changes as its protocol is tuned, so these types can change incompatibly in every
+//! release. Programs that use only the rest of the crate are not affected.
 //!
 //! [`lateral`] carries time-critical groups, [`rmp`] ordered groups and [`rdcm`] bulk groups.
 //! [`Engine`] is the contract of a custom engine; see [`Builder::guest`](crate::Builder::guest).

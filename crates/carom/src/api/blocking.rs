@@ -1,9 +1,10 @@
-//! The same types for threads: each call blocks its thread until it completes.
+//! Blocking versions of the types in the crate's root, for programs without an async runtime.
 //!
-//! A type of this module wraps the type of the same name in the crate's root. It has the same
-//! methods, which block instead of returning a future, and it dereferences to the wrapped type for
-//! what does not wait. Time limits are those of the calling thread's clock. Instead of a sink and a
-//! stream, [`Group::split`] gives a handle that publishes and an iterator of events.
+//! Each type wraps the type of the same name in the crate's root and has the same methods. A method
+//! blocks the calling thread where the wrapped type returns a future. For methods that never wait,
+//! each type dereferences to the wrapped type. Time limits are measured by the calling thread's
+//! clock. [`Group::split`] returns a handle for publishing and an iterator of events, instead of a
+//! sink and a stream.
 //!
 //! ```no_run
 //! use carom::Profile;
@@ -17,10 +18,10 @@
 //! ```
 //!
 //! # Errors and panics
-//! Each call has the errors of the async call.
+//! Each call returns the same errors as the async call.
 //!
 //! On a node in a simulated world, a call that would have to block panics: the world runs on the
-//! calling thread, and would never make progress.
+//! calling thread and could not make progress.
 
 use std::ops::Deref;
 use std::pin::pin;
@@ -73,11 +74,11 @@ pub struct Published(crate::Published);
 #[derive(Debug)]
 pub struct Lock(crate::Lock);
 
-/// The requests of an ordered group; see [`crate::Requests`].
+/// A stream of the requests of an ordered group; see [`crate::Requests`].
 #[derive(Debug)]
 pub struct Requests(crate::Requests);
 
-/// The changes of this node's locks of an ordered group; see [`crate::Locks`].
+/// A stream of the changes of this node's locks in an ordered group; see [`crate::Locks`].
 #[derive(Debug)]
 pub struct Locks(crate::Locks);
 
@@ -96,7 +97,7 @@ impl Node {
         builder.start().map(Self)
     }
 
-    /// Returns the async handle, for calls that are to be awaited.
+    /// Returns the async handle of the node.
     pub fn as_async(&self) -> &crate::Node {
         &self.0
     }
@@ -119,7 +120,7 @@ impl Node {
         self.wait(self.0.status())
     }
 
-    /// Waits for `span` of the node's clock; see [`crate::Node::sleep`].
+    /// Waits for the duration `span` by the node's clock; see [`crate::Node::sleep`].
     #[track_caller]
     pub fn sleep(&self, span: Duration) {
         self.wait(self.0.sleep(span));
@@ -154,14 +155,14 @@ impl Node {
 }
 
 impl Group {
-    /// Returns the async handle, for calls that are to be awaited.
+    /// Returns the async handle of the group.
     pub fn as_async(&self) -> &crate::Group {
         &self.0
     }
 
-    /// Splits the handle into one that publishes, and one that iterates over the events.
+    /// Splits the handle into one for publishing and one that iterates over the events.
     ///
-    /// The iterator waits for each event, and ends once the group is closed.
+    /// The iterator blocks until the next event, and ends once the group is closed.
     ///
     /// ```no_run
     /// use carom::blocking::Node;
@@ -265,13 +266,13 @@ impl Group {
         self.wait(self.0.reply(request, payload))
     }
 
-    /// Moves all further requests to a stream of their own; see [`crate::Group::requests`].
+    /// Moves all further requests to a separate stream; see [`crate::Group::requests`].
     #[track_caller]
     pub fn requests(&self) -> Requests {
         Requests(self.wait(self.0.requests()))
     }
 
-    /// Moves all further changes of locks to a stream of their own; see [`crate::Group::locks`].
+    /// Moves all further changes of locks to a separate stream; see [`crate::Group::locks`].
     #[track_caller]
     pub fn locks(&self) -> Locks {
         Locks(self.wait(self.0.locks()))
@@ -298,7 +299,7 @@ impl Iterator for Receiver {
 }
 
 impl Published {
-    /// Returns the async handle, for an outcome that is to be awaited.
+    /// Returns the async handle of the message.
     pub fn into_async(self) -> crate::Published {
         self.0
     }
@@ -343,12 +344,12 @@ impl Locks {
 }
 
 impl SharedState {
-    /// Founds the group's state; see [`crate::SharedState::founding`].
+    /// Creates the group's state; see [`crate::SharedState::founding`].
     pub fn founding(group: Group) -> Self {
         Self(crate::SharedState::founding(group.0))
     }
 
-    /// Joins the group; see [`crate::SharedState::joining`].
+    /// Joins a group that has a state; see [`crate::SharedState::joining`].
     pub fn joining(group: Group) -> Self {
         Self(crate::SharedState::joining(group.0))
     }
@@ -363,13 +364,13 @@ impl SharedState {
         wait(&self.0.group().handle().node, self.0.publish(payload, options)).map(Published)
     }
 
-    /// Gives the state to the members that lack it; see [`crate::SharedState::give`].
+    /// Sends the state to the members that lack it; see [`crate::SharedState::give`].
     #[track_caller]
     pub fn give(&self, state: &[u8]) -> Result<(), PublishError> {
         wait(&self.0.group().handle().node, self.0.give(state))
     }
 
-    /// Returns the next action of the application; see [`crate::SharedState::recv`].
+    /// Returns the next action that the application must take; see [`crate::SharedState::recv`].
     #[track_caller]
     pub fn recv(&self) -> Option<crate::StateEvent> {
         wait(&self.0.group().handle().node, self.0.recv())
@@ -384,11 +385,11 @@ fn wait<F: Future>(node: &NodeHandle, future: F) -> F::Output {
 /// Returns the output of `future`, or `None` if it takes longer than `timeout`.
 ///
 /// # Panics
-/// If this thread runs the simulated world of the node, and the future is not ready.
+/// Panics if this thread runs the simulated world of the node and the future is not ready.
 #[track_caller]
 fn wait_for<F: Future>(node: &NodeHandle, timeout: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
-    // Most messages are published without waiting, and need no waker.
+    // Most calls complete without waiting, and need no waker.
     if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         return Some(output);
     }

@@ -1,5 +1,3 @@
-//! A group that the application has joined.
-
 use std::fmt;
 use std::sync::Arc;
 use std::task::Poll;
@@ -17,11 +15,12 @@ use crate::shared::event_queue::Room;
 use crate::shared::group::GroupParts;
 use crate::shared::sleep::before;
 
-/// Membership in a group: publishes to the other members and receives what they publish.
+/// A membership in a group, which publishes messages to the other members and receives theirs.
 ///
-/// Clones are the same membership. Each event goes to one of the receivers. The group is left with
-/// [`Group::leave`], or when the last clone is dropped, with each [`Sender`](crate::Sender),
-/// [`Receiver`](crate::Receiver), [`Lock`](crate::Lock) and [`Published`] of it.
+/// All clones share one membership. Each event is received by only one of them. The node leaves the
+/// group on [`Group::leave`], or once all clones and each [`Sender`](crate::Sender),
+/// [`Receiver`](crate::Receiver), [`Lock`](crate::Lock) and [`Published`] of the group have been
+/// dropped.
 #[derive(Clone)]
 pub struct Group {
     handle: Arc<GroupHandle>,
@@ -47,7 +46,7 @@ impl Group {
         self.handle.shared.id
     }
 
-    /// Returns the maximum size of a message in bytes. The default of all engines is 16 MiB.
+    /// Returns the maximum size of a message, in bytes. All engines have a default of 16 MiB.
     pub fn payload_limit(&self) -> usize {
         self.handle.shared.limits.message
     }
@@ -62,18 +61,19 @@ impl Group {
     /// A message reaches only the nodes that are members when it is published.
     ///
     /// # Errors
-    /// The group was closed.
+    /// Returns an error if the group is closed.
     pub async fn wait_for_members(&self, count: usize) -> Result<(), GroupClosed> {
         self.handle.shared.wait_for_members(count).await
     }
 
     /// Multicasts `payload` to the other members.
     ///
-    /// The outgoing queue holds 1024 messages, of which 4 may be larger than 64 KiB. The call waits
-    /// while it is full, and continues when half of it is free.
+    /// The send queue holds 1024 messages, of which 4 may be larger than 64 KiB. If it is full, the
+    /// call waits until half of it is free.
     ///
     /// # Errors
-    /// The message is too large, or the group is closed. Nothing was sent then.
+    /// Returns an error if the message is too large or the group is closed. In that case, nothing
+    /// was sent.
     pub async fn publish(&self, payload: impl Into<Bytes>) -> Result<Published, PublishError> {
         self.publish_with(payload, SendOptions::default()).await
     }
@@ -94,7 +94,7 @@ impl Group {
     /// Like [`Group::publish`], but never waits.
     ///
     /// # Errors
-    /// See [`Group::publish`]; also if the queue is full. The error then contains the message.
+    /// See [`Group::publish`]; also if the queue is full. That error contains the message.
     pub fn try_publish(&self, payload: impl Into<Bytes>) -> Result<Published, PublishError> {
         self.try_publish_with(payload, SendOptions::default())
     }
@@ -113,20 +113,20 @@ impl Group {
 
     /// Receives the next event.
     ///
-    /// Returns `None` once the group is closed and all events were received.
+    /// Returns `None` once the group is closed and all events have been received.
     pub async fn recv(&self) -> Option<Event> {
         self.taken(self.handle.events.next().await)
     }
 
-    /// Like [`Group::recv`], but for at most `timeout` of the node's clock.
+    /// Like [`Group::recv`], but waits for at most `timeout` by the node's clock.
     ///
     /// # Errors
-    /// No event arrived within `timeout`.
+    /// Returns an error if no event arrived within `timeout`.
     pub async fn recv_timeout(&self, timeout: Duration) -> Result<Option<Event>, Timeout> {
         before(self.handle.node.sleep(timeout), self.recv()).await.ok_or(Timeout(timeout))
     }
 
-    /// Returns the next event if one has arrived, without waiting.
+    /// Returns the next event if one has arrived.
     pub fn try_recv(&self) -> Option<Event> {
         match self.handle.events.take() {
             Poll::Ready(found) => self.taken(found),
@@ -134,29 +134,30 @@ impl Group {
         }
     }
 
-    /// Waits until everything that was published here so far is settled at all members.
+    /// Waits until all messages that this node has published so far are settled at all members.
     ///
-    /// A message is settled at a member that has it, or knows that it lost it;
-    /// [`Confirmed::incomplete`] lists such members. If nothing was published, the call returns at
-    /// once.
+    /// A message is settled at a member that has received it or has given it up as lost.
+    /// [`Confirmed::incomplete`] lists the members that lost messages. If nothing was published,
+    /// the call returns immediately.
     ///
-    /// Messages that were given up are never confirmed: those of a bulk sender that has yielded,
-    /// and those of an ordered group's member that was removed. Each confirmation that covers such
-    /// a message fails, until something else is published. [`Published::delivered`] reports the
+    /// The messages of a bulk sender that has yielded, and those of a member that was removed from
+    /// an ordered group, are given up and never confirmed. Each confirmation that covers such a
+    /// message fails, until another message is published. [`Published::delivered`] reports the
     /// outcome of a single message.
     ///
     /// # Errors
-    /// Members have not confirmed within `timeout`, and are listed; no other member is in the
-    /// group; messages were given up; the group was closed.
+    /// Returns an error if members have not confirmed within `timeout` (the error lists them), no
+    /// other member is in the group, messages were given up, or the group is closed.
     pub async fn confirm(&self, timeout: Duration) -> Result<Confirmed, ConfirmError> {
         let answer = self.handle.confirm(None, timeout);
         answer.recv().await.unwrap_or(Err(ConfirmError::Closed))
     }
 
-    /// Leaves the group, and closes it for all handles.
+    /// Leaves the group and closes it for all handles.
     ///
-    /// The node remains a member in the background until the others have what it has sent, for at
-    /// most 2 s. Messages that are still held back are not sent; see [`Group::confirm`].
+    /// The node remains a member in the background until the other members have received its
+    /// messages, for at most 2 s. Messages that are still held back are not sent; see
+    /// [`Group::confirm`].
     pub async fn leave(self) {
         let _ = self.handle.leave().recv().await;
     }
@@ -171,14 +172,15 @@ impl Group {
 
     /// Sends a request to the group and waits for the answer.
     ///
-    /// All members receive it at its place in the order, as
+    /// All members receive the request at its place in the order, as
     /// [`RingNews::Request`](crate::RingNews::Request). With a [`Handler`](crate::Handler), the
-    /// member that holds the handler's lock replies with [`Group::reply`]. If it fails, the next
-    /// one takes over, so that the work can be done twice, but there is only one answer. Without a
-    /// handler the request is acknowledged when it is delivered with its `qos`.
+    /// member that holds the handler's lock replies with [`Group::reply`]. If that member fails,
+    /// the next holder takes over: the work can then be done twice, but there is only one answer.
+    /// Without a handler, the request is acknowledged once it is delivered with its `qos`.
     ///
     /// # Errors
-    /// There was no answer within the patience of the request, or the group cannot accept it.
+    /// Returns an error if there was no answer within the patience of the request, or if the group
+    /// cannot accept the request.
     pub async fn request(
         &self,
         payload: impl Into<Bytes>,
@@ -194,12 +196,13 @@ impl Group {
         answer.recv().await.unwrap_or(Err(RequestError::Closed))
     }
 
-    /// Replies to a request that [this member has to answer](crate::Request::is_ours).
+    /// Replies to a request that [this member must answer](crate::Request::is_ours).
     ///
-    /// Returns when the reply is queued. The engine then delivers it reliably.
+    /// Returns once the reply is queued. The engine then delivers it reliably.
     ///
     /// # Errors
-    /// The request is not open, the reply cannot be accepted, or the group is closed.
+    /// Returns an error if the request is not open, the reply cannot be accepted, or the group is
+    /// closed.
     pub async fn reply(
         &self,
         request: RequestId,

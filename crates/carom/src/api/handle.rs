@@ -1,5 +1,3 @@
-//! Access of the public types to a node and to its groups.
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +22,7 @@ pub(crate) struct NodeHandle {
     pub(crate) state: Arc<NodeState>,
 }
 
-/// Membership in a group, shared by all public types of the group. The group is left when the last
-/// of them is dropped.
+/// The group is left when the last public value that shares this handle is dropped.
 pub(crate) struct GroupHandle {
     pub(crate) node: NodeHandle,
     pub(crate) shared: Arc<GroupShared>,

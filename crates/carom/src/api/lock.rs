@@ -1,5 +1,3 @@
-//! Locks of ordered groups.
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +13,9 @@ use crate::shared::sleep::before;
 
 /// A lock of an ordered group, held until this handle is dropped.
 ///
-/// It is lost when this node is removed from the ring. Pass [`Lock::fence`] with each write to a
-/// shared resource, which then rejects late writes of a holder that has lost the lock.
+/// The lock is lost when this node is removed from the ring. Pass [`Lock::fence`] with each write
+/// to a shared resource, so that the resource can reject late writes by a holder that has lost the
+/// lock.
 pub struct Lock {
     pub(super) group: Arc<GroupHandle>,
     name: LockName,
@@ -31,21 +30,21 @@ impl Lock {
 
     /// Returns the fence: a number that increases with each grant of the lock.
     ///
-    /// The resource that the lock protects remembers the largest fence it has seen, and rejects
-    /// smaller ones. Fences increase across reformations of the ring. They start again with a new
-    /// ring: after all members were gone at once, or after
+    /// The resource that the lock protects must remember the largest fence it has seen, and reject
+    /// smaller ones. Fences keep increasing across reformations of the ring. They restart with a
+    /// new ring: after all members have left or failed at once, or after
     /// [`Removal::Merged`](crate::Removal::Merged). Separate rings number their grants
     /// independently.
     pub fn fence(&self) -> u64 {
         self.grant.fence.0
     }
 
-    /// Returns `true` if the lock is not known to be lost.
+    /// Returns `true` unless the lock is known to be lost.
     pub fn is_held(&self) -> bool {
         !self.grant.lost.is_closed()
     }
 
-    /// Waits until the lock is lost: this node is no longer in the group's ring, or is closed.
+    /// Waits until the lock is lost because this node has left the group's ring or is closed.
     pub async fn lost(&self) {
         let _ = self.grant.lost.recv().await;
     }
@@ -75,7 +74,7 @@ impl Drop for PendingLock {
         if self.is_answered {
             return;
         }
-        // From here on the runtime finds the channel closed.
+        // From here on, the runtime finds the channel closed.
         self.answer.close();
         match self.answer.try_recv() {
             Ok(Ok(grant)) => release(&self.group, self.name, &grant),
@@ -89,21 +88,22 @@ impl Drop for PendingLock {
 }
 
 impl Group {
-    /// Waits for a lock of an ordered group, behind all earlier requests.
+    /// Waits for a lock of an ordered group. Locks are granted in the order of the requests.
     ///
-    /// A lock is named by a text, or by a [`Handler`](crate::Handler). Dropping the future
+    /// The name of a lock is a string or a [`Handler`](crate::Handler). Dropping the future
     /// withdraws the request.
     ///
     /// # Errors
-    /// The group is not ordered or closed, the node was removed, or too many requests wait.
+    /// Returns an error if the group is not ordered or is closed, this node was removed from the
+    /// ring, or too many lock requests are waiting.
     pub async fn lock(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
         self.request_lock(name.into(), true).await
     }
 
-    /// Like [`Group::lock`], but for at most `timeout` of the node's clock.
+    /// Like [`Group::lock`], but waits for at most `timeout` by the node's clock.
     ///
     /// # Errors
-    /// See [`Group::lock`]; also if `timeout` has passed.
+    /// See [`Group::lock`]; also if the lock was not granted within `timeout`.
     pub async fn lock_timeout(
         &self,
         name: impl Into<LockName>,
@@ -118,7 +118,7 @@ impl Group {
     /// Like [`Group::lock`], but does not wait while another node or task holds the lock.
     ///
     /// # Errors
-    /// See [`Group::lock`]; also if the lock is held. The error names the holder.
+    /// See [`Group::lock`]; also if the lock is held. That error names the holder.
     pub async fn lock_if_free(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
         self.request_lock(name.into(), false).await
     }

@@ -1,5 +1,5 @@
 //! Handles of the application. They share state, queues and commands with the runtime, and import
-//! only `shared`. The exception is `builder`, which assembles a node and hands it to its driver.
+//! only `shared`. The exception is `builder`, which builds a node and hands it to its driver.
 
 pub mod blocking;
 pub(crate) mod builder;

@@ -1,5 +1,3 @@
-//! Streams of a group: its events, and the locks and requests of an ordered group.
-
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -12,11 +10,12 @@ use super::split::{Receiver, Sender};
 use crate::shared::commands::{NodeCommand, Topic};
 use crate::shared::event_queue::{Arrival, EventReceiver};
 
-/// The requests that are delivered to this member of an ordered group; see [`Group::requests`].
+/// A stream of the requests that are delivered to this member of an ordered group; see
+/// [`Group::requests`].
 #[derive(Debug)]
 pub struct Requests(pub(super) News);
 
-/// The changes of this node's locks of an ordered group; see [`Group::locks`].
+/// A stream of the changes of this node's locks in an ordered group; see [`Group::locks`].
 #[derive(Debug)]
 pub struct Locks(pub(super) News);
 
@@ -28,29 +27,32 @@ pub(super) struct News {
 }
 
 impl Group {
-    /// Splits the handle into one that is a sink of messages, and one that is a stream of events.
+    /// Splits the handle into a sink of messages and a stream of events.
     pub fn split(self) -> (Sender, Receiver) {
         (Sender::new(self.clone()), Receiver::new(self))
     }
 
-    /// Moves all further requests to a stream of their own, until it is dropped or called again.
+    /// Moves all further requests to a separate stream, until the stream is dropped or this method
+    /// is called again.
     ///
-    /// The stream has the bound of the event queue ([`Builder::queue`](crate::Builder::queue)), and
-    /// a member that does not take its requests is [removed](crate::Removal::TooSlow). Call it
-    /// before the lock of a handler is taken: requests to the handler are then in the stream. A
-    /// program that needs only this stream calls [`Group::discard_events`].
+    /// The stream has the same bound as the event queue
+    /// ([`Builder::queue`](crate::Builder::queue)), and a member that does not receive its requests
+    /// is [removed](crate::Removal::TooSlow). Call this method before taking the lock of a handler,
+    /// so that the stream contains all requests to the handler. If the program needs only this
+    /// stream, call [`Group::discard_events`] too.
     pub async fn requests(&self) -> Requests {
         Requests(News::new(self, Topic::Requests).await)
     }
 
-    /// Moves all further changes of this node's locks to a stream, like [`Group::requests`].
+    /// Moves all further changes of this node's locks to a separate stream, like
+    /// [`Group::requests`].
     pub async fn locks(&self) -> Locks {
         Locks(News::new(self, Topic::Locks).await)
     }
 
-    /// Discards the events of this group from now on, but not those of a stream of their own.
+    /// Discards all further events of this group, except those of separate streams.
     ///
-    /// [`Group::recv`] returns `None` once the group is closed.
+    /// [`Group::recv`] then waits until the group is closed, and returns `None`.
     pub fn discard_events(&self) {
         self.handle().events.discard();
         let group = self.id();

@@ -1,5 +1,3 @@
-//! The handle of a node.
-
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,9 +17,9 @@ use crate::shared::status::Status;
 
 /// A node: one running instance of Carom, with its own sockets and its groups.
 ///
-/// One node per process is enough for any number of groups, and allows repairs to use all of its
-/// traffic. Dropping the node closes it, and blocks the thread meanwhile: await [`Node::close`] in
-/// async code.
+/// One node per process is enough for any number of groups, and lets repairs cover all traffic of
+/// the process. Dropping the node closes it and blocks the thread until it is closed. In async
+/// code, await [`Node::close`] instead.
 pub struct Node {
     handle: NodeHandle,
     is_closed: bool,
@@ -36,7 +34,7 @@ impl Node {
         &self.handle
     }
 
-    /// Returns the node's id: random for each start, unless set with
+    /// Returns the node's id, which is random at each start unless it is set with
     /// [`Builder::node_id`](crate::Builder::node_id).
     pub fn id(&self) -> NodeId {
         self.handle.state.id()
@@ -47,27 +45,29 @@ impl Node {
         self.handle.state.endpoint()
     }
 
-    /// Returns the time of the node's clock: of the world, or nanoseconds since the Unix epoch,
-    /// which never step back.
+    /// Returns the time of the node's clock, in nanoseconds since the Unix epoch, or the time of
+    /// the simulated world. It never steps back.
     pub fn now(&self) -> Time {
         self.handle.driver.now()
     }
 
-    /// Waits for `span` of the node's clock. Ends early only if the node's driver has stopped.
+    /// Waits for the duration `span` by the node's clock. Ends early only if the node's driver has
+    /// stopped.
     pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Send + use<> {
         self.handle.sleep(span)
     }
 
-    /// Joins the group called `name`.
+    /// Joins the group with the name `name`.
     ///
-    /// Waits for at most two seconds until the node has settled, to report conflicts with the
-    /// group's members, and until the ring of an ordered group has formed. A ring without its
-    /// quorum forms later. With a registry it waits for the registry's confirmation. Dropping the
-    /// future leaves the group again.
+    /// Waits for at most two seconds until the node has settled, so that conflicts with the group's
+    /// members are reported, and until the ring of an ordered group has formed. If the ring has no
+    /// quorum yet, the call returns without it. With a registry, the call waits for the registry's
+    /// confirmation. Dropping the future leaves the group.
     ///
     /// # Errors
-    /// The settings are out of bounds or conflict with those of the group; no seed has answered
-    /// within three seconds, or no registry for five seconds; the node is closed.
+    /// Returns an error if the settings are out of bounds or conflict with those of the group, no
+    /// seed has answered within three seconds, no registry has answered within five seconds, or the
+    /// node is closed.
     pub async fn join(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
         let name = name.to_owned();
         let answer = self.handle.call(|reply| NodeCommand::Join { name, profile, reply });
@@ -76,9 +76,10 @@ impl Node {
         Ok(Group::new(parts, self.handle.clone()))
     }
 
-    /// Waits until the node has settled, and returns `true` if it has.
+    /// Waits for at most `timeout` until the node has settled, and returns `true` if it has.
     ///
-    /// It has then learned what its contacts know, or is the first node, and knows its paths.
+    /// A settled node has learned what its contacts know, or is the first node, and knows its
+    /// paths.
     pub async fn settled(&self, timeout: Duration) -> bool {
         if !self.handle.state.is_settled() {
             before(self.handle.sleep(timeout), self.handle.state.settling()).await;
@@ -92,7 +93,7 @@ impl Node {
         answer.recv().await.unwrap_or_else(|_| self.handle.state.first_status())
     }
 
-    /// Returns the latest 256 notices for the user, oldest first, without repetitions.
+    /// Returns the latest 256 notices for the operator, oldest first, without repetitions.
     pub fn notices(&self) -> Vec<Notice> {
         self.notices_since(0).0
     }
@@ -106,16 +107,16 @@ impl Node {
 
     /// Returns `true` if the registry has been unreachable for about 3 s.
     ///
-    /// Nodes that join or fail meanwhile are not noticed. It becomes `false` again when the views
-    /// match those of the registry. It is always `false` without one.
+    /// In the meantime, nodes that join or fail go unnoticed. The result becomes `false` again once
+    /// the views match those of the registry. It is always `false` without a registry.
     pub fn is_away(&self) -> bool {
         self.handle.state.is_away()
     }
 
     /// Closes the node and notifies the other nodes.
     ///
-    /// Its groups are closed, which wakes all waiting tasks. Waits for at most 3 s while members
-    /// confirm what was sent and rings release the node.
+    /// All groups are closed, which wakes all waiting tasks. The call waits for at most 3 s while
+    /// members confirm the messages of this node and rings release it.
     pub async fn close(mut self) {
         let gone = self.request_close();
         let _ = gone.recv().await;
@@ -128,7 +129,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Waits until the node is gone, unless it cannot make progress while this thread waits.
+    /// Waits until the node is closed, unless it cannot make progress while this thread waits.
     fn drop(&mut self) {
         if !self.is_closed {
             let gone = self.request_close();
@@ -139,7 +140,7 @@ impl Drop for Node {
     }
 }
 
-/// Leaves the group of a join whose task gives up.
+/// Leaves the group if the task that joins it gives up.
 struct PendingJoin<'a> {
     answer: Receiver<Result<GroupParts, JoinGroupError>>,
     node: &'a NodeHandle,
@@ -147,7 +148,7 @@ struct PendingJoin<'a> {
 
 impl Drop for PendingJoin<'_> {
     fn drop(&mut self) {
-        // From here on the runtime finds the channel closed, and leaves the group itself.
+        // From here on, the runtime finds the channel closed, and leaves the group itself.
         self.answer.close();
         if let Ok(Ok(parts)) = self.answer.try_recv() {
             let shared = parts.shared;

@@ -1,5 +1,3 @@
-//! Publishing of messages, and their outcome.
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +11,10 @@ use crate::shared::receipt::Outcome;
 use crate::shared::send_queue::{Outgoing, Refused};
 use crate::shared::sleep::before;
 
-/// Time for which a message is useful, from its multicast on.
+/// The time for which a message is useful, from its multicast on.
 ///
-/// After it, the message is no longer repaired, and counts as lost where it has not arrived.
+/// After the deadline, the message is no longer repaired, and counts as lost where it has not
+/// arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline(pub Duration);
 
@@ -27,12 +26,14 @@ impl From<Deadline> for SendOptions {
 
 /// A message that a group has accepted.
 ///
-/// Wait on it to learn when the message's guarantee is fulfilled, or drop it.
+/// Await [`Published::delivered`] to wait until the message's guarantee is fulfilled, or drop the
+/// value.
 ///
-/// * In an ordered group this node must have delivered it with its [`Qos`](crate::Qos).
-/// * In other groups all members must have it or know that they lost it, as with
-///   [`Group::confirm`](crate::Group::confirm). It fails without any other member
-///   ([`DeliveryError::Nobody`]), or if a bulk group gave it up ([`DeliveryError::GivenUp`]).
+/// * In an ordered group, this node must have delivered the message with its [`Qos`](crate::Qos).
+/// * In other groups, the message must be settled at all members, as with
+///   [`Group::confirm`](crate::Group::confirm). The guarantee fails if the group has no other
+///   member ([`DeliveryError::Nobody`]), or if a bulk group gave the message up
+///   ([`DeliveryError::GivenUp`]).
 pub struct Published {
     pub(super) group: Arc<GroupHandle>,
     number: u64,
@@ -73,7 +74,8 @@ impl Published {
     /// Waits until the guarantee is fulfilled.
     ///
     /// # Errors
-    /// The guarantee will not be fulfilled, its outcome is lost, or members have lost messages.
+    /// Returns an error if the guarantee cannot be fulfilled, the outcome is unknown, or members
+    /// have lost messages.
     pub async fn delivered(self) -> Result<(), DeliveryError> {
         if let Some(outcome) = self.outcome {
             return outcome.wait().await;
@@ -86,10 +88,10 @@ impl Published {
         }
     }
 
-    /// Like [`Published::delivered`], but for at most `timeout` of the node's clock.
+    /// Like [`Published::delivered`], but waits for at most `timeout` by the node's clock.
     ///
     /// # Errors
-    /// See [`Published::delivered`]; also if `timeout` has passed.
+    /// See [`Published::delivered`]; also if the guarantee is not fulfilled within `timeout`.
     pub async fn delivered_timeout(self, timeout: Duration) -> Result<(), DeliveryError> {
         let sleep = self.group.node.sleep(timeout);
         before(sleep, self.delivered()).await.unwrap_or(Err(DeliveryError::Timeout(timeout)))

@@ -1,4 +1,4 @@
-//! Requests to ordered groups, and queries of their rings, by nodes that need not have joined them.
+//! Requests and queries to ordered groups that the node need not have joined.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use crate::shared::commands::{NodeCommand, Reply};
 use crate::shared::error::{QueryError, RequestError};
 
 impl Node {
-    /// Like [`Group::request`](crate::Group::request), but to the ordered group called `group`,
-    /// which this node need not have joined.
+    /// Sends a request to the ordered group with the name `group`, which this node need not have
+    /// joined. See [`Group::request`](crate::Group::request).
     ///
     /// # Errors
-    /// See [`Group::request`](crate::Group::request). If no such group exists, there is no answer.
+    /// See [`Group::request`](crate::Group::request). If the group does not exist, the request
+    /// remains unanswered.
     pub async fn request(
         &self,
         group: &str,
@@ -28,14 +29,15 @@ impl Node {
         self.handle().call(request).recv().await.unwrap_or(Err(RequestError::Closed))
     }
 
-    /// Queries the rings of the ordered group called `group`, which this node need not have joined.
+    /// Queries the rings of the ordered group with the name `group`, which this node need not have
+    /// joined.
     ///
-    /// Each ring is returned as one of its members knows it. There are several while the network is
-    /// partitioned, and none if no member has answered within `timeout`; members answer in about
-    /// 0.1 s. A member returns its own ring without sending a query.
+    /// Returns each ring as one of its members knows it: several rings while the network is
+    /// partitioned, and none if no member has answered within `timeout`. Members answer in about
+    /// 0.1 s. If this node is a member, it returns its own ring without sending a query.
     ///
     /// # Errors
-    /// Too many queries of this node are in progress, or the node is closed.
+    /// Returns an error if too many queries of this node are in progress, or the node is closed.
     pub async fn query(
         &self,
         group: &str,
@@ -48,17 +50,17 @@ impl Node {
         answer.recv().await.unwrap_or(Err(QueryError::Closed))
     }
 
-    /// Requests that a ring of the ordered group called `group` continue without a quorum of its
+    /// Requests a ring of the ordered group `group` to continue without a quorum of its
     /// [electorate](crate::Profile::quorum_of). This node need not have joined the group.
     ///
-    /// `epoch` identifies the ring, as [`Node::query`] returns it. The request has no effect while
-    /// the ring works, if a voter that is not in `lost` is silent, or if one in `lost` answers. The
-    /// next view at the members is marked as forced. The request is sent once: repeat it if it was
-    /// lost.
+    /// `epoch` identifies the ring, as [`Node::query`] returns it. The request has no effect if the
+    /// ring still has its quorum, a voter that is not in `lost` does not answer, or a voter in
+    /// `lost` answers. The next view at the members is marked as forced. The request is sent once,
+    /// without confirmation: repeat it if the ring does not change.
     ///
     /// # Danger
-    /// If the voters in `lost` are still working elsewhere, there are two rings from now on, each
-    /// with its own order and its own locks.
+    /// If the voters in `lost` are still working elsewhere, there will be two rings, each with its
+    /// own order and its own locks.
     pub fn force_quorum(&self, group: &str, epoch: Epoch, lost: &[NodeId]) {
         let (group, lost) = (GroupId::of_name(group), lost.to_vec());
         self.handle().driver.send(NodeCommand::ForceQuorum { group, epoch, lost });

@@ -1,5 +1,3 @@
-//! A group as a sink of messages and as a stream of events.
-
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;

@@ -86,7 +86,7 @@ mod tests {
         let addresses = registries("10.0.0.2").expect("an address");
         assert_eq!(addresses, ["10.0.0.2:7402".parse().expect("an address")]);
         let error = registries("10.0.0.1:0").expect_err("no port");
-        assert!(error.to_string().starts_with("registry \"10.0.0.1:0\": "), "{error}");
+        assert!(error.to_string().starts_with("registry \"10.0.0.1:0\" is invalid: "), "{error}");
     }
 
     #[test]
@@ -98,7 +98,10 @@ mod tests {
     fn what_is_no_address_is_an_error_that_names_it() {
         for bad in ["", ":7400", "10.0.0.1:", "10.0.0.1:70000", "10.0.0.1:0", "[::1]:7400", "::1"] {
             let error = resolved(&[bad]).expect_err(bad);
-            assert!(error.to_string().starts_with(&format!("seed {bad:?}: ")), "{error}");
+            assert!(
+                error.to_string().starts_with(&format!("seed {bad:?} is invalid: ")),
+                "{error}"
+            );
         }
     }
 }

@@ -1,29 +1,30 @@
-//! Settings of how nodes are addressed: ports, multicast addresses and the choice of a path.
-
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
 use carom_proto::GroupId;
 
-/// Range of multicast addresses for groups, the same on all nodes.
+/// A range of multicast addresses for groups, which must be the same on all nodes.
 ///
-/// Kernels, network cards and switches support few addresses, so groups share those of a pool.
+/// Kernels, network cards and switches support few addresses, so groups share the addresses of a
+/// pool.
 ///
-/// Written as `FIRST+COUNT` or `FIRST+COUNT/HELLO`, such as `239.77.0.1+1024/239.77.255.1`. A
-/// network from /17 to /32, such as `239.200.0.0/24`, is the pool of all its addresses.
+/// The text form is `FIRST+COUNT` or `FIRST+COUNT/HELLO`, such as `239.77.0.1+1024/239.77.255.1`. A
+/// network from /17 to /32, such as `239.200.0.0/24`, is also accepted, and stands for all its
+/// addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MulticastPool {
-    /// First address.
+    /// First address of the range.
     pub first: Ipv4Addr,
     /// Number of addresses, at least 1.
     pub count: u16,
-    /// Multicast address of hellos; outside the pool.
+    /// Multicast address of hellos, outside the pool.
     pub hello: Ipv4Addr,
 }
 
 impl MulticastPool {
-    /// Returns the address of `group`: its id, which is a hash, modulo the size of the pool.
+    /// Returns the multicast address of `group`. Its index in the pool is the group's id, which is
+    /// a hash, modulo the size of the pool.
     pub fn address(&self, group: GroupId) -> Ipv4Addr {
         let place = group.0 % u32::from(self.count.max(1));
         Ipv4Addr::from(u32::from(self.first).wrapping_add(place))
@@ -35,7 +36,7 @@ impl MulticastPool {
         is_first.then_some(Self { first: address, count, hello: DEFAULT_HELLO })
     }
 
-    /// Returns `true` if all addresses are for multicast beyond the local link.
+    /// Returns `true` if all addresses are multicast addresses beyond the local link.
     pub fn is_valid(&self) -> bool {
         let first = u32::from(self.first);
         let Some(last) = first.checked_add(u32::from(self.count).saturating_sub(1)) else {
@@ -46,7 +47,7 @@ impl MulticastPool {
 }
 
 impl Default for MulticastPool {
-    /// Returns a pool for use within an organization (RFC 2365).
+    /// Returns a pool from the range for use within an organization (RFC 2365).
     fn default() -> Self {
         Self { first: Ipv4Addr::new(239, 77, 0, 1), count: 1024, hello: DEFAULT_HELLO }
     }
@@ -58,19 +59,20 @@ impl fmt::Display for MulticastPool {
     }
 }
 
-/// Means by which a node reaches the members of its groups.
+/// How a node reaches the members of its groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathChoice {
-    /// Multicast, and unicast copies for members that have not confirmed it. The default.
+    /// Multicast, with unicast copies for members that have not confirmed that they receive it. The
+    /// default.
     #[default]
     Auto,
-    /// Multicast only, for members that are all known to receive it.
+    /// Multicast only. Choose this if all members are known to receive multicast.
     Multicast,
-    /// Unicast copies only, where multicast is blocked.
+    /// Unicast copies only. Choose this where multicast is blocked.
     Unicast,
 }
 
-/// Text that is not a pool of multicast addresses.
+/// The error for a text that is not a pool of multicast addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "multicast pool {0:?} is invalid: expected FIRST+COUNT with multicast addresses, such as \
@@ -79,7 +81,7 @@ pub enum PathChoice {
 pub struct PoolParseError(pub String);
 
 impl PoolParseError {
-    /// Returns the fix, in one line.
+    /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
         "give 239.77.0.1+1024, or another pool inside 239.0.0.0/8".into()
     }
@@ -111,7 +113,7 @@ fn is_usable(address: u32) -> bool {
 pub(crate) const DEFAULT_PORT: u16 = 7400;
 pub(crate) const DEFAULT_MULTICAST_PORT: u16 = 7401;
 const DEFAULT_HELLO: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 1);
-/// 224.0.0.x is for protocols of the local link, and is flooded by every switch.
+/// Addresses in 224.0.0.x are for protocols of the local link, and every switch floods them.
 const FIRST_USABLE: u32 = 0xE000_0100;
 const LAST_USABLE: u32 = 0xEFFF_FFFF;
 

@@ -1,5 +1,3 @@
-//! Waiting for a future on the calling thread.
-
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

@@ -1,5 +1,3 @@
-//! Commands of the handles to a node, with their replies.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,27 +15,27 @@ use super::group::{GroupParts, GroupShared};
 use super::profile::Profile;
 use super::status::Status;
 
-/// Command to one node. If its group handle was replaced, the reply channel is dropped instead.
+/// A command to one node. If the group handle in a command has been replaced, the reply channel is
+/// dropped.
 pub(crate) enum NodeCommand {
     Join {
         name: String,
         profile: Profile,
         reply: ReplySender<Result<GroupParts, JoinGroupError>>,
     },
-    /// Leaves a group, if this handle of it is still in use.
+    /// Leaves a group, unless this handle has been replaced.
     Leave {
         shared: Arc<GroupShared>,
         reply: ReplySender<()>,
     },
-    /// Waits until what was sent is settled at all members.
     Confirm {
         shared: Arc<GroupShared>,
-        /// Number of the message; `None` for all that were published.
+        /// Number of the message, or `None` for all published messages.
         message: Option<u64>,
         timeout: Duration,
         reply: ReplySender<Result<Confirmed, ConfirmError>>,
     },
-    /// Sends a request to a group: as a member with this handle, or from outside the group.
+    /// `None` as the handle sends the request from outside the group.
     Request {
         group: GroupId,
         shared: Option<Arc<GroupShared>>,
@@ -56,13 +54,11 @@ pub(crate) enum NodeCommand {
         options: QueryOptions,
         reply: ReplySender<Result<Vec<RingStatus>, QueryError>>,
     },
-    /// Requests the members of a ring to continue without a quorum.
     ForceQuorum {
         group: GroupId,
         epoch: Epoch,
         lost: Vec<NodeId>,
     },
-    /// Requests a lock, and waits for it if `waits` is `true`.
     Lock {
         shared: Arc<GroupShared>,
         name: LockName,
@@ -79,23 +75,21 @@ pub(crate) enum NodeCommand {
         name: LockName,
         grant: u64,
     },
-    /// Moves the events of a topic to a queue of their own.
+    /// Moves the events of a topic to a separate queue.
     Subscribe {
         shared: Arc<GroupShared>,
         topic: Topic,
         reply: ReplySender<EventReceiver>,
     },
-    /// Reports that the application has made room in the group's event queue.
+    /// The application has made room in the group's event queue.
     Room {
         group: GroupId,
     },
     Status {
         reply: ReplySender<Status>,
     },
-    /// Panics, to test the handles.
     #[cfg(test)]
     Panic,
-    /// Notifies the other nodes, and closes the node.
     Close {
         reply: ReplySender<()>,
     },
@@ -118,22 +112,22 @@ impl Topic {
     }
 }
 
-/// Sender of one reply. Dropping it without a reply closes the caller's channel.
+/// Dropping the sender without a reply closes the caller's channel.
 #[derive(Debug)]
 pub(crate) struct ReplySender<T>(Sender<T>);
 
-/// Answer to a request.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reply {
-    /// Reply of the member that holds the handler's lock.
+    /// The member that holds the handler's lock has replied.
     Handled {
         /// Member that replied.
         by: NodeId,
         /// Payload of the reply.
         payload: Bytes,
     },
-    /// Without a handler, the request was delivered with the requested quality of service.
+    /// A request without a handler was delivered with the requested quality of service.
     Acknowledged,
 }
 

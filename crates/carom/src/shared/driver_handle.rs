@@ -1,4 +1,4 @@
-//! The connection from the handles of a node to what drives it.
+//! The connection from the handles of a node to its driver.
 
 use carom_proto::Time;
 
@@ -6,7 +6,7 @@ use super::commands::NodeCommand;
 use super::timers::TimerQueue;
 
 pub(crate) trait DriverHandle: Send + Sync {
-    /// A command to a node that is gone is dropped, with its reply channel.
+    /// A command to a closed node is dropped, with its reply channel.
     fn send(&self, command: NodeCommand);
 
     /// Wakes the node for work that no command announces.

@@ -1,5 +1,5 @@
-//! A group's event queue between its driver and its application. The driver adds the events of a
-//! turn under one lock and with one wake-up, and the application takes them one by one.
+//! The event queue of a group, between its driver and its application. The driver adds all events
+//! of a turn under one lock and with one wake-up. The application takes them one by one.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use carom_proto::Event;
 use event_listener::{Event as Signal, EventListener};
 
-/// The driver's end. Dropping it closes the queue.
+/// Dropping the sender closes the queue.
 #[derive(Debug)]
 pub(crate) struct EventSender(Arc<Queue>);
 
@@ -33,7 +33,8 @@ pub(crate) struct Waiting {
 struct Queue {
     content: Mutex<Content>,
     arrived: Signal,
-    /// Waiting events at or below which the driver is notified, so that not each event wakes it.
+    /// Number of waiting events at or below which the driver is notified, so that not every event
+    /// wakes it.
     enough_room: Waiting,
 }
 
@@ -64,13 +65,13 @@ impl EventSender {
             content.events.append(events);
             content.waiting()
         };
-        // All waiting tasks are notified. A task that was notified earlier may not poll for a long
-        // time, or ever, such as a stream that is kept and not polled.
+        // All waiting tasks are notified, because a task that was notified earlier may not poll
+        // again, for example, if it keeps a stream without polling it.
         self.0.arrived.notify(usize::MAX);
         waiting
     }
 
-    /// Requests a notification with the event that leaves at most `enough_room` waiting.
+    /// The driver is notified with the event that leaves at most `enough_room` waiting.
     pub(crate) fn request_room(&self) -> Waiting {
         let mut content = self.0.lock();
         content.is_room_wanted = true;
@@ -94,7 +95,8 @@ impl Drop for EventSender {
 }
 
 impl EventReceiver {
-    /// [`Room::Wanted`] if the driver waits for the room that there is now; `None` at the end.
+    /// Returns [`Room::Wanted`] if the driver has requested a notification about the room that this
+    /// event leaves, and `None` once the queue is closed and empty.
     pub(crate) fn take(&self) -> Poll<Option<(Event, Room)>> {
         let mut content = self.0.lock();
         let Some(event) = content.events.pop_front() else {
@@ -135,8 +137,8 @@ impl EventReceiver {
                 arrival.0 = None;
                 return Poll::Ready(next);
             }
-            // An event that arrives before the task listens does not wake it, so it checks once
-            // more.
+            // An event that arrives before the task listens does not wake the task, so it checks
+            // once more.
             match &mut arrival.0 {
                 None => arrival.0 = Some(self.0.arrived.listen()),
                 Some(listener) => {
@@ -148,7 +150,7 @@ impl EventReceiver {
     }
 }
 
-/// Listener of a waiting task. Dropping it passes a received wake-up on to the next task.
+/// Dropping the listener of a waiting task passes a received wake-up on to the next task.
 #[derive(Debug, Default)]
 pub(crate) struct Arrival(Option<EventListener>);
 
@@ -202,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Returns what `takers` tasks take, of which each waits for one event, while `put` runs.
+    /// Returns the events that `takers` tasks receive, one each, while `put` runs.
     fn taken(
         takers: usize,
         receiver: &EventReceiver,

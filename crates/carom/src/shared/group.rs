@@ -1,5 +1,3 @@
-//! State of a group that its runtime and its handles share.
-
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,7 +26,7 @@ pub(crate) struct GroupShared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PayloadLimits {
     pub(crate) message: usize,
-    /// Initial limit of unreliable messages in an ordered group; it follows the path MTU.
+    /// Initial limit for unreliable messages in an ordered group. The limit follows the path MTU.
     pub(crate) unreliable: usize,
 }
 
@@ -77,7 +75,8 @@ impl GroupShared {
         self.changed.notify(usize::MAX);
     }
 
-    /// The list is not copied: a failed rack of a thousand groups changes thousands of times.
+    /// The list is not copied, because a failed rack of a thousand groups changes it thousands of
+    /// times.
     pub(crate) fn change_members(&self, change: &ViewChange) {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).apply(change);
         self.changed.notify(usize::MAX);
@@ -85,7 +84,7 @@ impl GroupShared {
 
     pub(crate) async fn wait_for_members(&self, count: usize) -> Result<(), GroupClosed> {
         loop {
-            // A change before the listener exists does not notify it, so it comes first.
+            // A change before the listener exists does not notify it, so the listener comes first.
             let change = self.changed.listen();
             if self.queue.is_closed() {
                 return Err(GroupClosed);

@@ -1,5 +1,5 @@
-//! Types that the handles of the application and the runtime hold in common: commands with their
-//! replies, queues, timers, settings, status and errors. Nothing here imports another folder.
+//! Types that the handles of the application and the runtime share. Nothing here imports another
+//! folder.
 
 pub(crate) mod addressing;
 pub(crate) mod block_on;

@@ -1,5 +1,3 @@
-//! State of a node that its runtime and its handles share.
-
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

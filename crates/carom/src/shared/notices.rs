@@ -1,16 +1,14 @@
-//! Notices for the operator.
-
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 /// A message for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Text of the notice, in one line.
+    /// Text of the notice, one line.
     pub text: String,
-    /// Fix, in one line, if there is one.
+    /// Suggested fix, one line, if there is one.
     pub fix: Option<String>,
-    /// `true` if everything works as intended: the notice informs a person, and a log can omit it.
+    /// `true` if the notice reports normal operation, so that a log can omit it.
     pub is_routine: bool,
 }
 

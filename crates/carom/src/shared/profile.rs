@@ -1,15 +1,13 @@
-//! The profile of a group: the engine that carries it, and its settings.
-
 use std::fmt;
 
 use carom_proto::ring::Quorum;
 use carom_proto::{self as proto, RateOfFire};
 
-/// Engine of a group, with the settings on which all its members must agree.
+/// The engine of a group and the settings on which all its members must agree.
 ///
 /// Choose [`Profile::time_critical`] for the lowest latency, without order between messages;
 /// [`Profile::ordered`] if all members must deliver all messages in the same order; and
-/// [`Profile::bulk`] for much data from one sender.
+/// [`Profile::bulk`] for large amounts of data from one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     settings: proto::Profile,
@@ -20,13 +18,14 @@ pub struct Profile {
 impl Profile {
     /// Returns the profile of a time-critical group: receivers repair losses in milliseconds.
     ///
-    /// Messages are delivered at once and possibly out of order. The rate-of-fire is (8,5).
+    /// Messages are delivered as soon as they arrive, possibly out of order. The rate-of-fire is
+    /// (8,5).
     pub fn time_critical() -> Self {
         Self::of(proto::Profile::TimeCritical(RateOfFire::default()))
     }
 
-    /// Makes the group time-critical with this rate-of-fire: for every `r` data packets, a member
-    /// sends repairs to `c` others on average.
+    /// Makes the group time-critical with the given rate-of-fire: for every `r` data packets, a
+    /// member sends repairs to `c` other members on average.
     ///
     /// `r` is 1 to 32 and must be the same in all groups of a node.
     #[must_use]
@@ -34,45 +33,47 @@ impl Profile {
         Self { settings: proto::Profile::TimeCritical(RateOfFire::new(r, c)), ..self }
     }
 
-    /// Returns the profile of an ordered group: all members, including the sender, deliver the
-    /// messages in the same order.
+    /// Returns the profile of an ordered group, in which all members, including the sender, deliver
+    /// the messages in the same order.
     ///
-    /// Each message has its own [`Qos`](crate::Qos). After a fault the part with a majority of the
-    /// members continues, unless [`Profile::quorum`] is set.
+    /// Each message has its own [`Qos`](crate::Qos). After a partition, the part with a majority of
+    /// the members continues, unless [`Profile::quorum`] is set.
     pub fn ordered() -> Self {
         Self::of(proto::Profile::Ordered(Quorum::Majority))
     }
 
-    /// Makes the group ordered, and sets which part of the ring continues after a fault: the same
-    /// on all members.
+    /// Makes the group ordered, and sets which part of the ring continues after a fault. The
+    /// setting must be the same at all members.
     ///
-    /// With [`Quorum::AtLeast`] two parts can continue side by side until they merge.
+    /// With [`Quorum::AtLeast`], two parts can continue side by side until they merge.
     #[must_use]
     pub fn quorum(self, quorum: Quorum) -> Self {
         Self { settings: proto::Profile::Ordered(quorum), ..self }
     }
 
-    /// Makes the group ordered with this number of voters, 1 to [`Quorum::MAX_ELECTORATE`]: the
-    /// same on all members.
+    /// Makes the group ordered with this number of voters, 1 to [`Quorum::MAX_ELECTORATE`]. The
+    /// number must be the same at all members.
     ///
-    /// Without a majority of the voters in the ring, nothing is ordered, acknowledged or locked,
-    /// even at first; see [`RingNews::Minority`](crate::RingNews). The operator must not start more
-    /// voters: two rings of different voters do not know of each other. Clients
-    /// ([`Profile::voter`]) may join and leave in any number.
+    /// While the ring lacks a majority of the voters, nothing is ordered, acknowledged or locked,
+    /// not even after the first start; see [`RingNews::Minority`](crate::RingNews). The operator
+    /// must not start more voters than this number, because two rings of different voters would not
+    /// know of each other. Clients ([`Profile::voter`]) may join and leave in any number.
     #[must_use]
     pub fn quorum_of(self, voters: u16) -> Self {
         self.quorum(Quorum::QuorumOf(voters))
     }
 
-    /// Sets whether this node is a voter of [`Profile::quorum_of`], the default, or a client.
+    /// Makes this node a voter of [`Profile::quorum_of`] or a client. Default: `true`, a voter.
     ///
-    /// A client does not count toward the quorum. Without an electorate every member counts.
+    /// A client does not count toward the quorum. Without [`Profile::quorum_of`], every member
+    /// counts.
     #[must_use]
     pub fn voter(self, is_voter: bool) -> Self {
         Self { is_voter, ..self }
     }
 
-    /// Returns the number of voters that the ring needs to work; `None` without an electorate.
+    /// Returns the number of voters that the ring needs to work, or `None` without
+    /// [`Profile::quorum_of`].
     pub fn required_voters(self) -> Option<usize> {
         match self.settings {
             proto::Profile::Ordered(quorum) => quorum.required_voters(),
@@ -80,26 +81,29 @@ impl Profile {
         }
     }
 
-    /// Returns the profile of a bulk group: much data from one member to all others.
+    /// Returns the profile of a bulk group, for large amounts of data from one member to all
+    /// others.
     ///
     /// The first member that publishes is the sender, until it leaves; see
-    /// [`LossCause::AnotherSender`](crate::LossCause). It waits for the slowest receiver until that
-    /// is [evicted](crate::Slow). Messages are delivered in order, and receivers repair for each
-    /// other.
+    /// [`LossCause::AnotherSender`](crate::LossCause). The sender waits for the slowest receiver
+    /// until that receiver is [evicted](crate::Slow). Messages are delivered in order, and
+    /// receivers repair each other's losses.
     pub fn bulk() -> Self {
         Self::of(proto::Profile::Bulk)
     }
 
-    /// Sets whether this node rejoins an ordered group after its removal. Default: `true`.
+    /// Sets if this node rejoins an ordered group after it was removed. Default: `true`.
     ///
-    /// It rejoins as a new member that does not know what was delivered meanwhile. With `false` the
-    /// group is closed instead. See [`RingNews::Removed`](crate::RingNews::Removed).
+    /// The node rejoins as a new member and misses the messages that were delivered in the
+    /// meantime. With `false`, the group is closed instead. See
+    /// [`RingNews::Removed`](crate::RingNews::Removed).
     #[must_use]
     pub fn rejoin(self, rejoins: bool) -> Self {
         Self { rejoins, ..self }
     }
 
-    /// Returns the profile of a group of [`Builder::guest`](crate::Builder::guest)'s custom engine.
+    /// Returns the profile of a group that the custom engine of
+    /// [`Builder::guest`](crate::Builder::guest) carries.
     pub fn guest() -> Self {
         Self::of(proto::Profile::Guest)
     }
@@ -120,7 +124,7 @@ impl Profile {
         self.rejoins
     }
 
-    /// Returns `true` if messages are kept for an application that is slow to take them.
+    /// Messages are kept for an application that is slow to receive them.
     pub(crate) fn promises_all(self) -> bool {
         self.is_ordered() || self.is_bulk()
     }

@@ -1,5 +1,3 @@
-//! Receipts for messages whose outcome a caller waits for.
-
 use std::sync::{Mutex, PoisonError};
 
 use oneshot::{Receiver, Sender};
@@ -9,7 +7,7 @@ use super::error::DeliveryError;
 #[derive(Debug)]
 pub(crate) struct Receipt(Sender<Result<(), DeliveryError>>);
 
-/// The caller's end of a receipt. The receiver is not [`Sync`] by itself.
+/// The mutex makes the receiver [`Sync`].
 pub(crate) struct Outcome(Mutex<Receiver<Result<(), DeliveryError>>>);
 
 impl Receipt {

@@ -1,5 +1,5 @@
-//! A group's send queue between its application and the engine, and the list of the groups whose
-//! send queues have messages.
+//! The send queue of a group, between its application and the engine, and the list of the groups
+//! with queued messages.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +18,8 @@ pub(crate) struct Outgoing {
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// The publishers' end of a group's send queue. Waiting publishers continue when half of it is
-/// free. Until then no publisher gets room, because later ones would take it from those that wait.
+/// The publishers' end. Waiting publishers continue when half of the queue is free. Until then no
+/// publisher gets room, because later publishers would take it from those that wait.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     content: Mutex<Content>,
@@ -47,7 +47,6 @@ struct Waiter<'a>(&'a SendQueue);
 
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// There is no room at present.
     Full(Outgoing),
     Closed,
 }
@@ -143,13 +142,15 @@ impl SendQueueReader {
         Self { queue, batch: VecDeque::new() }
     }
 
-    /// Takes up to `count` messages if there is no batch. An empty queue leaves the [`ReadyList`].
+    /// Fetches up to `count` messages if the batch is empty. An empty queue leaves the
+    /// [`ReadyList`].
     pub(crate) fn front(&mut self, count: usize) -> Option<&Outgoing> {
         if self.batch.is_empty() {
             self.queue.take(count, &mut self.batch);
         }
         if self.batch.is_empty() {
-            // A message that was added before the mark was cleared has not entered the group.
+            // A publisher that added its message before the mark was cleared has not entered the
+            // group in the list.
             self.queue.is_listed.store(false, Ordering::SeqCst);
             self.queue.take(count, &mut self.batch);
         }

@@ -1,5 +1,3 @@
-//! Sleeping of tasks by the clock of a node.
-
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! The status and the counters of a node.
-
 use std::net::SocketAddr;
 
 use carom_proto::node::NodeCounters;
@@ -9,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::profile::Profile;
 
-/// Snapshot of a node.
+/// A snapshot of a node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
@@ -17,21 +15,22 @@ pub struct Status {
     pub id: NodeId,
     /// Address at which other nodes reach this one.
     pub endpoint: SocketAddr,
-    /// Name of its network interface.
+    /// Name of the node's network interface.
     pub interface: String,
-    /// Reason for the choice of this interface.
+    /// Reason why this interface was chosen.
     pub interface_reason: String,
     /// `true` if the node has settled; see [`Node::settled`](crate::Node::settled).
     pub settled: bool,
-    /// See [`Node::is_away`](crate::Node::is_away).
+    /// `true` if the registry is unreachable; see [`Node::is_away`](crate::Node::is_away).
     pub is_away: bool,
-    /// Size in bytes of the largest IP packet to groups: what the paths to all other nodes carry.
+    /// Maximum size, in bytes, of an IP packet to a group: the smallest path MTU to the other
+    /// nodes.
     pub path_mtu: u16,
-    /// Other nodes, in order of their ids.
+    /// The other nodes, in order of their ids.
     pub members: Vec<MemberStatus>,
     /// Groups that the node has joined, in order of their ids.
     pub groups: Vec<GroupStatus>,
-    /// Counters since the start.
+    /// Counters since the node's start.
     pub stats: Stats,
     /// Sizes of the socket buffers.
     pub buffers: Buffers,
@@ -55,7 +54,7 @@ impl Status {
     }
 }
 
-/// Status of another node.
+/// The status of another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemberStatus {
@@ -65,19 +64,19 @@ pub struct MemberStatus {
     pub endpoint: SocketAddr,
     /// Path of group messages from this node to the other.
     pub path: MemberPath,
-    /// Size in bytes of the largest IP packet that the path was found to carry, if it is known.
+    /// Size, in bytes, of the largest IP packet that was found to pass the path, if known.
     pub path_mtu: Option<u16>,
 }
 
-/// Path by which this node's group messages reach one member.
+/// The path by which this node's group messages reach one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum MemberPath {
-    /// Multicast. The member has confirmed that it receives this node's multicast.
+    /// Multicast, which the member has confirmed that it receives from this node.
     Multicast,
     /// Unicast copies.
     Unicast,
-    /// Not known yet. Both multicast and unicast copies are sent.
+    /// Not known yet. This node sends both multicast and unicast copies.
     Unknown,
 }
 
@@ -91,7 +90,7 @@ impl std::fmt::Display for MemberPath {
     }
 }
 
-/// Status of a group that the node has joined.
+/// The status of a group that the node has joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupStatus {
@@ -101,15 +100,17 @@ pub struct GroupStatus {
     pub id: GroupId,
     /// Profile with which this node joined.
     pub profile: Profile,
-    /// Other members, in order of their ids.
+    /// The other members, in order of their ids.
     pub members: Vec<NodeId>,
-    /// Multicast address of the group; `None` if the node does not use multicast.
+    /// Multicast address of the group, or `None` if the node does not use multicast.
     pub address: Option<SocketAddr>,
-    /// Ring of the group; `None` if the group is not ordered, or this node not yet in the ring.
+    /// Ring of the group, or `None` if the group is not ordered or this node is not yet in the
+    /// ring.
     pub ring: Option<RingStatus>,
-    /// Number of events in the event queue, not yet received by the application.
+    /// Number of events in the event queue, which the application has not yet received.
     pub unread: usize,
-    /// Number of events that did not fit into the event queue. Messages are reported as lost.
+    /// Number of events that did not fit in the event queue. Messages among them are reported as
+    /// lost.
     pub dropped: u64,
 }
 
@@ -119,51 +120,52 @@ pub struct GroupStatus {
 pub struct Stats {
     /// Counters of the lateral engine.
     pub lateral: lateral::Counters,
-    /// Counters of the engine of ordered groups.
+    /// Counters of the engine for ordered groups.
     pub ordered: rmp::Counters,
-    /// Counters of the engine of bulk groups.
+    /// Counters of the engine for bulk groups.
     pub bulk: rdcm::Counters,
-    /// Counters of the custom engine, by name; empty without one.
+    /// Counters of the custom engine, by name. Empty without a custom engine.
     pub guest: Vec<(&'static str, u64)>,
     /// Counters of datagrams between the sockets and the engines.
     pub node: NodeCounters,
-    /// Datagrams dropped on receipt by loss injection.
+    /// Received datagrams that loss injection dropped.
     pub losses_injected: u64,
     /// Datagrams dropped at random because the receive buffer was full.
     pub inbox_dropped: u64,
-    /// Datagrams received, counted after segments were split, including this node's own.
+    /// Datagrams received, including this node's own, counted after the kernel's segments were
+    /// split.
     pub datagrams_in: u64,
     /// Bytes of received datagrams, without UDP and IP headers.
     pub bytes_in: u64,
-    /// This node's own multicasts that the kernel looped back, and that were ignored.
+    /// Looped-back multicasts of this node, which were ignored.
     pub own_echo: u64,
     /// Datagrams sent. Each unicast copy counts.
     pub datagrams_out: u64,
     /// Bytes of sent datagrams, without UDP and IP headers.
     pub bytes_out: u64,
-    /// System calls for sending. Fewer than the datagrams if several were sent together.
+    /// System calls for sending. One call can send several datagrams.
     pub send_calls: u64,
     /// Datagrams that the operating system refused to send.
     pub send_errors: u64,
     /// Refused datagrams that were larger than the MTU of the interface.
     pub send_too_large: u64,
-    /// Datagrams sent in parts, because a path MTU decreased after they were made.
+    /// Datagrams sent in parts, because a path MTU decreased after they were built.
     pub datagrams_divided: u64,
     /// Datagrams received in parts.
     pub datagrams_joined: u64,
-    /// Datagrams of which some parts never arrived.
+    /// Datagrams that were discarded because some of their parts never arrived.
     pub datagrams_unjoined: u64,
     /// Path MTU probes sent.
     pub path_mtu_probes: u64,
-    /// Datagrams dropped because the socket and the queue in front of it were full.
+    /// Datagrams dropped on sending because the socket and the queue in front of it were full.
     pub send_dropped: u64,
-    /// Datagrams for nodes whose address is not known.
+    /// Datagrams not sent because the destination's address is not known.
     pub unroutable: u64,
-    /// Datagrams to members that multicast does not reach.
+    /// Unicast copies sent to members that multicast does not reach.
     pub unicast_copies: u64,
     /// Datagrams dropped by the kernel because a socket's receive buffer was full.
     pub kernel_dropped: u64,
-    /// Events that did not fit into the event queues. Messages among them are reported as lost.
+    /// Events that did not fit in the event queues. Messages among them are reported as lost.
     pub queue_dropped: u64,
     /// Messages that were still queued or held back when their group was left.
     pub publish_dropped: u64,
@@ -171,17 +173,17 @@ pub struct Stats {
     pub path_unknown: u64,
     /// Hellos that were not answered because too many answers were waiting.
     pub path_answers_dropped: u64,
-    /// Path packets that name a member, but came from another address.
+    /// Path packets that name a member but came from an address that is not the member's.
     pub path_elsewhere: u64,
     /// Datagrams withheld from addresses that have not answered a probe.
     pub strangers_withheld: u64,
     /// Multicast addresses that could not be joined.
     pub join_failures: u64,
-    /// Joiner sockets, which hold the multicast memberships.
+    /// Open joiner sockets, which hold the multicast memberships.
     pub joiner_sockets: u64,
     /// Connections to registries that were established.
     pub links_opened: u64,
-    /// Established connections that were closed by the service or by the network.
+    /// Established connections to registries that the registry or the network closed.
     pub links_broken: u64,
     /// Bytes received over connections to registries.
     pub link_bytes_in: u64,
@@ -190,8 +192,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Returns all counters by name, those of engines with `lateral.`, `ordered.`, `bulk.` or
-    /// `guest.`.
+    /// Returns all counters by name. The names of an engine's counters have the prefix `lateral.`,
+    /// `ordered.`, `bulk.` or `guest.`.
     pub fn iter(&self) -> impl Iterator<Item = (String, u64)> {
         let engines = [
             ("lateral", self.lateral.by_name().collect()),
@@ -252,24 +254,26 @@ impl Serialize for Stats {
     }
 }
 
-/// Sizes of the socket buffers in bytes. If sockets differ, the smallest.
+/// The sizes of the socket buffers, in bytes. If sockets differ, the smallest size is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Buffers {
-    /// Requested size for receiving.
+    /// Requested size of the receive buffer.
     pub receive_asked: usize,
-    /// Granted size for receiving. If it is much smaller than requested, raise `net.core.rmem_max`.
+    /// Granted size of the receive buffer. If it is much smaller than requested, raise
+    /// `net.core.rmem_max`.
     pub receive_granted: usize,
-    /// Requested size for sending.
+    /// Requested size of the send buffer.
     pub send_asked: usize,
-    /// Granted size for sending. If it is much smaller than requested, raise `net.core.wmem_max`.
+    /// Granted size of the send buffer. If it is much smaller than requested, raise
+    /// `net.core.wmem_max`.
     pub send_granted: usize,
 }
 
 impl Buffers {
-    /// Requested receive buffer in bytes: 4 MiB, which hold about 3600 datagrams of 1 KiB.
+    /// The receive buffer that is requested: 4 MiB, enough for about 3600 datagrams of 1 KiB.
     pub const RECEIVE_REQUEST: usize = 4 << 20;
-    /// Requested send buffer in bytes: 1 MiB, 17 ms at 1 Gbit/s. With a larger one, many queueing
-    /// disciplines would drop datagrams.
+    /// The send buffer that is requested: 1 MiB, which Linux doubles to 17 ms at 1 Gbit/s. With a
+    /// larger one, many queueing disciplines would drop datagrams.
     pub const SEND_REQUEST: usize = 1 << 20;
 }

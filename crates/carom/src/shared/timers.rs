@@ -1,12 +1,10 @@
-//! Timers of sleeping tasks.
-
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use carom_proto::Time;
 
-/// Sleeping tasks of one driver or simulated world, in the order of their wake-up times.
+/// Sleeping tasks of one driver or simulated world, in order of their wake-up times.
 #[derive(Debug, Default)]
 pub(crate) struct TimerQueue(Mutex<Timers>);
 
@@ -25,7 +23,8 @@ impl TimerQueue {
         self.lock().wakers.first_key_value().map(|(key, _)| key.0)
     }
 
-    /// Returns `true` if the timer is new and the earliest, `None` if no timer will fire any more.
+    /// Returns `true` if the timer is new and the earliest, or `None` if no timer will fire any
+    /// more.
     pub(crate) fn set(
         &self,
         until: Time,
@@ -45,13 +44,14 @@ impl TimerQueue {
             let replaced = timers.wakers.insert(key, waker);
             (replaced, timers.wakers.first_key_value().is_some_and(|(first, _)| *first == key))
         };
-        // The replaced waker is dropped here, without the lock: its destructor may run any code.
+        // The replaced waker is dropped here, without the lock, because its destructor may run any
+        // code.
         Some(replaced.is_none() && is_first)
     }
 
     pub(crate) fn remove(&self, key: TimerKey) {
         let removed = self.lock().wakers.remove(&key);
-        // The lock is released: the destructor of a waker may run any code.
+        // The lock is released, because the destructor of a waker may run any code.
         drop(removed);
     }
 
@@ -67,7 +67,7 @@ impl TimerQueue {
         due.into_values().for_each(Waker::wake);
     }
 
-    /// Wakes all tasks, and prevents further sleeping, because no timer will fire any more.
+    /// Wakes all tasks and prevents further sleeping, because no timer will fire any more.
     pub(crate) fn close(&self) {
         let all = {
             let timers = &mut *self.lock();

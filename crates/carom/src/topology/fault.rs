@@ -116,7 +116,7 @@ impl TopologyFileError {
         Self { line: Some(line), fault }
     }
 
-    /// Returns the fix, in one line.
+    /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
         let fix = match &self.fault {
             Fault::Read(_) => "check that the file exists and is readable",

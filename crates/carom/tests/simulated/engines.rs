@@ -222,7 +222,10 @@ fn ordered_groups_work_with_timeouts_that_shrink() {
     let [least_timeout, largest_timeout] = [1000, 1].map(Duration::from_millis);
     let ordered = rmp::Config { least_timeout, largest_timeout, ..rmp::Config::default() };
     let engines = Engines { ordered, ..Engines::default() };
-    assert_refused_or_works(&engines, (Profile::ordered(), "ordered groups: "));
+    assert_refused_or_works(
+        &engines,
+        (Profile::ordered(), "the settings for ordered groups are invalid: "),
+    );
 }
 
 fn check(engines: &Engines, profile: (Profile, &str)) {
@@ -234,7 +237,10 @@ fn check(engines: &Engines, profile: (Profile, &str)) {
 fn lateral_settings_are_refused_or_messages_arrive() {
     for lateral in changed(LATERAL) {
         let engines = Engines { lateral, ..Engines::default() };
-        check(&engines, (Profile::time_critical(), "lateral engine: "));
+        check(
+            &engines,
+            (Profile::time_critical(), "the settings of the lateral engine are invalid: "),
+        );
     }
 }
 
@@ -242,7 +248,7 @@ fn lateral_settings_are_refused_or_messages_arrive() {
 fn ordered_settings_are_refused_or_messages_arrive() {
     for ordered in changed(ORDERED) {
         let engines = Engines { ordered, ..Engines::default() };
-        check(&engines, (Profile::ordered(), "ordered groups: "));
+        check(&engines, (Profile::ordered(), "the settings for ordered groups are invalid: "));
     }
 }
 
@@ -250,7 +256,7 @@ fn ordered_settings_are_refused_or_messages_arrive() {
 fn bulk_settings_are_refused_or_messages_arrive() {
     for bulk in changed(BULK) {
         let engines = Engines { bulk, ..Engines::default() };
-        check(&engines, (Profile::bulk(), "bulk groups: "));
+        check(&engines, (Profile::bulk(), "the settings for bulk groups are invalid: "));
     }
 }
 

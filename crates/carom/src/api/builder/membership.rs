@@ -1,5 +1,3 @@
-//! The choice of the membership provider.
-
 use std::net::SocketAddr;
 
 use carom_proto::membership::Membership;
@@ -12,7 +10,7 @@ pub(crate) struct Provider {
     pub(crate) origin: Origin,
     pub(crate) endpoint: SocketAddr,
     pub(crate) static_members: Option<Vec<(NodeId, SocketAddr)>>,
-    /// Registries. If there are any, no other provider is used.
+    /// If any registry is given, no other provider is used.
     pub(crate) registries: Vec<SocketAddr>,
     pub(crate) cluster: String,
     pub(crate) rack: String,
@@ -48,5 +46,5 @@ impl Provider {
     }
 }
 
-/// Fits into any usable path, including tunnels. The sockets refuse fragmentation.
+/// Fits any usable path, including tunnels. The sockets refuse fragmentation.
 const MAX_DATAGRAM_BYTES: usize = 1200;

@@ -1,6 +1,6 @@
-//! The settings of a node, and its start.
+//! The settings of a node.
 //!
-//! This folder is the one place where the handles meet the runtime: it assembles a node from its
+//! This folder is the only place where the handles meet the runtime: it builds a node from its
 //! settings and hands it to a driver.
 
 mod membership;
@@ -20,7 +20,7 @@ use crate::runtime::driver::Driver;
 use crate::shared::addressing::{DEFAULT_MULTICAST_PORT, DEFAULT_PORT, MulticastPool, PathChoice};
 use crate::shared::error::StartError;
 
-/// Settings of a node that is about to start.
+/// The settings of a node that is about to start.
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder {
@@ -91,8 +91,9 @@ impl Node {
 impl Builder {
     /// Sets the network interface, by name or IPv4 address.
     ///
-    /// Default: the first interface that is up, carries multicast and is not loopback; loopback if
-    /// there is none. [`Status`](crate::Status) reports the interface and the reason.
+    /// Default: the first interface that is up, supports multicast and is not loopback; if there is
+    /// none, loopback. [`Status`](crate::Status) reports the interface and the reason for the
+    /// choice.
     pub fn interface(mut self, name_or_ip: impl Into<String>) -> Self {
         self.interface = Some(name_or_ip.into());
         self
@@ -100,14 +101,14 @@ impl Builder {
 
     /// Sets the UDP port for unicast. 0 selects any free port.
     ///
-    /// Default: 7400, or a free port if it is taken. Set a fixed port if this node is a seed of
-    /// others.
+    /// Default: 7400, or a free port if 7400 is in use. Set a fixed port if other nodes use this
+    /// one as a seed.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// Sets the UDP port for multicast, 1 to 65535. All nodes of the host share it.
+    /// Sets the UDP port for multicast, 1 to 65535. All nodes on a host share it.
     ///
     /// Default: 7401. The port also identifies the network: nodes with different multicast ports
     /// ignore each other, even if one is a seed of the other.
@@ -116,7 +117,7 @@ impl Builder {
         self
     }
 
-    /// Sets the multicast addresses that groups are spread over. It must be the same on all nodes.
+    /// Sets the pool of multicast addresses for groups. It must be the same on all nodes.
     ///
     /// Default: `239.77.0.1+1024`.
     pub fn pool(mut self, pool: MulticastPool) -> Self {
@@ -126,8 +127,8 @@ impl Builder {
 
     /// Adds nodes for the first contact, each as `HOST:PORT` or `HOST`.
     ///
-    /// Default: none. Nodes of this host are then found at port 7400, and others by multicast. If
-    /// seeds are given and none answers, joining a group fails.
+    /// Default: none. The node then finds nodes of this host at port 7400, and others by multicast.
+    /// If seeds are given and none answers, joining a group fails.
     pub fn seeds<S: AsRef<str>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
         self.seeds.extend(seeds.into_iter().map(|seed| seed.as_ref().to_owned()));
         self
@@ -143,21 +144,22 @@ impl Builder {
 
     /// Adds addresses of registries (`carom registry` processes), each as `HOST:PORT` or `HOST`.
     ///
-    /// Default: none. One address is enough. The node then finds others only through the
-    /// registries. While they are unreachable, it keeps the members it knows, and joining a group
-    /// fails.
+    /// Default: none. One address is enough. With a registry, the node finds others only through
+    /// the registries. While they are unreachable, the node keeps the members that it knows, and
+    /// joining a group fails.
     pub fn registry<S: AsRef<str>>(mut self, addresses: impl IntoIterator<Item = S>) -> Self {
         self.registries.extend(addresses.into_iter().map(|address| address.as_ref().to_owned()));
         self
     }
 
-    /// Sets the cluster name expected of the registry, at most 255 bytes. Default: empty.
+    /// Sets the name of the cluster that the registry must belong to, at most 255 bytes long.
+    /// Default: empty.
     pub fn cluster(mut self, name: impl Into<String>) -> Self {
         self.cluster = name.into();
         self
     }
 
-    /// Sets the rack of this host, which the registry uses, at most 255 bytes. Default: empty.
+    /// Sets the rack of this host, for the registry; at most 255 bytes long. Default: empty.
     pub fn rack(mut self, name: impl Into<String>) -> Self {
         self.rack = name.into();
         self
@@ -165,7 +167,7 @@ impl Builder {
 
     /// Sets the node's id. Default: random.
     ///
-    /// A later process may reuse the id at the same address.
+    /// A process that restarts at the same address may reuse its id.
     pub fn node_id(mut self, id: NodeId) -> Self {
         self.node_id = Some(id);
         self
@@ -184,52 +186,54 @@ impl Builder {
         self
     }
 
-    /// Sets the seed of all random choices but the node's id and incarnation. Default: random.
+    /// Sets the seed of all random choices except the node's id and incarnation. Default: random.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Sets the size in bytes of the largest IP packet that this node sends, for all engines.
+    /// Sets the maximum size, in bytes, of the IP packets that this node sends, for all engines.
     ///
     /// Default: the `path_mtu` of each engine's settings, which is 1500. Raise it for jumbo frames.
-    /// The MTU of the interface and the path MTUs that were found always limit it. Packets of more
+    /// The MTU of the interface and the discovered path MTUs always limit the size. Packets of more
     /// than 1500 bytes are sent only to nodes that have answered a probe of that size.
     pub fn mtu(mut self, bytes: u16) -> Self {
         self.mtu = Some(bytes);
         self
     }
 
-    /// Sets the settings of the lateral engine. An interface with a smaller MTU lowers its
+    /// Replaces the settings of the lateral engine. An interface with a smaller MTU lowers
     /// `path_mtu`.
     pub fn lateral(mut self, config: lateral::Config) -> Self {
         self.lateral = config;
         self
     }
 
-    /// Sets the settings of the engine of ordered groups. An interface with a smaller MTU lowers
-    /// its `path_mtu`.
+    /// Replaces the settings of the engine for ordered groups. An interface with a smaller MTU
+    /// lowers `path_mtu`.
     pub fn ordered(mut self, config: rmp::Config) -> Self {
         self.ordered = config;
         self
     }
 
-    /// Sets the settings of the engine of bulk groups. An interface with a smaller MTU lowers its
+    /// Replaces the settings of the engine for bulk groups. An interface with a smaller MTU lowers
     /// `path_mtu`.
     pub fn bulk(mut self, config: rdcm::Config) -> Self {
         self.bulk = config;
         self
     }
 
-    /// Adds a custom engine, to compare another protocol with Carom's on this runtime.
+    /// Adds a custom engine, for example to compare another protocol with those of Carom.
     ///
-    /// It carries the groups of [`Profile::guest`](crate::Profile::guest). `make` is called once,
-    /// with the node's id and incarnation and a seed for all random choices.
+    /// The engine carries the groups that are joined with
+    /// [`Profile::guest`](crate::Profile::guest). `make` is called once, with the node's id and
+    /// incarnation, and a seed for all random choices.
     ///
-    /// The engine follows the [contract](carom_proto::engine). Its datagrams begin with the common
-    /// [header](carom_proto::wire), carry [`Protocol::Guest`](carom_proto::wire::Protocol::Guest),
-    /// and must fit the path MTU. [`Group::confirm`](crate::Group::confirm) times out if the engine
-    /// never answers [`Engine::confirm`].
+    /// The engine must follow the [contract](carom_proto::engine). Its datagrams begin with the
+    /// common [header](carom_proto::wire), carry
+    /// [`Protocol::Guest`](carom_proto::wire::Protocol::Guest), and must not exceed the path MTU.
+    /// [`Group::confirm`](crate::Group::confirm) times out if the engine never answers
+    /// [`Engine::confirm`].
     pub fn guest(
         mut self,
         make: impl FnOnce(Origin, u64) -> Box<dyn Engine> + Send + 'static,
@@ -240,23 +244,24 @@ impl Builder {
 
     /// Sets the capacity of each group's event queue. Default: 65536; at least 1.
     ///
-    /// A queue also holds at most 64 MiB of messages. What does not fit is reported as
-    /// [`Event::Lost`](crate::Event::Lost) in a time-critical or custom group. A bulk group stops
-    /// the sender. An ordered group slows the ring down, and a member that falls behind by another
-    /// queue is removed ([`Removal::TooSlow`](crate::Removal::TooSlow)).
+    /// A queue also holds at most 64 MiB of messages. When the queue of a time-critical or custom
+    /// group is full, further messages are reported as [`Event::Lost`](crate::Event::Lost). A bulk
+    /// group stops the sender. An ordered group slows the ring down, and removes a member that
+    /// falls behind by the size of another queue ([`Removal::TooSlow`](crate::Removal::TooSlow)).
     pub fn queue(mut self, events: usize) -> Self {
         self.queue_events = events;
         self
     }
 
-    /// Runs the node on the thread of `driver`. Default: a thread of its own.
+    /// Runs the node on the thread of `driver`. Default: each node has its own thread.
     pub fn driver(mut self, driver: &Driver) -> Self {
         self.driver = Some(driver.share());
         self
     }
 
     fn check(&self) -> Result<(), StartError> {
-        // With port 0, each node would get another free port and receive nothing from the others.
+        // With port 0, each node would get a different free port and receive nothing from the
+        // others.
         if self.multicast_port == 0 {
             return Err(StartError::MulticastPort);
         }
@@ -287,8 +292,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the explicit seeds, or without them the default port of this host, unless the
-    /// multicast port names another network.
+    /// Without explicit seeds, returns the default port of this host, unless the multicast port
+    /// selects another network.
     fn all_seeds(&self, explicit: Vec<SocketAddr>, own: SocketAddr) -> Vec<SocketAddr> {
         let implied = SocketAddr::new(own.ip(), DEFAULT_PORT);
         let is_default = self.seeds.is_empty() && self.multicast_port == DEFAULT_MULTICAST_PORT;

@@ -1,5 +1,3 @@
-//! The start of a node in a simulated world.
-
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -21,10 +19,12 @@ use crate::sim::{self, OracleProvider, Reservation, SimMachine, SimNetwork};
 impl Builder {
     /// Starts the node on a host of a simulated world; see [`sim`](crate::sim).
     ///
-    /// The node's id and its random choices follow from the world's seed, unless they are set.
+    /// Unless they are set, the node's id and the seed of its random choices follow from the
+    /// world's seed.
     ///
     /// # Errors
-    /// The settings are invalid or not supported by a world, or the host already has a node.
+    /// Returns an error if the settings are invalid or not supported by a simulated world, or if
+    /// the host already has a node.
     pub fn start_on(mut self, host: &sim::Host) -> Result<Node, StartError> {
         self.check()?;
         self.check_engines(|mtu| mtu)?;
@@ -40,7 +40,7 @@ impl Builder {
         let mut reservation = host.reserve().ok_or(taken)?;
         let id = self.node_id.unwrap_or(NodeId(reservation.rng.next_u64()));
         self.bulk.network.node_up(id, Endpoint(host.endpoint()));
-        // Drawn before the builder's own seed is used, which may be the same at each start.
+        // Drawn before the builder's own seed, which may be the same at each start, is used.
         let origin = Origin { node: id, incarnation: Incarnation(reservation.rng.next_u64()) };
         let mut rng = Rng::new(self.seed.unwrap_or(reservation.rng.next_u64()));
         let has_explicit_seeds = !explicit_seeds.is_empty();
@@ -87,7 +87,7 @@ fn membership(provider: Provider, reservation: &Reservation) -> Box<dyn Membersh
     }
 }
 
-/// Refuses a seed that is a host name: its resolution cannot be reproduced from the world's seed.
+/// A host name is refused because its resolution cannot be reproduced from the world's seed.
 fn refuse_name(seed: &str) -> Result<(), StartError> {
     let host = seed.rsplit_once(':').map_or(seed, |(host, _)| host);
     if seed.parse::<IpAddr>().is_ok() || host.parse::<IpAddr>().is_ok() {

@@ -1,5 +1,3 @@
-//! The start of a node on sockets.
-
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,8 +25,8 @@ impl Builder {
     /// Starts the node.
     ///
     /// # Errors
-    /// The settings are invalid or do not fit the host, or the operating system refuses an
-    /// operation. Nothing is left running then.
+    /// Returns an error if the settings are invalid or do not suit the host, or if the operating
+    /// system refuses an operation. In that case, nothing is left running.
     pub fn start(mut self) -> Result<Node, StartError> {
         self.check()?;
         let choice = InterfaceChoice::new(self.interface.as_deref(), Interface::list()?)?;
@@ -123,7 +121,7 @@ fn first_notices(choice: &InterfaceChoice, sockets: &Sockets) -> NoticeLog {
     let Interface { name, address, .. } = &choice.interface;
     if choice.reason != REQUESTED {
         let text = format!("interface {name} ({address}): {}", choice.reason);
-        // With loopback alone, no other host is reachable. The user must see that.
+        // With loopback alone, no other host is reachable. The user must see this notice.
         let is_routine = !choice.interface.is_loopback;
         notices.add(Notice { is_routine, ..Notice::plain(text) });
     }
@@ -131,7 +129,8 @@ fn first_notices(choice: &InterfaceChoice, sockets: &Sockets) -> NoticeLog {
     notices
 }
 
-/// Returns 64 random bits from the operating system, by way of the standard library's hasher keys.
+/// Returns 64 random bits from the operating system, by means of the standard library's hasher
+/// keys.
 fn system_random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -1,6 +1,3 @@
-//! Ordered groups whose members share a state. New members receive it as of the view that admits
-//! them.
-
 #[cfg(test)]
 mod tests;
 
@@ -20,10 +17,11 @@ use crate::shared::error::PublishError;
 ///
 /// Every member applies the same messages in the same order, so that all have the same state.
 ///
-/// A member that joins receives the state from a member that has it, as of the view that admits it
-/// or of a later place. Messages ordered after that place are kept until the state has arrived. A
-/// transfer continues across view changes, unless its giver is gone: then another member gives the
-/// state again. The application only has to act on what [`SharedState::recv`] returns, in order:
+/// A member that joins receives the state from a member that has it. This state is as of the view
+/// that admits the new member, or of a later place in the order. Messages ordered after that place
+/// are kept until the state has arrived. A transfer continues across view changes. If the member
+/// that sends the state fails, another member sends it again. The application must take the actions
+/// that [`SharedState::recv`] returns, one after another:
 ///
 /// | returned | action of the application |
 /// |---|---|
@@ -34,57 +32,59 @@ use crate::shared::error::PublishError;
 /// | [`StateEvent::NoHolder`] | waits or leaves: no member has the state |
 /// | [`StateEvent::NotGiven`] | joins again if it needs the state: this node has left the group |
 ///
-/// The state exists from when one member [founds](SharedState::founding) it. All other members
-/// join, including those that return. A member that finds no holder receives
-/// [`StateEvent::NoHolder`], waits, and does not found another state. All members must use the
-/// group through this type, because it prefixes each message with its kind.
+/// Exactly one member creates the state with [`SharedState::founding`]. All other members call
+/// [`SharedState::joining`], including those that return. A member that finds no holder receives
+/// [`StateEvent::NoHolder`], and must not create another state. All members must use the group
+/// through this type, because it prefixes each message with its kind.
 pub struct SharedState {
     group: Group,
     own: NodeId,
     sharing: Mutex<Sharing>,
 }
 
-/// Action that the application has to take.
+/// An action that the application must take.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum StateEvent {
-    /// Message to apply to the state.
+    /// Apply this message to the state.
     Message(Message),
-    /// Request to give the current state to the members that lack it; see [`SharedState::give`].
+    /// Send the current state to the members that lack it; see [`SharedState::give`].
     Give,
-    /// State that replaces the current one.
+    /// Replace the state with this one.
     Take(Bytes),
-    /// Request to discard the state, after this node was removed from the ring.
+    /// Discard the state: this node was removed from the ring.
     Forget,
-    /// All holders of the state are gone. This member waits for one that has it.
+    /// All holders of the state have left or failed. This member waits for a member that has the
+    /// state.
     NoHolder,
-    /// No member gave the state before the limit of kept messages ([`SharedState::keeping`]) was
-    /// exceeded. This member has left the group, and receives the state if it joins again.
+    /// No member sent the state before the limit of kept messages ([`SharedState::keeping`]) was
+    /// exceeded. This member has left the group. To receive the state, join again.
     NotGiven {
         /// Number of messages that were kept.
         messages: usize,
-        /// Size of the kept messages in bytes.
+        /// Size of the kept messages, in bytes.
         bytes: usize,
     },
     /// Any other event of the group.
     Event(Event),
 }
 
-/// Knowledge about the holders of the state, the same at all of them at each place in the order.
+/// Knowledge about the holders of the state. All holders have the same at each place in the order.
 #[derive(Debug, Default)]
 struct Sharing {
     has_state: bool,
     is_founder: bool,
-    /// `true` if it was never in a view with another member, so that no other member has the state.
+    /// `true` if this member has never shared a view with another, so that no other member has the
+    /// state.
     is_alone: bool,
     holders: BTreeSet<Process>,
-    /// Members of the view that have reported in it that they lack the state.
+    /// Members of the current view that have reported in it that they lack the state.
     lacking: BTreeSet<NodeId>,
     must_report: bool,
     view: Option<Place>,
     members: Vec<Process>,
     transfer: Option<Transfer>,
-    /// Place of the incoming state, number of its pieces received so far, and their bytes.
+    /// Place of the incoming state, the number of pieces received so far, and their contents.
     pieces: Option<(Place, u32, BytesMut)>,
     kept: VecDeque<Message>,
     cuts: VecDeque<Cut>,
@@ -119,12 +119,13 @@ const MAX_CUTS: usize = 4096;
 const PIECE_HEAD: usize = 1 + 4 + 8 + 8 + 8 + 4;
 
 impl SharedState {
-    /// Founds the group's state here, empty, once this node is in the ring. Do this only once.
+    /// Creates an empty state for the group, once this node is in the ring. Call this at only one
+    /// member, and only once.
     pub fn founding(group: Group) -> Self {
         Self::new(group, true)
     }
 
-    /// Joins the group, whose state the other members give to this node.
+    /// Joins a group that has a state. Another member sends the state to this node.
     pub fn joining(group: Group) -> Self {
         Self::new(group, false)
     }
@@ -141,15 +142,16 @@ impl SharedState {
         Self { group, own, sharing }
     }
 
-    /// Sets the maximum size in bytes of the messages that this member keeps, with the overhead of
-    /// keeping them, while it waits for the state. Default: 256 MiB. See [`StateEvent::NotGiven`].
+    /// Sets the maximum size, in bytes, of the messages that this member keeps while it waits for
+    /// the state, including their overhead. Default: 256 MiB. See [`StateEvent::NotGiven`].
     #[must_use]
     pub fn keeping(self, bytes: usize) -> Self {
         self.sharing().limit_bytes = bytes;
         self
     }
 
-    /// Returns the group, for its locks, members and requests, but not for messages.
+    /// Returns the group, for its locks, members and requests. Do not publish or receive messages
+    /// with it.
     pub fn group(&self) -> &Group {
         &self.group
     }
@@ -161,11 +163,11 @@ impl SharedState {
 
     /// Publishes a message that all members apply.
     ///
-    /// Other messages would reach the members at different places in the order, so a weaker quality
-    /// of service than total order is raised to it.
+    /// A quality of service below total order is raised to total order: with a weaker one, members
+    /// would deliver the message at different places in the order.
     ///
     /// # Errors
-    /// See [`Group::publish_with`](crate::Group::publish_with). The size limit is one byte less.
+    /// See [`Group::publish_with`](crate::Group::publish_with). The size limit is one byte lower.
     pub async fn publish(
         &self,
         payload: &[u8],
@@ -179,12 +181,12 @@ impl SharedState {
         self.group.publish_with(message.freeze(), options).await
     }
 
-    /// Gives the state to the members that lack it.
+    /// Sends the state to the members that lack it.
     ///
-    /// Call it after [`StateEvent::Give`] and before the next [`SharedState::recv`].
+    /// Call this method after [`StateEvent::Give`] and before the next [`SharedState::recv`].
     ///
     /// # Errors
-    /// The group is closed.
+    /// Returns an error if the group is closed.
     pub async fn give(&self, state: &[u8]) -> Result<(), PublishError> {
         let Some(place) = self.sharing().given_as_of(self.own) else { return Ok(()) };
         let room = self.group.payload_limit() - PIECE_HEAD;
@@ -200,7 +202,7 @@ impl SharedState {
         Ok(())
     }
 
-    /// Returns the next action of the application; `None` once the group is closed.
+    /// Returns the next action that the application must take, or `None` once the group is closed.
     pub async fn recv(&self) -> Option<StateEvent> {
         loop {
             let report = self.sharing().report();
@@ -256,7 +258,7 @@ impl Sharing {
             Ok(PIECE) => self.on_piece(message.payload, None, own),
             Ok(LAST_PIECE) => self.on_piece(message.payload, message.place, own),
             Ok(LACKS) => self.on_lack(message.sender, message.payload),
-            _ => tracing::warn!(sender = %message.sender, "not a message of a shared state"),
+            _ => tracing::warn!(sender = %message.sender, "ignored an unknown kind of message"),
         }
     }
 
@@ -329,7 +331,7 @@ impl Sharing {
         self.cuts.iter_mut().for_each(|cut| cut.kept -= before);
     }
 
-    /// Ends a transfer: all members at its start have the state. Others may have joined since.
+    /// All members at the start of the transfer now have the state. Others may have joined since.
     fn on_given(&mut self, members: &[Process], end: Place, own: NodeId) {
         let is_member = |process: &&Process| self.members.contains(process);
         self.holders = members.iter().filter(is_member).copied().collect();
@@ -337,7 +339,8 @@ impl Sharing {
         self.begin_transfer(end, own);
     }
 
-    /// Begins a transfer if a member lacks the state. All holders do so at the same place.
+    /// Begins a transfer if a member lacks the state. All holders do so at the same place in the
+    /// order.
     fn begin_transfer(&mut self, place: Place, own: NodeId) {
         let all_have_it = self.members.iter().all(|member| self.holders.contains(member));
         let Some(giver) = self.holders.first().copied() else { return };
@@ -359,7 +362,7 @@ impl Sharing {
         Some(put_before(LACKS, view, 0, &[]))
     }
 
-    /// Handles a report that a member lacks the state. If all members lack it, none can give it.
+    /// If all members lack the state, none can give it.
     fn on_lack(&mut self, sender: NodeId, mut payload: Bytes) {
         let view = take_head(&mut payload).map(|(view, _)| view);
         if self.has_state || view.is_none() || view != self.view {
@@ -394,14 +397,14 @@ impl Sharing {
         }
         let members = &self.members;
         self.holders.retain(|holder| members.contains(holder));
-        // If the giver is gone, another holder gives the state as of this view. A transfer without
-        // a waiting member is over: its giver is requested again for members that join later.
+        // If the giver is gone, another holder gives the state as of this view. A transfer that no
+        // member waits for has ended: its giver receives a new request for members that join later.
         let waits = |it: &Process| members.contains(it) && !self.holders.contains(it);
         self.transfer.take_if(|it| !members.contains(&it.giver) || !it.members.iter().any(waits));
         self.begin_transfer(event.place, own);
     }
 
-    /// Discards the state. A founder whose ring of one merges into a larger one remains a founder.
+    /// A founder whose ring of one member merges into a larger ring remains a founder.
     fn on_removed(&mut self) {
         let (had_state, is_founder) = (self.has_state, self.is_alone);
         let (actions, limit_bytes) = (std::mem::take(&mut self.actions), self.limit_bytes);

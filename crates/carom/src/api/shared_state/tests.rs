@@ -1,4 +1,4 @@
-//! Tests of a shared state at several members that receive the same events in the same order.
+//! Tests a shared state at several members that receive the same events in the same order.
 
 use carom_proto::ring::{Locks, Member, Quorum, RingEvent, RingView};
 use carom_proto::{GroupId, How, SeqNo};
@@ -30,7 +30,7 @@ impl Ring {
         self.sharings.push((NodeId(node), sharing, Vec::new()));
     }
 
-    /// Delivers a view with these members. Failed members receive nothing more.
+    /// Failed members receive nothing more.
     fn tell_view(&mut self, members: &[u64], failed: &[u64]) {
         self.at += 1;
         self.sharings.retain(|(node, ..)| !failed.contains(&node.0));
@@ -160,7 +160,7 @@ fn transfer_continues_when_the_view_changes() {
     let giver = giver.clone();
     ring.give(&giver, [0, 1]);
     ring.apply(4);
-    // During the transfer another member joins, and a third one fails.
+    // During the transfer, another member joins and a third one fails.
     ring.add(4, false);
     ring.tell_view(&[1, 3, 4], &[2]);
     assert!(ring.read().is_empty(), "the transfer is not begun again");

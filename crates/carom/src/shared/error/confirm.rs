@@ -1,25 +1,23 @@
-//! Errors of published messages whose guarantee is not known to hold.
-
 use std::time::Duration;
 
 use carom_proto::NodeId;
 use carom_proto::ring::Removal;
 
-/// Error of a confirmation: the messages are not known to be settled at all members.
+/// The error for a confirmation: the messages are not known to be settled at all members.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfirmError {
-    /// Not all members have confirmed in time.
+    /// Not all members confirmed in time.
     #[error("{}", not_confirmed(waiting_for))]
     Timeout {
-        /// Members that have not confirmed, as far as known.
+        /// Known members that have not confirmed.
         waiting_for: Vec<NodeId>,
     },
-    /// Messages were given up: another node sends in the bulk group, or this node was removed from
-    /// the ring. Members may or may not have them.
+    /// The messages were given up, because another node sends in the bulk group or this node was
+    /// removed from the ring. Members may or may not have them.
     #[error("messages were given up before they were confirmed")]
     GivenUp,
-    /// No other member was in the group to receive the messages, or all have left since.
+    /// No other member was in the group to receive the messages, or all others have left since.
     #[error("the group has no other member to receive the messages")]
     Nobody,
     /// The group or its node was closed.
@@ -27,30 +25,34 @@ pub enum ConfirmError {
     Closed,
 }
 
-/// Error of a message whose guarantee is not known to hold.
+/// The error for a message whose guarantee is not known to be fulfilled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeliveryError {
-    /// This node was removed from the ring before it delivered the message. Others may have it.
+    /// This node was removed from the ring before it delivered the message. Other members may have
+    /// it.
     #[error("this node was removed from the ring before the outcome was known")]
     Removed {
-        /// Cause of the removal.
+        /// Reason for the removal.
         why: Removal,
     },
-    /// Members have lost messages up to and including this one.
-    #[error("lost by {}", counts(lost_by))]
+    /// Members have lost messages, up to and including this one.
+    #[error("messages were lost by {}", counts(lost_by))]
     Incomplete {
-        /// Each of these members, with the number of this node's messages that it lost.
+        /// The members that lost messages, each with the number of this node's messages that it
+        /// lost.
         lost_by: Vec<(NodeId, u32)>,
     },
-    /// Another node sends in the bulk group. Members may or may not have the message.
+    /// The message was given up, because another node sends in the bulk group. Members may or may
+    /// not have the message.
     #[error("the message was given up before it was confirmed: another node sends in the group")]
     GivenUp,
-    /// No other member was in the group, or all have left. No node is known to have the message.
+    /// No other member was in the group, or all others have left. No other node is known to have
+    /// the message.
     #[error("the group has no other member to receive the message")]
     Nobody,
     /// No confirmation arrived within this time. The guarantee may still be fulfilled.
-    #[error("no confirmation within {0:?}")]
+    #[error("the message was not confirmed within {0:?}")]
     Timeout(Duration),
     /// The group or its node was closed.
     #[error("the group was closed before the outcome was known")]
@@ -58,7 +60,7 @@ pub enum DeliveryError {
 }
 
 impl ConfirmError {
-    /// Returns the fix, in one line.
+    /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
         match self {
             Self::Timeout { waiting_for } if waiting_for.is_empty() => "wait longer".into(),
@@ -73,7 +75,7 @@ impl ConfirmError {
 }
 
 impl DeliveryError {
-    /// Returns the fix, in one line.
+    /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
         match self {
             Self::Removed { .. } => {
@@ -113,7 +115,7 @@ fn not_confirmed(waiting_for: &[NodeId]) -> String {
         [] => "the messages were not confirmed in time".into(),
         nodes => {
             let names: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
-            format!("not confirmed in time by {}", names.join(", "))
+            format!("the messages were not confirmed in time by {}", names.join(", "))
         }
     }
 }

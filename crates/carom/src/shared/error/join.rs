@@ -1,26 +1,24 @@
-//! The error of a group that could not be joined.
-
 use carom_proto::{GroupSettings, JoinError};
 
-/// Error of a group that could not be joined.
+/// The error for a group that could not be joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinGroupError {
     /// The settings are out of bounds, or conflict with those of the node or of the group.
     #[error(transparent)]
     Refused(#[from] JoinError),
-    /// Seeds were given, and no node was found through any of them.
+    /// Seeds were given, and none of them has answered.
     #[error("no seed answered: {}", seeds.join(", "))]
     NoSeedAnswered {
-        /// Seeds as given.
+        /// The seeds, as given.
         seeds: Vec<String>,
     },
-    /// The registry has not answered.
+    /// No registry has answered.
     #[error("no answer from the registry at {}{}", addresses.join(", "), because(why))]
     ServiceAway {
-        /// Addresses of the service as given.
+        /// Addresses of the registries, as given.
         addresses: Vec<String>,
-        /// Reason, if it is known.
+        /// Cause, if it is known.
         why: Option<String>,
     },
     /// The node is closed.
@@ -29,17 +27,17 @@ pub enum JoinGroupError {
 }
 
 impl JoinGroupError {
-    /// Returns the fix, in one line.
+    /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
         match self {
             Self::Refused(error) => refused_fix(error),
             Self::NoSeedAnswered { .. } => {
-                "start a node there, or check address, port, firewall (UDP) and that all nodes use \
-                 the same multicast port; omit the seeds to find nodes by multicast"
+                "start a node there, or check the address, the port, the firewall (UDP), and that \
+                 all nodes use the same multicast port; omit the seeds to find nodes by multicast"
                     .into()
             }
             Self::ServiceAway { .. } => {
-                "start `carom registry` there, or check address, port, cluster and firewall (TCP)"
+                "start `carom registry` there, or check its address, port, cluster and firewall"
                     .into()
             }
             Self::Closed => "start a new node".into(),

@@ -1,4 +1,4 @@
-//! Errors of the public API, each with its cause and its fix.
+//! Errors of the public API, each with its cause and a suggested fix.
 
 mod confirm;
 mod join;
@@ -16,25 +16,25 @@ pub use ring::{LockError, QueryError, RequestError};
 pub use start::StartError;
 pub(crate) use system_text::plain;
 
-/// The group or its node was closed.
+/// The error for a call to a group that was left, or whose node was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the group is closed")]
 pub struct GroupClosed;
 
 impl GroupClosed {
-    /// Returns the fix, in one line.
+    /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
         "join the group again".into()
     }
 }
 
-/// No event arrived within this time.
+/// The error for a call that received no event within this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no event within {0:?}")]
+#[error("no event arrived within {0:?}")]
 pub struct Timeout(pub Duration);
 
 impl Timeout {
-    /// Returns the fix, in one line.
+    /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
         format!("wait longer than {:?}, or continue without an event", self.0)
     }

@@ -1,27 +1,26 @@
-//! Errors of messages that were not published.
-
 use bytes::Bytes;
 use carom_proto::NodeId;
 use carom_proto::ring::Qos;
 
-/// Error of a message that was not published. No part of it was sent.
+/// The error for a message that was not published. No part of it was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// The group's outgoing queue is full. Only calls that never wait return this.
+    /// The group's send queue is full. Only calls that never wait return this error.
     #[error("the send queue is full{}", held_back(*held_back_by))]
     Full {
-        /// Member that the group waits for, and the number of messages by which it lags, if any.
+        /// Member that the group waits for, if any, and the number of messages by which it lags.
         held_back_by: Option<(NodeId, u32)>,
         /// The message, returned to the caller.
         payload: Bytes,
     },
-    /// The message is larger than its group or, if it is unreliable, than one packet allows.
-    #[error("message of {bytes} bytes is too large: expected at most {limit}")]
+    /// The message is larger than [`Group::payload_limit`](crate::Group::payload_limit), or an
+    /// unreliable message in an ordered group is larger than one packet.
+    #[error("the message is {bytes} bytes long: expected at most {limit}")]
     TooLarge {
-        /// Size of the message in bytes.
+        /// Size of the message, in bytes.
         bytes: usize,
-        /// Maximum size in bytes.
+        /// Maximum size, in bytes.
         limit: usize,
     },
     /// The group does not offer this quality of service.
@@ -30,18 +29,18 @@ pub enum PublishError {
         /// Requested quality of service.
         asked: Qos,
     },
-    /// The group was left, its join was refused later, or its node is closed.
+    /// The group was left, its join was refused afterwards, or its node is closed.
     #[error("the group is closed")]
     Closed,
 }
 
 impl PublishError {
-    /// Returns `true` if the message can be published later: the queue is full at present.
+    /// Returns `true` if the message can be published later, because only the queue is full.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. })
     }
 
-    /// Returns the fix, in one line.
+    /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
         match self {
             Self::Full { held_back_by: Some(_), .. } => {

@@ -1,18 +1,16 @@
-//! Errors of locks, requests and queries, which only ordered groups have.
-
 use std::time::Duration;
 
 use carom_proto::NodeId;
 use carom_proto::ring::{self, Qos};
 
-/// Error of a lock that could not be acquired.
+/// The error for a lock that could not be acquired.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// Another node holds the lock.
     #[error("{}", refused(*holder))]
     Refused {
-        /// Holder of the lock; `None` if the group has the maximum number of locks.
+        /// Holder of the lock, or `None` if the group has the maximum number of locks.
         holder: Option<NodeId>,
     },
     /// Another task of this node holds the lock or waits for it.
@@ -24,13 +22,13 @@ pub enum LockError {
     /// Too many lock requests are waiting.
     #[error("too many lock requests: {asked} are already waiting")]
     TooMany {
-        /// Number of waiting requests.
+        /// Number of waiting lock requests.
         asked: usize,
     },
     /// The lock was not granted within this time.
-    #[error("not granted within {0:?}")]
+    #[error("the lock was not granted within {0:?}")]
     Timeout(Duration),
-    /// The group is not ordered, and has no locks.
+    /// The group is not ordered, so it has no locks.
     #[error("this group is not ordered: it has no locks")]
     NoLocks,
     /// The group or its node was closed.
@@ -38,17 +36,18 @@ pub enum LockError {
     Closed,
 }
 
-/// Error of a request without an answer.
+/// The error for a request without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The patience of the request has passed, or this node has left. It may have been executed.
-    #[error("no answer in time")]
+    /// The patience of the request has ended, or this node has left. The request may have been
+    /// executed.
+    #[error("the request was not answered in time")]
     Unanswered,
     /// The request was not sent.
     #[error(transparent)]
     Refused(#[from] ring::RequestError),
-    /// The group is not ordered, and has no requests.
+    /// The group is not ordered, so it does not accept requests.
     #[error("this group is not ordered: it does not accept requests")]
     NoRequests,
     /// The node is closed.
@@ -56,7 +55,7 @@ pub enum RequestError {
     Closed,
 }
 
-/// Error of a ring query.
+/// The error for a ring query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
@@ -72,7 +71,7 @@ pub enum QueryError {
 }
 
 impl LockError {
-    /// Returns the fix, in one line.
+    /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
         match self {
             Self::Refused { holder: Some(_) } | Self::HeldHere | Self::Timeout(_) => {
@@ -89,7 +88,7 @@ impl LockError {
 }
 
 impl RequestError {
-    /// Returns the fix, in one line.
+    /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
         match self {
             Self::Unanswered => {
@@ -112,7 +111,7 @@ impl RequestError {
 }
 
 impl QueryError {
-    /// Returns the fix, in one line.
+    /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
         match self {
             Self::TooMany { .. } => "wait until earlier queries have finished".into(),

@@ -1,5 +1,3 @@
-//! The error of a node that could not be started.
-
 use std::io;
 
 use carom_proto::loss::Loss;
@@ -8,22 +6,23 @@ use carom_proto::{lateral, rdcm, rmp};
 use super::system_text::plain;
 use crate::shared::addressing::{DEFAULT_MULTICAST_PORT, MulticastPool};
 
-/// Error of a node that could not be started. `Display` gives the cause, `fix` the remedy.
+/// The error for a node that could not be started. `Display` gives the cause, and `fix` suggests a
+/// remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The requested port belongs to another socket.
+    /// The requested port is in use by another socket.
     #[error("port {port} is in use")]
     AddressInUse {
-        /// UDP port.
+        /// UDP port that is in use.
         port: u16,
-        /// `true` if it is the multicast port.
+        /// `true` for the multicast port, `false` for the unicast port.
         multicast: bool,
     },
     /// No interface has this name or address.
     #[error("unknown interface {name:?}")]
     UnknownInterface {
-        /// Requested name or address.
+        /// Name or address, as given.
         name: String,
         /// Interfaces of this host, each as `name (address)`.
         known: Vec<String>,
@@ -32,25 +31,25 @@ pub enum StartError {
     #[error("no network interface is up and has an IPv4 address")]
     NoInterface,
     /// The operating system does not permit the operation to this process.
-    #[error("no permission to {action}")]
+    #[error("this process has no permission to {action}")]
     Permission {
         /// Operation that was not permitted.
         action: String,
     },
-    /// A seed is not an address, or its name does not resolve to an IPv4 address.
-    #[error("seed {seed:?}: {reason}")]
+    /// A seed is invalid, or its name does not resolve to an IPv4 address.
+    #[error("seed {seed:?} is invalid: {reason}")]
     Seed {
-        /// Seed as given.
+        /// The seed, as given.
         seed: String,
-        /// Reason for the refusal.
+        /// Reason why the seed was refused.
         reason: String,
     },
     /// The address of a registry is invalid, or its name does not resolve to an IPv4 address.
-    #[error("registry {address:?}: {reason}")]
+    #[error("registry {address:?} is invalid: {reason}")]
     Registry {
-        /// Address as given.
+        /// The address, as given.
         address: String,
-        /// Reason for the refusal.
+        /// Reason why the address was refused.
         reason: String,
     },
     /// The name of a cluster or rack is longer than 255 bytes.
@@ -60,28 +59,31 @@ pub enum StartError {
         name: String,
     },
     /// The pool is empty, or contains addresses that are not for multicast.
-    #[error("{pool} is not a pool of multicast addresses")]
+    #[error("pool '{pool}' is invalid: expected multicast addresses beyond the local link")]
     Pool {
-        /// Pool as given.
+        /// The pool, as given.
         pool: MulticastPool,
     },
-    /// The multicast port is 0. All nodes share the port, so that no node can select a free one.
+    /// The multicast port is 0. All nodes share this port, so a node cannot select a free one.
     #[error("multicast port 0 is invalid: expected 1 to 65535")]
     MulticastPort,
     /// The injected loss has a rate outside 0 to 1, or a burst length of 0.
-    #[error("loss of {loss} is invalid")]
+    #[error(
+        "injected loss '{loss}' is invalid: expected a rate of 0 to 100 %, and bursts of at least \
+         1 datagram"
+    )]
     Loss {
-        /// Injected loss as given.
+        /// The injected loss, as given.
         loss: Loss,
     },
     /// The settings of the lateral engine are invalid.
-    #[error("lateral engine: {0}")]
+    #[error("the settings of the lateral engine are invalid: {0}")]
     Lateral(#[from] lateral::ConfigError),
-    /// The settings of the engine of ordered groups are invalid.
-    #[error("ordered groups: {0}")]
+    /// The settings of the engine for ordered groups are invalid.
+    #[error("the settings for ordered groups are invalid: {0}")]
     Ordered(#[from] rmp::ConfigError),
-    /// The settings of the engine of bulk groups are invalid.
-    #[error("bulk groups: {0}")]
+    /// The settings of the engine for bulk groups are invalid.
+    #[error("the settings for bulk groups are invalid: {0}")]
     Bulk(#[from] rdcm::ConfigError),
     /// The shared driver of the node has stopped.
     #[error("the driver has stopped")]
@@ -89,15 +91,16 @@ pub enum StartError {
     /// The operating system refused another operation.
     #[error("cannot {action}: {}", plain(error))]
     System {
-        /// Operation that was attempted.
+        /// Operation that failed.
         action: String,
-        /// Error of the operating system, not a [`source`](std::error::Error): the text has it.
+        /// Error of the operating system. The message contains its text, so that it is not a
+        /// [`source`](std::error::Error::source).
         error: io::Error,
     },
 }
 
 impl StartError {
-    /// Returns the fix, in one line.
+    /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
         match self {
             Self::AddressInUse { port, multicast: false } => {
@@ -150,7 +153,7 @@ impl StartError {
     }
 }
 
-/// `EMFILE` on every Unix.
+/// The value of `EMFILE` on every Unix.
 const TOO_MANY_FILES: i32 = 24;
 
 #[cfg(test)]
