@@ -1,4 +1,4 @@
-//! An executor on one thread, with an order that depends only on the tasks.
+//! A single-threaded executor whose order depends only on the tasks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -47,7 +47,7 @@ impl Executor {
         self.tasks.insert(task_waker.task, Task { host, future, waker, task_waker });
     }
 
-    /// Returns the waker of a new task that is ready to run and not stored here.
+    /// Returns the waker of a new task, which is ready to run and not stored here.
     pub(super) fn new_task(&mut self) -> Arc<TaskWaker> {
         self.next += 1;
         let (task, ready) = (TaskId(self.next), Arc::clone(&self.ready));

@@ -1,5 +1,3 @@
-//! The handle of a host in the simulated world.
-
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -14,7 +12,7 @@ use super::oracle::OracleLink;
 use super::switchboard::{Call, Lease, Switchboard, WorldHandle};
 use crate::shared::sleep::Sleep;
 
-/// Host of a [`World`](super::World), for one node and any number of tasks.
+/// A host of a [`World`](super::World), for one node and any number of tasks.
 #[derive(Clone)]
 pub struct Host {
     switchboard: Arc<Switchboard>,
@@ -49,15 +47,15 @@ impl Host {
         self.switchboard.now()
     }
 
-    /// Waits for `span` of the world's time, like [`Node::sleep`](crate::Node::sleep).
+    /// Waits for the duration `span` in the world's time, like [`Node::sleep`](crate::Node::sleep).
     pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Send + use<> {
         // A handle without a node still has the world's clock.
         let handle = self.switchboard.handle(self.ix, Lease(0));
         Sleep::new(Arc::new(handle), self.now() + span)
     }
 
-    /// Like [`World::spawn`](super::World::spawn), but for tasks that start other tasks. The task
-    /// runs after all that are ready now.
+    /// Like [`World::spawn`](super::World::spawn), but for tasks that start other tasks. The new
+    /// task runs after all tasks that are ready now.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.switchboard.call(Call::Spawn(self.ix, Box::pin(task)));
     }

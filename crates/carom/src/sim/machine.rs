@@ -1,5 +1,3 @@
-//! A node with its queues, as the simulator drives it.
-
 use std::sync::{Arc, Mutex};
 
 use carom_proto::wire::Datagram;
@@ -20,11 +18,8 @@ pub(crate) struct SimMachine {
 }
 
 pub(crate) enum Order {
-    /// Executes a command of a handle.
     Command(NodeCommand),
-    /// Serves the node's queues.
     Serve,
-    /// Delivers a change from the oracle.
     News(News),
 }
 

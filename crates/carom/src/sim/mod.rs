@@ -1,19 +1,19 @@
-//! The public API on a simulated network, in virtual time.
+//! Runs programs that use the public API on a simulated network, in virtual time.
 //!
-//! A program that uses [`Node`] and [`Group`] is tested unchanged, with losses, crashes and
-//! partitions. A failure is reproduced by its seed.
+//! Use this module to test a program that uses [`Node`] and [`Group`] under losses, crashes and
+//! partitions, without changing it. A failure can be reproduced from its seed.
 //!
 //! A [`World`] has hosts, a network between them, and tasks: futures that run on one thread and
 //! wait only for nodes and for [`Node::sleep`]. Virtual time passes only while all tasks wait, so
-//! that computation takes no time. The same seed and the same program give the same
+//! computation takes no time. The same seed and the same program give the same
 //! [history](World::history), as long as the program has no other source of time, randomness or
 //! order: no `Instant`, no thread, no iteration over a `HashMap`.
 //!
-//! A node is placed on a host by [`Builder::start_on`]. All other code is the same as on sockets.
-//! Settings that a simulated network does not have are ignored: interface, port, multicast port,
+//! [`Builder::start_on`] starts a node on a host. All other code is the same as on sockets.
+//! Settings that do not apply to a simulated network are ignored: interface, port, multicast port,
 //! pool, path and driver. Every member receives the multicast of its groups.
 //!
-//! There is one thread, so a call that blocks it would never return: a call of
+//! All tasks share one thread, so a call that blocks it would never return. A call to a method in
 //! [`blocking`](crate::blocking) panics if it would have to block. Dropping a node or a group never
 //! blocks.
 //!

@@ -1,5 +1,3 @@
-//! The simulated network of one host.
-
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
@@ -11,7 +9,7 @@ use super::report::Report;
 use crate::net::network::Network;
 use crate::shared::status::Stats;
 
-/// Sent datagrams wait here until the world takes them, right after each call.
+/// The world collects sent datagrams from here right after each call.
 #[derive(Debug)]
 pub(crate) struct SimNetwork {
     outbox: VecDeque<(Transmit, usize)>,

@@ -1,5 +1,3 @@
-//! The connection between handles of simulated nodes and their world.
-
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +12,7 @@ use crate::shared::commands::NodeCommand;
 use crate::shared::driver_handle::DriverHandle;
 use crate::shared::timers::TimerQueue;
 
-/// Calls from handles, which the world takes while no task runs, before the next task.
+/// The world collects these calls while no task runs, before the next task.
 pub(crate) struct Switchboard {
     now: AtomicU64,
     pub(super) timers: TimerQueue,
@@ -31,11 +29,8 @@ struct State {
 }
 
 pub(super) enum Call {
-    /// Runs this node on this host.
     Attach(HostIx, Lease, NodeId, Box<SimMachine>),
-    /// Passes an order to this node.
     Order(HostIx, Lease, Order),
-    /// Runs another task on this host.
     Spawn(HostIx, SendTask),
 }
 
@@ -86,7 +81,7 @@ impl Switchboard {
         self.lock().starts.get(&host).copied().unwrap_or(0)
     }
 
-    /// Releases the host from the node of this lease, which is gone or is closing.
+    /// Releases the host from the node of this lease, which is closed or closing.
     pub(super) fn release(&self, host: HostIx, lease: Lease) {
         let tenants = &mut self.lock().tenants;
         if tenants.get(&host) == Some(&lease.0) {
@@ -142,7 +137,7 @@ impl DriverHandle for WorldHandle {
         self.switchboard.call(Call::Order(self.host, self.lease, Order::Serve));
     }
 
-    /// Does nothing: the world checks the timers before it advances the time.
+    /// Does nothing, because the world checks the timers before it advances the time.
     fn timers_changed(&self) {}
 
     fn now(&self) -> Time {

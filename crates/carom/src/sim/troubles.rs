@@ -1,5 +1,3 @@
-//! Random faults, each of which ends.
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -9,18 +7,19 @@ use carom_sim::{Disturbance, Fault, HostIx};
 
 use super::world::World;
 
-/// Settings of [`World::run_troubled`].
+/// The settings for [`World::run_troubled`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Troubles {
-    /// Kinds of trouble, each equally likely. Default: all.
+    /// Kinds of trouble, which are equally likely. Default: all.
     pub kinds: Vec<Trouble>,
     /// Mean time between the starts of two troubles. Default: 300 ms.
     pub mean_gap: Duration,
-    /// Maximum duration. Default: 5 s, longer than gossip takes to detect a failed node.
+    /// Maximum duration of a trouble. Default: 5 s, longer than gossip takes to detect a failed
+    /// node.
     pub longest: Duration,
 }
 
-/// Kind of trouble. Each lasts for a while, during which others may start.
+/// A kind of temporary random fault. Several troubles can overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Trouble {
@@ -28,17 +27,18 @@ pub enum Trouble {
     Crash,
     /// A host is paused.
     Pause,
-    /// Some hosts are partitioned from the others. The end of one partition ends all.
+    /// Some hosts are partitioned from the others. The end of one partition ends all partitions.
     Partition,
-    /// Some hosts do not receive datagrams from some others.
+    /// Some hosts do not receive datagrams from some other hosts.
     OneWay,
     /// Datagrams are delayed, duplicated or corrupted.
     Disturbance,
     /// A host drops 10, 50 or 100 % of the datagrams that reach it.
     Loss,
-    /// The clock of a host's engines is stepped by up to one second in either direction, for good.
+    /// The clock of a host's engines is stepped permanently, by up to one second in either
+    /// direction.
     ClockStep,
-    /// A host takes up to 5 ms more for each datagram.
+    /// A host takes up to 5 ms longer to process each datagram.
     Slowness,
 }
 
@@ -79,7 +79,8 @@ enum Relief {
 }
 
 impl World {
-    /// Advances the time by `span` with random faults from the world's seed, and ends them all.
+    /// Advances the time by `span` with random faults that follow from the world's seed. All faults
+    /// have ended when it returns.
     pub fn run_troubled(&mut self, span: Duration, troubles: &Troubles) {
         let end = self.now() + span;
         let rng = self.fork_rng();
@@ -171,7 +172,7 @@ impl Under<'_> {
         }
     }
 
-    /// A host without a program, or one that is already down, is not crashed.
+    /// Skips a host that has no program or is already down.
     fn crash(&mut self, ix: HostIx, lasting: Duration) {
         if self.world.has_program(ix) && self.down.insert(ix) {
             let host = self.world.host(ix.0);

@@ -1,5 +1,3 @@
-//! The simulated world: its hosts, its tasks and its time.
-
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::{self, Write};
@@ -19,9 +17,9 @@ use super::oracle::{Membership, News, Oracle};
 use super::report::Report;
 use super::switchboard::{Call, Lease, Switchboard};
 
-/// Simulated world: hosts in a simulated network, in virtual time. See the [module](super).
+/// A simulated world of hosts in a simulated network, with virtual time. See the [module](super).
 ///
-/// Time stands still between calls. A panic of a task propagates out of the calls that advance it.
+/// Time passes only during calls that advance it. A panic in a task propagates out of these calls.
 /// Dropping the world ends everything in it.
 pub struct World {
     network: carom_sim::World<SimMachine>,
@@ -37,19 +35,22 @@ pub struct World {
 
 type Program = Box<dyn FnMut(Host) -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// Future that is run from outside the world. The function returns `true` if it is done.
+/// A future that runs outside all hosts. The function returns `true` once it is done.
 type Guest<'a> = (TaskId, &'a mut dyn FnMut() -> bool);
 
 impl World {
     /// Creates a world in which nodes find each other by [gossip](Membership::Gossip).
     ///
     /// # Panics
-    /// If the capacity of the receive buffer is 0.
+    /// Panics if the capacity of the receive buffer is 0.
     pub fn new(config: WorldConfig) -> Self {
         Self::with_membership(config, Membership::Gossip)
     }
 
-    /// Creates a world with this kind of membership. Panics like [`World::new`].
+    /// Creates a world with the given kind of membership.
+    ///
+    /// # Panics
+    /// See [`World::new`].
     pub fn with_membership(config: WorldConfig, membership: Membership) -> Self {
         let seed = Rng::new(config.seed).fork(NODE_STREAM).next_u64();
         let rng = Rng::new(config.seed).fork(TROUBLE_STREAM);
@@ -75,14 +76,14 @@ impl World {
     /// Returns the host with this number, counted from 0.
     ///
     /// # Panics
-    /// If the topology has no such host.
+    /// Panics if the topology has no such host.
     pub fn host(&self, number: u32) -> Host {
         assert!(number < self.network.topology().hosts(), "host {number} does not exist");
         let has_oracle = self.oracle.is_some();
         Host::new(Arc::clone(&self.switchboard), HostIx(number), has_oracle)
     }
 
-    /// Returns all hosts, in order.
+    /// Returns all hosts, in order of their numbers.
     pub fn hosts(&self) -> Vec<Host> {
         (0..self.network.topology().hosts()).map(|number| self.host(number)).collect()
     }
@@ -92,19 +93,19 @@ impl World {
         self.network.now()
     }
 
-    /// Returns the counters of the network.
+    /// Returns the counters of the simulated network.
     pub fn counters(&self) -> &Counters {
         self.network.counters()
     }
 
-    /// Returns a hash of every datagram and every poll of a task, with their times.
+    /// Returns a hash of all datagrams and all polls of tasks, with their times.
     ///
     /// Datagrams are not included if the world was configured without a history.
     pub fn history(&self) -> u64 {
         Rng::new(self.network.history()).fork(self.executor.history()).next_u64()
     }
 
-    /// Captures every packet from now on in the pcapng format, which Wireshark can open.
+    /// Captures all packets from now on in the pcapng format, which Wireshark can open.
     pub fn trace_to(&mut self, out: Box<dyn Write + Send>) {
         self.network.trace_to(out);
     }
@@ -112,7 +113,7 @@ impl World {
     /// Ends the capture.
     ///
     /// # Errors
-    /// Not all of it could be written.
+    /// Returns an error if the capture could not be written completely.
     pub fn end_trace(&mut self) -> io::Result<()> {
         self.network.end_trace()
     }
@@ -122,7 +123,8 @@ impl World {
         self.executor.spawn(host.ix(), Box::pin(task));
     }
 
-    /// Installs `program` on `host`. It starts now, and again after each [restart](World::restart).
+    /// Installs `program` on `host`. The program starts now, and again after each
+    /// [restart](World::restart).
     pub fn install<F: Future<Output = ()> + 'static>(
         &mut self,
         host: &Host,
@@ -138,7 +140,7 @@ impl World {
         self.executor.tasks_of(host.ix())
     }
 
-    /// Ends everything that runs on `host` at once, like a loss of power.
+    /// Stops everything that runs on `host` at once, like a power failure.
     ///
     /// Its node does not notify the other nodes. Sent datagrams remain in flight.
     pub fn crash(&mut self, host: &Host) {
@@ -155,7 +157,7 @@ impl World {
         }
     }
 
-    /// Crashes `host`, if anything still runs there, and starts its program from the beginning.
+    /// Crashes `host`, if anything still runs on it, and starts its program from the beginning.
     ///
     /// The program starts a new node, which has another id unless the program sets it.
     pub fn restart(&mut self, host: &Host) {
@@ -177,7 +179,7 @@ impl World {
         self.rng.fork(0)
     }
 
-    /// Applies a fault, or its end.
+    /// Applies or ends a fault.
     ///
     /// The tasks of a paused host are paused as well. A clock step affects only the engines:
     /// [`Node::now`](crate::Node::now) and sleeping use the world's time.
@@ -195,9 +197,10 @@ impl World {
         while !self.advance(end, None) {}
     }
 
-    /// Advances the time until `future` is done and returns its output, or `None` after `limit`.
+    /// Advances the time until `future` is done, and returns its output, or `None` if it takes
+    /// longer than `limit`.
     ///
-    /// The future runs on no host, so that no crash and no pause affects it.
+    /// The future runs outside all hosts, so crashes and pauses do not affect it.
     pub fn block_on<F: Future>(&mut self, limit: Duration, future: F) -> Option<F::Output> {
         let end = self.now() + limit;
         let task_waker = self.executor.new_task();
@@ -216,7 +219,7 @@ impl World {
         output
     }
 
-    /// Returns `true` if the end is reached or the guest is done.
+    /// Returns `true` if `end` is reached or the guest is done.
     fn advance(&mut self, end: Time, guest: Option<Guest<'_>>) -> bool {
         if self.settle(guest) {
             return true;
@@ -243,7 +246,7 @@ impl World {
         }
     }
 
-    /// Advances the clock to `now`. No network event may be due earlier.
+    /// No network event may be due before `now`.
     fn pass_to(&mut self, now: Time) {
         if now > self.switchboard.now() {
             self.polls = 0;
@@ -258,7 +261,8 @@ impl World {
         }
     }
 
-    /// Works without advancing the time. Returns `true` if the guest is done.
+    /// Runs everything that is ready without advancing the time. Returns `true` if the guest is
+    /// done.
     fn settle(&mut self, mut guest: Option<Guest<'_>>) -> bool {
         loop {
             while let Some(happening) = self.network.poll_event() {
@@ -303,7 +307,7 @@ impl World {
         }
     }
 
-    /// A previous node was closed while its host was paused, and cannot notify the others.
+    /// A previous node that was closed while its host was paused cannot notify the other nodes.
     fn attach(&mut self, host: HostIx, lease: Lease, id: NodeId, machine: SimMachine) {
         let is_paused = self.network.is_paused(host);
         if let Some(before) = self.network.node_id(host) {
@@ -370,5 +374,5 @@ impl Drop for World {
 const NODE_STREAM: u64 = 0x1d5;
 /// Separates the random draws of troubles from those of the network.
 const TROUBLE_STREAM: u64 = 0x7b0;
-/// Maximum number of polls at one time. Tasks that reach it wait for nothing.
+/// Maximum number of polls at one virtual time. Tasks that reach it never wait.
 const MAX_POLLS: u32 = 10_000_000;

@@ -1,82 +1,80 @@
-//! Errors of topology files, each with its cause and its fix.
-
 use std::io;
 
 use carom_proto::rdcm::topology::TopologyError;
 
 use crate::shared::error::plain;
 
-/// Error of a topology file. `Display` gives the line and the cause.
+/// The error for a topology file. `Display` gives the line and the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{fault}", place(*line))]
 pub struct TopologyFileError {
-    /// Line number, from 1; `None` if the error concerns no single line.
+    /// Line number, from 1, or `None` if the error does not concern a single line.
     pub line: Option<usize>,
     /// Cause of the error.
     pub fault: Fault,
 }
 
-/// Cause of an error in a topology file.
+/// The cause of an error in a topology file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The file does not exist, cannot be read, or is not text.
+    /// The file does not exist, cannot be read, or is not UTF-8 text.
     #[error("cannot read the file: {}", plain(.0))]
     Read(io::Error),
     /// The file is longer than 16 MiB.
     #[error("the file is longer than 16 MiB")]
     TooLong,
-    /// The text is not TOML, or not of the expected form.
+    /// The text is not TOML, or does not have the expected structure.
     #[error("{message}")]
     Form {
         /// Message of the TOML parser.
         message: String,
-        /// Keys that are allowed at this place, if an unknown one was given.
+        /// Keys that are allowed at this place. Empty unless an unknown key was given.
         known: Vec<String>,
     },
     /// The file places no node.
     #[error("the file places no node in the network")]
     NoHosts,
-    /// The file describes a generated network and also its own switches, racks or links.
-    #[error("a generated network already has switches, racks and links")]
+    /// The file describes a generated network, but also switches, racks or links of its own.
+    #[error("the file describes a generated network and also switches, racks or links of its own")]
     Mixed,
-    /// The described network is not possible.
+    /// The described network is impossible.
     #[error(transparent)]
     Shape(#[from] TopologyError),
     /// Two switches, racks or hosts have the same name.
-    #[error("the name '{name}' is used twice, first in line {first}")]
+    #[error("name '{name}' is used twice: the first use is in line {first}")]
     NameTwice {
-        /// The name.
+        /// Name that is used twice.
         name: String,
-        /// Line of its first use.
+        /// Line of the first use.
         first: usize,
     },
-    /// One node is placed at two hosts.
-    #[error("'{node}' is placed twice, first in line {first}")]
+    /// A node is placed at two hosts.
+    #[error("node '{node}' is placed twice: the first place is in line {first}")]
     NodeTwice {
-        /// Node as given.
+        /// The node, as given.
         node: String,
-        /// Line of its first place.
+        /// Line of the first placement.
         first: usize,
     },
-    /// A link names something that does not exist.
+    /// A link names a switch, rack or host that does not exist.
     #[error("unknown switch, rack or host '{name}'")]
     Unknown {
-        /// Name in the link.
+        /// Unknown name.
         name: String,
     },
-    /// A link connects something to itself.
-    #[error("'{name}' is linked to itself")]
+    /// A link connects a switch, rack or host to itself.
+    #[error("'{name}' has a link to itself")]
     Loop {
-        /// Name of both ends.
+        /// Name of both ends of the link.
         name: String,
     },
     /// The generated network has no such host.
     #[error("'{name}' is not a host of this network")]
     NoSuchHost {
-        /// Name as given.
+        /// The name, as given.
         name: String,
-        /// First and last host of the network.
+        /// First and last host of the generated network.
         hosts: [String; 2],
     },
     /// A switch or host has more links than packets can address.
@@ -92,17 +90,17 @@ pub enum Fault {
     /// The network is not connected.
     #[error("there is no path from '{from}' to '{to}'")]
     NotConnected {
-        /// First host.
+        /// Host at the start of the missing path.
         from: String,
-        /// Switch or host that cannot be reached from it.
+        /// Switch or host that cannot be reached from `from`.
         to: String,
     },
     /// A node is given neither by its id nor by an address, or its name does not resolve.
-    #[error("node '{node}': {reason}")]
+    #[error("node '{node}' is invalid: {reason}")]
     Node {
-        /// Node as given.
+        /// The node, as given.
         node: String,
-        /// Reason for the refusal.
+        /// Reason why the node was refused.
         reason: String,
     },
 }

@@ -1,5 +1,3 @@
-//! The form of a topology file, and the topology that it describes.
-
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -145,7 +143,7 @@ impl File {
             placement.name(name.get_ref(), lines.of(name.span()), Vertex(names.len() as u32))?;
             names.push(name.get_ref().clone());
         }
-        // Racks without any other description are placed below one switch.
+        // If the file contains only racks, they are placed below one switch.
         let core = (self.switches.is_empty() && self.links.is_empty() && self.hosts.is_empty())
             .then_some(Vertex(names.len() as u32));
         names.extend(core.map(|_| CORE.to_owned()));

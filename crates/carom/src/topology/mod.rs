@@ -1,4 +1,4 @@
-//! The network of bulk groups from a file, for
+//! Reads the network of bulk groups from a file, for
 //! [`rdcm::Config::network`](crate::unstable::rdcm::Config::network).
 //!
 //! The format is TOML; `docs/bulk.md` describes it.
@@ -36,10 +36,10 @@ pub use self::fault::{Fault, TopologyFileError};
 use self::file::{File, Lines};
 use self::placement::Placement;
 
-/// Reads the network that a file describes. Host names in it are resolved.
+/// Reads a topology file, resolves its host names, and returns the network that it describes.
 ///
 /// # Errors
-/// The file cannot be read, or is invalid. The first error is returned, with its line.
+/// Returns the first error, with its line, if the file cannot be read or is invalid.
 pub fn read(path: &Path) -> Result<Network, TopologyFileError> {
     let mut text = String::new();
     let bytes = Reading::open(path)
@@ -51,10 +51,11 @@ pub fn read(path: &Path) -> Result<Network, TopologyFileError> {
     parse(&text)
 }
 
-/// Returns the network that a text describes. Host names in it are resolved.
+/// Parses the text of a topology file, resolves its host names, and returns the network that it
+/// describes.
 ///
 /// # Errors
-/// The text is invalid. The first error is returned, with its line.
+/// Returns the first error, with its line, if the text is invalid.
 pub fn parse(text: &str) -> Result<Network, TopologyFileError> {
     let lines = Lines(text);
     let deserializer = toml::Deserializer::parse(text).map_err(|error| lines.refused(&error))?;

@@ -1,5 +1,3 @@
-//! The places of nodes in a topology, and the lines that define them.
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -11,7 +9,7 @@ use super::fault::{Fault, TopologyFileError};
 use crate::net::seeds;
 
 pub(super) struct Placement {
-    /// Line that describes the network as a whole.
+    /// Line of the statement that describes the network as a whole.
     line: usize,
     names: BTreeMap<String, Named>,
     lines: BTreeMap<Vertex, usize>,

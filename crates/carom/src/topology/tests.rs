@@ -107,7 +107,7 @@ fn unknown_names_and_links_to_nowhere_are_refused() {
     assert_eq!((line, cause.as_str()), (6, "unknown switch, rack or host 'leaf c'"));
     assert!(fix.starts_with("add it to switches"), "{fix}");
     let wrong = LEAVES.replace("[\"store\", \"leaf b\"]", "[\"store\", \"store\"]");
-    assert_eq!(refused(&wrong).1, "'store' is linked to itself");
+    assert_eq!(refused(&wrong).1, "'store' has a link to itself");
     let wrong = "[fat-tree]\nports = 4\n[hosts]\n'edge 0.0' = '10.0.0.1'";
     let (line, cause, fix) = refused(wrong);
     assert_eq!((line, cause.as_str()), (4, "'edge 0.0' is not a host of this network"));
@@ -118,12 +118,15 @@ fn unknown_names_and_links_to_nowhere_are_refused() {
 fn a_name_or_a_node_in_two_places_is_refused_with_both_lines() {
     let twice = "switches = ['a']\n\n[racks]\na = ['10.0.0.1']\n";
     let (line, cause, _) = refused(twice);
-    assert_eq!((line, cause.as_str()), (4, "the name 'a' is used twice, first in line 1"));
+    assert_eq!((line, cause.as_str()), (4, "name 'a' is used twice: the first use is in line 1"));
     let twice = "[racks]\na = ['10.0.0.1',\n'10.0.0.1']\n";
-    assert_eq!(refused(twice).1, "the name '10.0.0.1' is used twice, first in line 2");
+    assert_eq!(refused(twice).1, "name '10.0.0.1' is used twice: the first use is in line 2");
     let twice = "[racks]\na = ['127.0.0.1']\nb = ['localhost']\n";
     let (line, cause, fix) = refused(twice);
-    assert_eq!((line, cause.as_str()), (3, "'localhost' is placed twice, first in line 2"));
+    assert_eq!(
+        (line, cause.as_str()),
+        (3, "node 'localhost' is placed twice: the first place is in line 2")
+    );
     assert!(fix.contains("ADDRESS:PORT"), "{fix}");
     let (line, cause, _) = refused("[racks]\na = []\nb = ['10.0.0.1']\na = []\n");
     assert_eq!(line, 4, "{cause}");
@@ -135,7 +138,7 @@ fn disconnected_network_is_refused_with_unreached_parts() {
                  b = ['10.0.0.2']\n";
     let (line, cause, _) = refused(parts);
     assert_eq!((line, cause.as_str()), (5, "there is no path from '10.0.0.1' to '10.0.0.2'"));
-    // Three hosts in a row. Packets must pass the middle one.
+    // Three hosts in a row: packets must pass the middle one.
     let row = |forward| {
         format!(
             "hosts-forward = {forward}\nswitches = ['s', 't']\nlinks = [['a', 's'], ['b', 's'], \
@@ -165,7 +168,8 @@ fn too_many_links_and_impossible_topologies_are_refused() {
     assert_eq!((line, cause.as_str()), (2, expected));
     let mixed = "[racks]\na = []\n[fat-tree]\nports = 4\n[hosts]\n'host 0.0' = '10.0.0.1'";
     let (line, cause, _) = refused(mixed);
-    let expected = "a generated network already has switches, racks and links";
+    let expected =
+        "the file describes a generated network and also switches, racks or links of its own";
     assert_eq!((line, cause.as_str()), (3, expected));
     let alone = "hosts-forward = true\nlinks = [['a', 'b']]\n[hosts]\na = '10.0.0.1'\n\
                  b = '10.0.0.2'\n";

@@ -150,5 +150,5 @@ fn a_service_whose_topology_is_none_is_refused_with_its_line() {
     fs::write(Path::new(&file("net.toml")), "[racks]\na = ['127.0.0.1:0']\n").expect("a file");
     let (store, topology) = (file("store"), file("net.toml"));
     let args = ["registry", "--store", &store, "--no-http", "--topology", &topology];
-    assert_refused(&args, "net.toml:2: node '127.0.0.1:0': ");
+    assert_refused(&args, "net.toml:2: node '127.0.0.1:0' is invalid: ");
 }

@@ -1,4 +1,4 @@
-//! Membership by an oracle: the world reports the members of each group to the nodes.
+//! A membership oracle: the world reports the members of each group to the nodes.
 
 mod provider;
 
@@ -10,15 +10,15 @@ use carom_sim::HostIx;
 
 pub(crate) use provider::{News, OracleLink, OracleProvider};
 
-/// Means by which the nodes of a world find each other, unless they have static members.
+/// How the nodes of a world find each other, unless they have static members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Membership {
     /// Gossip over the simulated network with its faults, for tests of realistic membership.
     #[default]
     Gossip,
-    /// The world reports joins, leaves and crashes to all affected nodes, after `delay`. Nothing of
-    /// this crosses the network, so that partitions change no view. Choose it for many nodes in
-    /// many groups, and for measurements without the traffic of a membership.
+    /// The world reports joins, leaves and crashes to all affected nodes after `delay`. These
+    /// reports do not cross the network, so partitions change no view. Choose this for many nodes
+    /// in many groups, and for measurements without membership traffic.
     Oracle {
         /// Time from a join, a leave or a crash until the other nodes know of it.
         delay: Duration,

@@ -1,5 +1,3 @@
-//! The membership provider of a node that uses the oracle.
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,23 +10,19 @@ use carom_proto::{
 
 use crate::sim::report::Report;
 
-/// The world empties these queues after every call of the node.
+/// The world empties these queues after every call to the node.
 #[derive(Debug, Default)]
 pub(crate) struct OracleLink {
     pub(crate) news: VecDeque<News>,
     pub(crate) reports: VecDeque<Report>,
 }
 
-/// `stay` counts the receiver's joins of the group: news for an earlier stay is ignored.
+/// `stay` counts the receiver's joins of the group. News for an earlier stay is ignored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum News {
-    /// `node`, at `endpoint`, is in the group.
     Joined { group: GroupId, stay: u32, node: NodeId, endpoint: Endpoint },
-    /// `node` has left the group.
     Left { group: GroupId, stay: u32, node: NodeId },
-    /// `node` has crashed.
     Gone { node: NodeId },
-    /// The receiver cannot join the group.
     Refused { group: GroupId, stay: u32, error: JoinError },
 }
 
