@@ -1,4 +1,4 @@
-//! Blocks: the messages of the multicast stream, each with a part of a piece.
+//! Encoding of blocks: messages of the multicast stream that each carry a part of a piece.
 //!
 //! All numbers are big-endian.
 //!
@@ -16,21 +16,21 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 
 use crate::id::TransferId;
 
-/// Size of the header before the data of a block, in bytes.
+/// Size of the header of a block, in bytes. The data follows it.
 pub const BLOCK_HEADER_BYTES: usize = 28;
 
 const MAGIC: [u8; 4] = [b'C', b'B', 1, 0];
 
-/// Part of a piece.
+/// A part of a piece, as carried by one message of the multicast stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// First half of the id of the transfer.
+    /// First half of the transfer id.
     pub tag: [u8; 16],
     /// Piece number.
     pub piece: u32,
     /// Offset of the data in the piece, in bytes.
     pub offset: u32,
-    /// Data; not empty.
+    /// Data of the block, not empty.
     pub data: Bytes,
 }
 

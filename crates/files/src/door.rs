@@ -1,5 +1,5 @@
-//! Acceptor of connections. Connections wait in one thread until their first frame has arrived.
-//! Only then does a connection get a thread of its own.
+//! Accepts connections. They wait in one thread until their first frame has arrived. Only then does
+//! a connection get its own thread.
 
 use std::io::{self, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -33,7 +33,7 @@ enum Heard {
 }
 
 impl Door {
-    /// Connections closed before their first frame has arrived are counted in `refused`.
+    /// Counts connections that are closed before their first frame has arrived in `refused`.
     pub(crate) fn open(
         listener: TcpListener,
         most: usize,
@@ -60,7 +60,7 @@ impl Drop for Door {
     fn drop(&mut self) {
         rustix::io::write(&self.end, &1_u64.to_ne_bytes()).expect("the counter was zero");
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread is a bug, and was already reported.
+            // A panic of the thread is a bug and was already reported.
             let _ = thread.join();
         }
     }
@@ -73,7 +73,7 @@ struct Keeper<S> {
     waiting: Vec<Waiting>,
     most: usize,
     serve: Arc<S>,
-    /// Time until which no connection is accepted, after the system failed to accept one.
+    /// No connection is accepted until this time, after the system failed to accept one.
     rests_until: Option<Instant>,
 }
 
@@ -101,7 +101,7 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
         true
     }
 
-    /// Connections that are late or send an invalid frame are dropped.
+    /// Drops connections that are late or send an invalid frame.
     fn hear(&mut self, ready: &[bool]) {
         let now = Instant::now();
         for (index, mut waiting) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
@@ -236,7 +236,7 @@ mod tests {
         for byte in &bytes {
             slow.write_all(&[*byte]).expect("it is read");
         }
-        // Bytes after the first frame are left for `serve`.
+        // Bytes after the first frame are left for `serve` to read.
         slow.write_all(b"more").expect("it is read");
         let (mut stream, opening) = served.recv().expect("it is served");
         assert_eq!(opening, asked);

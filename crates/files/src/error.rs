@@ -1,5 +1,3 @@
-//! Errors of senders and receivers.
-
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,13 +8,13 @@ use crate::block_sink::SinkError;
 use crate::manifest::ManifestError;
 use crate::names::{EntryPath, NameError};
 
-/// Entry of a directory that cannot be sent.
+/// An entry of a directory that cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unsendable {
-    /// Path, escaped for display.
+    /// Path of the entry, escaped for display.
     pub path: String,
-    /// Reason.
+    /// Reason why the entry cannot be sent.
     pub why: String,
 }
 
@@ -44,7 +42,7 @@ pub(crate) fn plain(error: &impl fmt::Display) -> String {
     }
 }
 
-/// Reason why a source cannot be sent.
+/// The reason why a source cannot be sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -52,50 +50,50 @@ pub enum SourceError {
     #[error("no source was given")]
     Nothing,
     /// A source cannot be read.
-    #[error("cannot read {path}: {}", plain(.error))]
+    #[error("cannot read '{path}': {}", plain(.error))]
     Read {
-        /// Path.
+        /// Path of the source.
         path: String,
         /// Error of the operating system.
         error: io::Error,
     },
     /// A source has changed since the transfer began. Receivers discard the transfer.
-    #[error("{0} has changed since the transfer began")]
+    #[error("'{0}' has changed since the transfer began")]
     Changed(String),
-    /// A source no longer exists. Receivers keep what they have, for a later transfer.
-    #[error("{0} no longer exists")]
+    /// A source no longer exists. Receivers keep the received pieces for a later transfer.
+    #[error("'{0}' no longer exists")]
     Gone(String),
     /// Two sources have the same name.
-    #[error("two sources are named {0}")]
+    #[error("two sources have the name '{0}'")]
     SameName(String),
-    /// A path like `/` has no name for receivers, or a reader's name contains a slash.
-    #[error("{0} has no name that a receiver could use")]
+    /// A path such as `/` has no name for receivers, or the name of a reader contains a slash.
+    #[error("'{0}' has no name that a receiver could use")]
     Nameless(PathBuf),
-    /// The name violates the rules for names.
-    #[error("cannot send {path}: {error}")]
+    /// The name of an entry violates the rules for names.
+    #[error("cannot send '{path}': {error}")]
     Name {
-        /// Name, escaped for display.
+        /// Path of the entry, escaped for display.
         path: String,
-        /// Violated rule.
+        /// The violated rule.
         error: NameError,
     },
     /// A source is a device, pipe or socket.
-    #[error("{0} is not a file, directory or symlink")]
+    #[error("'{0}' is not a file, directory or symlink")]
     Special(PathBuf),
     /// A source directory contains entries that receivers would refuse. See
     /// [`SendOptions::skip_unsendable`](crate::SendOptions::skip_unsendable).
     #[error("cannot send {}", unsendable(.0, .1))]
     Unsendable(
-        /// First entries found.
+        /// First entries that cannot be sent.
         Vec<Unsendable>,
-        /// Number of all such entries.
+        /// Number of all entries that cannot be sent.
         usize,
     ),
     /// The sources exceed a limit of the manifest.
     #[error("{0}")]
     Manifest(#[from] ManifestError),
     /// The temporary file for the data of a reader cannot be written.
-    #[error("cannot copy the input into a temporary file in {directory}: {}", plain(.error))]
+    #[error("cannot copy the input into a temporary file in '{directory}': {}", plain(.error))]
     Spool {
         /// Directory of the temporary file.
         directory: String,
@@ -109,7 +107,7 @@ impl SourceError {
         Self::Read { path: path.display().to_string(), error }
     }
 
-    /// Converts an error of a source that could be read before.
+    /// Converts an error for a source that was readable before.
     pub(crate) fn from_read(path: &EntryPath, error: io::Error) -> Self {
         let is_symlink_now = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
         match error.kind() {
@@ -121,7 +119,7 @@ impl SourceError {
     }
 }
 
-/// Reason why a transfer cannot start, or ended for all receivers.
+/// The reason why a transfer cannot start, or has ended for all receivers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -131,76 +129,78 @@ pub enum SendError {
     /// The address for receivers cannot be bound.
     #[error("cannot listen on {address}: {}", plain(.error))]
     Listen {
-        /// Address.
+        /// The address, as given.
         address: std::net::SocketAddr,
         /// Error of the operating system.
         error: io::Error,
     },
-    /// The options contradict each other or the stream.
+    /// The options contradict each other or do not suit the stream.
     #[error("{0}")]
     Options(&'static str),
-    /// No receiver had connected when the start time was reached.
-    #[error("no receiver has connected")]
+    /// No receiver had connected by the start time.
+    #[error("no receiver has connected before the start time")]
     NoReceivers,
     /// The stream is closed.
     #[error("{0}")]
     Sink(#[from] SinkError),
     /// The system cannot create a thread.
-    #[error("cannot start: {}", plain(.0))]
+    #[error("cannot create a thread for the sender: {}", plain(.0))]
     Start(io::Error),
     /// [`SendHandle::cancel`](crate::SendHandle::cancel) was called.
-    #[error("canceled")]
+    #[error("the transfer was canceled")]
     Cancelled,
 }
 
-/// Reason why a receiver did not obtain a transfer.
+/// The reason why a receiver did not obtain a transfer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// The sender answers at none of its addresses.
+    /// The sender does not answer at any of its addresses.
     #[error("the sender cannot be reached: {0}")]
     Unreachable(String),
-    /// The sender was lost for longer than `patience`. A later transfer resumes with the pieces.
-    #[error("the connection to the sender was lost; received pieces are kept")]
+    /// The connection to the sender was lost for longer than `patience`. A later transfer resumes
+    /// with the received pieces.
+    #[error("the connection to the sender was lost; the received pieces are kept")]
     SenderGone,
     /// The sender ended the transfer for all receivers.
     #[error("the sender ended the transfer: {0}")]
     Aborted(String),
-    /// A source has changed. The received pieces are of no use and were removed.
+    /// The sender ended the transfer because a source has changed. The received pieces are useless
+    /// and were removed.
     #[error("the sender ended the transfer: {0}; the received pieces were removed")]
     Discarded(String),
-    /// The sender refuses this receiver.
+    /// The sender rejected this receiver.
     #[error("the sender rejected this receiver: {0}")]
     Refused(String),
-    /// The manifest is invalid.
+    /// The manifest exceeds a limit or is invalid.
     #[error("cannot accept the transfer: {0}")]
     Manifest(#[from] ManifestError),
     /// The manifest does not match the id in the offer.
     #[error("the manifest does not match the transfer id in the offer")]
     OtherManifest,
     /// An entry already exists, and `overwrite` is not set.
-    #[error("{0} already exists")]
+    #[error("'{0}' already exists")]
     Exists(String),
-    /// Something exists that cannot be replaced, even with `overwrite`.
-    #[error("{path} already exists and is {is}")]
+    /// An existing entry cannot be replaced, even with `overwrite`.
+    #[error("'{path}' already exists and is {is}")]
     InTheWay {
-        /// Path of the obstacle.
+        /// Path of the existing entry.
         path: String,
-        /// Kind of the obstacle.
+        /// Kind of the existing entry.
         is: &'static str,
     },
-    /// The free space is insufficient. This is detected before any data is received.
-    #[error("not enough space: {needed} bytes needed, {free} bytes free in {directory}")]
+    /// The disk space is insufficient. This is detected before any data is received.
+    #[error("not enough space: {needed} bytes needed, {free} bytes free in '{directory}'")]
     NoSpace {
-        /// Bytes still to be received.
+        /// Number of bytes still to be received.
         needed: u64,
-        /// Bytes that the file system has available for this user.
+        /// Number of bytes that the file system has available for this user.
         free: u64,
-        /// Target directory.
+        /// The target directory.
         directory: String,
     },
     /// An operation of the file system failed.
-    #[error("{path}: {error}")]
+    #[error("cannot access '{path}': {error}")]
     Disk {
         /// Path of the file or directory.
         path: String,
@@ -211,10 +211,10 @@ pub enum ReceiveError {
     #[error("another process is receiving this transfer into the same directory")]
     InUse,
     /// The system cannot create a thread or bind an address.
-    #[error("cannot start: {0}")]
+    #[error("cannot start the receiver: {0}")]
     Start(String),
     /// The receiver was dropped or stopped.
-    #[error("stopped; received pieces are kept")]
+    #[error("the receiver was stopped; the received pieces are kept")]
     Stopped,
 }
 
@@ -245,8 +245,8 @@ mod tests {
     fn what_the_system_says_is_told_without_its_number() {
         let error = || io::Error::from(Errno::NOENT);
         let read = SourceError::read(Path::new("a"), error());
-        assert_eq!(read.to_string(), "cannot read a: No such file or directory");
+        assert_eq!(read.to_string(), "cannot read 'a': No such file or directory");
         let disk = ReceiveError::disk("b", error());
-        assert_eq!(disk.to_string(), "b: No such file or directory");
+        assert_eq!(disk.to_string(), "cannot access 'b': No such file or directory");
     }
 }

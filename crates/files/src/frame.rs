@@ -1,11 +1,12 @@
-//! Frames of the TCP connections.
+//! Encoding of the frames on TCP connections.
 //!
 //! A frame is a length of four bytes, big-endian, followed by that many bytes of `postcard`. The
-//! first frame of a connection is an [`Opening`] from the side that connects. After
-//! [`Opening::Hello`] the connection is that of a receiver to the sender, with [`FromReceiver`] in
-//! one direction and [`FromSender`] in the other. After [`Opening::Ask`] it is a connection for
-//! pieces: a [`PieceAnswer`] follows, and then further `Ask`s may follow. Two frames announce raw
-//! bytes that follow directly: those of the manifest and of a piece.
+//! first frame of a connection is an [`Opening`] from the side that connects. [`Opening::Hello`]
+//! opens the connection of a receiver to the sender: the receiver then sends [`FromReceiver`]
+//! frames, and the sender [`FromSender`] frames. [`Opening::Ask`] opens a connection for pieces:
+//! the other side replies with a [`PieceAnswer`], and further `Ask` frames may follow.
+//! [`FromSender::Welcome`] and [`PieceAnswer::Piece`] are directly followed by the raw bytes of the
+//! manifest or piece.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -16,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use crate::id::TransferId;
 use crate::limits::{MAX_FRAME_BYTES, MAX_TEXT_BYTES};
 
-/// Protocol version. Both sides must have the same.
+/// Version of the protocol. Both sides must have the same version.
 pub const PROTOCOL_VERSION: u16 = 2;
 
-/// First frame of a connection, from the side that connects.
+/// The first frame of a connection, sent by the side that connects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Opening {
     /// A receiver joins the transfer.
@@ -30,7 +31,7 @@ pub enum Opening {
         id: TransferId,
         /// Name of the receiver.
         name: String,
-        /// Hash of the host's name and the target directory. With the host's address it
+        /// Hash of the host's name and the target directory. Together with the host's address, it
         /// distinguishes receivers of the same name.
         place: [u8; 16],
         /// `true` if the receiver has the manifest from an earlier connection.
@@ -45,126 +46,128 @@ pub enum Opening {
     },
 }
 
-/// Ranges of pieces, each as the first and the last piece.
+/// Ranges of pieces, each given by its first and last piece.
 pub type Ranges = Vec<(u32, u32)>;
 
-/// Path by which a receiver obtained a piece.
+/// The path by which a receiver obtained a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Way {
-    /// Multicast stream.
+    /// The multicast stream.
     Stream,
     /// Another receiver, over TCP.
     Peer,
-    /// Sender, over TCP.
+    /// The sender, over TCP.
     Sender,
 }
 
-/// Reason why a fetch failed.
+/// The reason why a fetch failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FetchFailure {
-    /// The source does not answer, or stopped sending.
+    /// The source does not answer, or has stopped sending.
     Unreachable,
     /// The source does not have the piece.
     NotThere,
-    /// The bytes do not match the piece's hash.
+    /// The received bytes do not match the piece's hash.
     Wrong,
 }
 
-/// Frame from a receiver to the sender.
+/// A frame from a receiver to the sender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromReceiver {
     /// The receiver has checked the manifest and its disk, and is ready.
     Ready {
-        /// Key that identifies the receiver when it returns.
+        /// Key by which the sender recognizes the receiver when it returns.
         key: [u8; 16],
-        /// TCP port at which it serves pieces to other receivers.
+        /// TCP port at which the receiver serves pieces to other receivers.
         piece_port: u16,
-        /// Pieces that it has, encoded by [`PieceSet::to_bytes`](crate::PieceSet::to_bytes).
+        /// Pieces that the receiver has, encoded by
+        /// [`PieceSet::to_bytes`](crate::PieceSet::to_bytes).
         have: Vec<u8>,
     },
     /// Pieces that were verified and written since the last report.
     Have {
-        /// Path by which they were obtained.
+        /// Path by which the pieces were obtained.
         way: Way,
         /// Ranges of pieces.
         pieces: Ranges,
     },
-    /// Pieces that the stream will not deliver and that must be fetched.
+    /// The stream will not deliver these pieces, so they must be fetched.
     Missed {
         /// Ranges of pieces.
         pieces: Ranges,
-        /// Number of them that were received with a wrong hash.
+        /// Number of these pieces that were received with a wrong hash.
         wrong: u32,
     },
-    /// Since [`FromSender::StreamOver`], no block has arrived for `settle`.
+    /// The stream is over for this receiver: after [`FromSender::StreamOver`], no block arrived for
+    /// `settle`.
     Settled,
-    /// A fetch failed.
+    /// An assigned fetch has failed.
     FetchFailed {
         /// Piece number.
         piece: u32,
-        /// Source number from [`FromSender::Fetch`].
+        /// Source number of the fetch; see [`FromSender::Fetch`].
         source: u32,
-        /// Reason.
+        /// Reason for the failure.
         why: FetchFailure,
     },
-    /// All entries have their final names.
+    /// All entries of the transfer have their final names.
     Finished,
-    /// The receiver gave up.
+    /// The receiver has given up.
     Failed {
-        /// Reason, for the sender's summary.
+        /// Reason, which the sender's summary contains.
         reason: String,
     },
-    /// Keepalive.
+    /// A keepalive.
     Alive,
 }
 
-/// Frame from the sender to a receiver.
+/// A frame from the sender to a receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromSender {
-    /// Reply to [`Opening::Hello`].
+    /// The reply to [`Opening::Hello`].
     Welcome {
-        /// Number of bytes of the manifest that follow; 0 if the receiver has it.
+        /// Size of the manifest that follows, in bytes, or 0 if the receiver has the manifest.
         manifest_bytes: u32,
     },
-    /// The receiver is rejected or given up.
+    /// The receiver is rejected or was given up.
     Refused {
-        /// Reason.
+        /// Reason why the receiver is rejected.
         reason: String,
     },
-    /// The stream has ended.
+    /// The multicast stream has ended.
     StreamOver,
-    /// Assignment of a fetch.
+    /// The receiver must fetch a piece.
     Fetch {
         /// Piece number.
         piece: u32,
-        /// Number of the source, for reports about the fetch.
+        /// Number of the source, which reports about the fetch repeat.
         source: u32,
-        /// Address of the source; `None` is the sender itself.
+        /// Address of the source, or `None` for the sender itself.
         address: Option<SocketAddr>,
     },
-    /// The transfer ends without success, for all receivers.
+    /// The transfer has ended without success for all receivers.
     Aborted {
-        /// Reason.
+        /// Reason why the transfer has ended.
         reason: String,
-        /// `true` if the received pieces are of no use and must be removed.
+        /// `true` if the received pieces are useless and must be removed.
         discard: bool,
     },
-    /// The receiver is not needed any more: the transfer has ended, or all connected receivers have
-    /// all pieces.
+    /// The receiver is no longer needed, because the transfer has ended or all connected receivers
+    /// have all pieces.
     Done,
-    /// Keepalive.
+    /// A keepalive.
     Alive,
 }
 
-/// Reply to [`Opening::Ask`].
+/// The reply to [`Opening::Ask`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PieceAnswer {
     /// The bytes of the piece follow.
     Piece {
-        /// Number of bytes.
+        /// Size of the piece, in bytes.
         bytes: u32,
     },
-    /// The piece is not available at this source.
+    /// The source does not have the piece.
     NotThere,
 }
 
@@ -183,8 +186,8 @@ pub fn write(to: &mut impl Write, frame: &impl Serialize) -> io::Result<()> {
 /// Reads a frame of at most `most` bytes.
 ///
 /// # Errors
-/// Returns the errors of the reader, and [`io::ErrorKind::InvalidData`] if the bytes are not such a
-/// frame.
+/// Returns the errors of the reader, and [`io::ErrorKind::InvalidData`] if the bytes are not a
+/// valid frame of this type.
 pub fn read<T: DeserializeOwned>(from: &mut impl Read, most: u32) -> io::Result<T> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
@@ -199,7 +202,7 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read, most: u32) -> io::Result<
     }
 }
 
-/// Reads exactly `length` bytes. Memory is allocated only as the bytes arrive.
+/// Reads exactly `length` bytes. Allocates memory only as the bytes arrive.
 ///
 /// # Errors
 /// Returns the errors of the reader.
@@ -217,7 +220,7 @@ pub(crate) fn nonsense(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Limits text from or to another host to [`MAX_TEXT_BYTES`], and replaces control characters,
+/// Limits text from or for another host to [`MAX_TEXT_BYTES`] and replaces control characters,
 /// which could move a terminal's cursor.
 pub(crate) fn plain_text(text: &str) -> String {
     let mut plain = String::new();

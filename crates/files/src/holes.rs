@@ -1,11 +1,11 @@
 //! Holes of sparse files.
 //!
-//! Holes are listed in the manifest and never sent. Pieces are cut from the data that remains after
-//! the holes are removed. Offsets in this data are called *packed*.
+//! The manifest lists the holes, and their content is never sent. Pieces are cut from the data that
+//! remains after the holes are removed. Offsets in this data are called *packed*.
 
 use crate::limits::MAX_FILE_BYTES;
 
-/// Holes of one file, in order.
+/// The holes of one file, in order of their offsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holes {
     holes: Vec<Hole>,
@@ -18,7 +18,7 @@ struct Hole {
     bytes_so_far: u64,
 }
 
-/// Range of data that is contiguous both in the file and in the packed data.
+/// A range of data that is contiguous both in the file and in the packed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Offset in the file.
@@ -28,8 +28,9 @@ pub struct Segment {
 }
 
 impl Holes {
-    /// Appends a hole. Returns `false` without effect if the hole is empty, not after data behind
-    /// the previous one, or not within a file of `file_bytes`.
+    /// Appends a hole at offset `at` of a file of `file_bytes` bytes. Returns `false` and changes
+    /// nothing if the hole is empty, does not start after data that follows the previous hole, or
+    /// exceeds the file.
     pub fn push(&mut self, at: u64, bytes: u64, file_bytes: u64) -> bool {
         let last = self.holes.last().copied();
         let is_behind = last.is_none_or(|last| at > last.at + last.bytes);
@@ -43,7 +44,7 @@ impl Holes {
         true
     }
 
-    /// Returns the offset and length of each hole.
+    /// Returns the offset and the length of each hole, in bytes.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
         self.holes.iter().map(|hole| (hole.at, hole.bytes))
     }
@@ -58,14 +59,15 @@ impl Holes {
         self.holes.is_empty()
     }
 
-    /// Returns the total size of all holes in bytes.
+    /// Returns the total size of all holes, in bytes.
     pub fn bytes(&self) -> u64 {
         self.holes.last().map_or(0, |last| last.bytes_so_far)
     }
 
-    /// Returns the file ranges of the `bytes` bytes at the packed offset `packed`.
+    /// Returns the ranges of the file that contain the `bytes` bytes at the offset `packed` of the
+    /// packed data.
     pub fn segments(&self, packed: u64, bytes: usize) -> Vec<Segment> {
-        // The packed offset of a hole is that of the data directly after it.
+        // The packed offset of a hole is that of the data directly after the hole.
         let packed_at = |hole: &Hole| hole.at + hole.bytes - hole.bytes_so_far;
         let mut next = self.holes.partition_point(|hole| packed_at(hole) <= packed);
         let mut segments = Vec::new();

@@ -1,10 +1,9 @@
-//! Transfer id.
-
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Hash over a manifest without modes and times: the same for the same content and names.
+/// A hash over a manifest without modes and times. The same content with the same names has the
+/// same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TransferId(pub [u8; 32]);
 
@@ -16,7 +15,7 @@ impl TransferId {
         tag
     }
 
-    /// Returns the first 16 hexadecimal digits, for directory names and for display.
+    /// Returns the first 16 hexadecimal digits of the id, for directory names and for display.
     pub fn short(&self) -> String {
         self.0[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -1,17 +1,17 @@
-//! Transfer of files from one sender to many receivers: the object layer of Carom's bulk delivery.
+//! Transfers files from one sender to many receivers over a multicast stream.
 //!
-//! A [`Sending`] offers files, directories or the data of a reader. Each [`Receiving`] obtains them
-//! into a directory. The application provides the multicast stream that carries the data: the
-//! sender writes messages to a [`BlockSink`], and the receiving application passes each message of
-//! the stream to [`Receiving::on_block`]. Everything else uses TCP: the list of files, the pieces
-//! that each receiver has, and the pieces that the stream did not deliver. Receivers fetch the
-//! latter from each other.
+//! A [`Sending`] offers files, directories or the data of a reader. Each [`Receiving`] stores them
+//! in a directory. The application provides the multicast stream that carries the data: the sender
+//! writes messages to a [`BlockSink`], and the receiving application passes each message of the
+//! stream to [`Receiving::on_block`]. Everything else uses TCP: the manifest, the reports on
+//! received pieces, and the pieces that the stream did not deliver. Receivers fetch these pieces
+//! from each other.
 //!
-//! The stream may lose, duplicate, reorder and corrupt messages. Content gets its final name only
-//! after each piece has been verified against a hash in the manifest, and the transfer id is a hash
+//! The stream may lose, duplicate, reorder and corrupt messages. Files get their final names only
+//! after each piece has been verified against a hash in the manifest. The transfer id is a hash
 //! over the manifest. `docs/files.md` describes the formats, the states and the trust model.
 //!
-//! In this example the stream is a queue within the process:
+//! In this example, the stream is a queue within the process:
 //!
 //! ```
 //! use carom_files::*;

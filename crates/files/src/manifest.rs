@@ -1,10 +1,10 @@
-//! Manifest: the names, sizes and hashes of a transfer.
+//! The manifest of a transfer: the names, sizes and hashes of its entries.
 //!
 //! The encoded manifest consists of a version byte, a head with the piece size and the numbers of
-//! entries and pieces, the entries, and the hashes of all pieces (32 bytes each). Head and entries
-//! are encoded by `postcard`. Each entry is followed by its holes, as pairs of the bytes since the
-//! end of the previous hole and the bytes of the hole. The decoder's memory is bounded by the
-//! bytes, regardless of the numbers that they claim.
+//! entries and pieces, the entries, and the hashes of all pieces (32 bytes each). The head and the
+//! entries are encoded by `postcard`. Each entry is followed by its holes. A hole is encoded as its
+//! distance in bytes from the end of the previous hole, and its length in bytes. The memory of the
+//! decoder is bounded by the size of the encoded manifest, regardless of the numbers in it.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,36 +18,37 @@ use crate::names::{EntryPath, NameError, check_link};
 use crate::piece::{Hash, Place};
 
 const VERSION: u8 = 1;
-/// Prefix of the input of the transfer id. It separates this use of the hash from all others.
+/// Prefix of the input to the transfer id's hash. It separates this use of the hash from all
+/// others.
 const ID_OF: &[u8] = b"carom transfer 1";
-/// Permission bits that are transferred. The setuid, setgid and sticky bits are not among them.
+/// Permission bits that are transferred. The setuid, setgid and sticky bits are not.
 pub(crate) const MODE_BITS: u16 = 0o777;
 
-/// All entries in order, parents first, and the hashes of their pieces.
+/// All entries of a transfer, each directory before its contents, and the hashes of their pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     id: TransferId,
     piece_bytes: u32,
     entries: Vec<Entry>,
-    /// An entry without pieces has the number of the next piece.
+    /// The number of an entry without pieces is that of the next piece.
     first_pieces: Vec<u32>,
     hashes: Vec<Hash>,
 }
 
-/// File, directory or symlink.
+/// A file, directory or symlink of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Path below the target directory.
     pub path: EntryPath,
-    /// Nine permission bits.
+    /// The nine permission bits.
     pub mode: u16,
-    /// Modification time, if known.
+    /// Modification time, or `None` if it is not known.
     pub modified: Option<Modified>,
-    /// Kind, with the attributes that depend on it.
+    /// Kind of the entry, with the attributes that depend on it.
     pub kind: Kind,
 }
 
-/// Time since the Unix epoch, in UTC.
+/// A time since the Unix epoch, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Modified {
     /// Seconds, negative before 1970.
@@ -56,26 +57,26 @@ pub struct Modified {
     pub nanoseconds: u32,
 }
 
-/// Kind of an entry.
+/// The kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Directory.
+    /// A directory.
     Directory,
-    /// Regular file.
+    /// A regular file.
     File {
         /// Size in bytes, including holes.
         bytes: u64,
-        /// Holes, which are not sent.
+        /// Holes of the file, which are not sent.
         holes: Holes,
     },
-    /// Symlink to a path in the same tree.
+    /// A symlink to a path in the same tree.
     Symlink {
         /// Target, as stored in the symlink.
         target: Box<[u8]>,
     },
 }
 
-/// Reason why bytes or entries are not a valid manifest.
+/// The reason why bytes or entries are not a valid manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
@@ -86,21 +87,24 @@ pub enum ManifestError {
     #[error("manifest version {0} is not supported: expected {VERSION}")]
     Version(u8),
     /// A limit is exceeded.
-    #[error("the transfer has too many {0}")]
+    #[error(
+        "the transfer has too many {0}: expected at most {MAX_ENTRIES} entries, {MAX_PIECES} \
+         pieces, {MAX_HOLES} holes and {MAX_MANIFEST_BYTES} bytes of names and hashes"
+    )]
     TooMany(&'static str),
-    /// A name violates the rules for names.
-    #[error("the name {path} is invalid: {error}")]
+    /// A name or the target of a symlink violates the rules for names.
+    #[error("the name '{path}' is invalid: {error}")]
     Name {
-        /// Name, escaped for display.
+        /// Path of the entry, escaped for display.
         path: String,
-        /// Violated rule.
+        /// The violated rule.
         error: NameError,
     },
-    /// An entry is out of order, occurs twice, or is in a directory that is not in the manifest.
-    #[error("{0} is misplaced in the manifest")]
+    /// An entry is out of order, occurs twice, or is in a directory that the manifest lacks.
+    #[error("entry '{0}' is misplaced in the manifest")]
     Misplaced(String),
     /// An entry has an invalid size, mode or time.
-    #[error("{0} has an invalid size, mode or time")]
+    #[error("entry '{0}' has an invalid size, mode or time")]
     Unbelievable(String),
 }
 
@@ -130,7 +134,7 @@ impl Manifest {
     /// Creates a manifest from entries and the hashes of their pieces, in the same order.
     ///
     /// # Errors
-    /// Returns the first violated rule.
+    /// Returns an error for the first violated rule.
     pub fn new(
         piece_bytes: u32,
         entries: Vec<Entry>,
@@ -153,12 +157,12 @@ impl Manifest {
         self.id
     }
 
-    /// Returns the piece size. Only the last piece of a file may be shorter.
+    /// Returns the piece size, in bytes. Only the last piece of a file may be shorter.
     pub fn piece_bytes(&self) -> u32 {
         self.piece_bytes
     }
 
-    /// Returns all entries.
+    /// Returns all entries, each directory before its contents.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -181,12 +185,12 @@ impl Manifest {
         self.hashes.get(piece as usize).is_some_and(|hash| blake3::hash(bytes) == *hash)
     }
 
-    /// Returns the place of `piece`, or `None` if the piece does not exist.
+    /// Returns the position of `piece`, or `None` if the piece does not exist.
     pub fn place(&self, piece: u32) -> Option<Place> {
         if piece >= self.pieces() {
             return None;
         }
-        // Entries without pieces have the same number as the next one with pieces.
+        // An entry without pieces has the same number as the next entry with pieces.
         let entry = self.first_pieces.partition_point(|first| *first <= piece) - 1;
         let packed = u64::from(piece - self.first_pieces[entry]) * u64::from(self.piece_bytes);
         let left = self.entries[entry].data_bytes() - packed;
@@ -194,19 +198,19 @@ impl Manifest {
         Some(Place { entry, packed, bytes })
     }
 
-    /// Returns the pieces of an entry.
+    /// Returns the numbers of the pieces of an entry.
     pub fn pieces_of(&self, entry: usize) -> std::ops::Range<u32> {
         let next = self.first_pieces.get(entry + 1).copied();
         self.first_pieces[entry]..next.unwrap_or(self.pieces())
     }
 
-    /// Returns the total size of all files, including holes. The sum saturates at `u64::MAX`.
+    /// Returns the total size of all files, in bytes, including holes. Saturates at `u64::MAX`.
     pub fn total_bytes(&self) -> u64 {
-        // Each file is bounded, but very many files of holes alone can exceed a `u64`.
+        // Each file is bounded, but the sum of very many sparse files can exceed a `u64`.
         self.entries.iter().map(Entry::file_bytes).fold(0, u64::saturating_add)
     }
 
-    /// Returns the total size of all pieces.
+    /// Returns the total size of all pieces, in bytes.
     pub fn data_bytes(&self) -> u64 {
         self.entries.iter().map(Entry::data_bytes).sum()
     }
@@ -227,7 +231,7 @@ impl Manifest {
     /// Decodes a manifest encoded by [`encode`](Self::encode).
     ///
     /// # Errors
-    /// Returns the first violated rule.
+    /// Returns an error for the first violated rule.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
         if bytes.len() > MAX_MANIFEST_BYTES as usize {
             return Err(ManifestError::TooMany("bytes of names and hashes"));
@@ -270,12 +274,12 @@ impl Manifest {
 }
 
 impl Entry {
-    /// Returns the size of a file, including holes; 0 for other kinds.
+    /// Returns the size of a file, in bytes, including holes, or 0 for other kinds.
     pub fn file_bytes(&self) -> u64 {
         if let Kind::File { bytes, .. } = &self.kind { *bytes } else { 0 }
     }
 
-    /// Returns the number of bytes of a file that are sent; 0 for other kinds.
+    /// Returns the size, in bytes, of the data of a file that is sent, or 0 for other kinds.
     pub fn data_bytes(&self) -> u64 {
         if let Kind::File { bytes, holes } = &self.kind { bytes - holes.bytes() } else { 0 }
     }
@@ -330,7 +334,8 @@ struct Checked {
     pieces: u32,
     holes: u32,
     last: Option<EntryPath>,
-    /// Directories that contain the last entry, from the top; the last entry itself if it is one.
+    /// Directories that contain the last entry, from the top. If the last entry is a directory, it
+    /// is the last of them.
     inside: Vec<EntryPath>,
 }
 
@@ -377,7 +382,7 @@ impl Checked {
         Ok(())
     }
 
-    /// Each directory is directly before its contents, and no entry occurs twice.
+    /// Checks that each directory is directly before its contents, and that no entry occurs twice.
     fn check_place(&mut self, entry: &Entry) -> Result<(), ManifestError> {
         let path = &entry.path;
         let is_next = self.last.as_ref().is_none_or(|last| last.components().lt(path.components()));

@@ -1,5 +1,3 @@
-//! Tests of encoding, decoding and validation.
-
 use proptest::prelude::*;
 
 use super::*;
@@ -81,7 +79,8 @@ fn small_manifest_is_encoded_as_documented() {
     golden.extend([3, b'd', b'/', b'l', 0xA4, 3, 0, 2, 1, b'f']);
     golden.extend([9; 32]);
     assert_eq!(manifest.encode(), golden);
-    // The id excludes modes and times. Changing these bytes would give the same content another id.
+    // The id excludes modes and times. If these bytes changed, the same content would get another
+    // id.
     let mut hashed = b"carom transfer 1\x00\x10\x00\x00".to_vec();
     for entry in [
         &[1, b'd', 0, 0, 0][..],
@@ -107,7 +106,7 @@ fn entries_out_of_order_twice_or_in_no_directory_are_refused() {
         vec![entry("a", Kind::Symlink { target: b"x"[..].into() }), file("a/b", 0)],
         vec![directory("a"), file("b", 0), file("a/c", 0)],
         vec![directory("a"), directory("a/b"), file("a/b/c/d", 0)],
-        // `-` precedes `/` as a byte, but the directory does not end there.
+        // The byte `-` precedes `/`, but the directory does not end there.
         vec![directory("a"), file("a-", 0), file("a/b", 0)],
     ] {
         let made = new(entries.clone());

@@ -1,7 +1,7 @@
 //! Names within a transfer, and the rules that keep them inside it.
 //!
-//! Both sides check every name: the sender so that it offers nothing that would be refused, the
-//! receiver because it does not trust the sender.
+//! Both sides check every name. The sender does so to offer only names that receivers accept, and
+//! the receiver because it does not trust the sender.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,13 +13,14 @@ use crate::limits::{MAX_COMPONENTS, MAX_NAME_BYTES, MAX_PATH_BYTES};
 /// Prefix of the names of staging directories. Names of entries must not start with it.
 pub(crate) const BESIDE: &str = ".carom-";
 
-/// Path of an entry below the target directory.
+/// The path of an entry below the target directory.
 ///
-/// Its components, separated by `/`, are not empty, `.` or `..`. Other bytes are arbitrary.
+/// Its components are separated by `/`, and none is empty, `.` or `..`. All other bytes except NUL
+/// are allowed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryPath(Box<[u8]>);
 
-/// Reason why a name is refused.
+/// The reason why a name is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
@@ -36,21 +37,24 @@ pub enum NameError {
     #[error("the path contains a NUL byte")]
     Nul,
     /// The path, a component or the number of components exceeds its limit.
-    #[error("the path is too long")]
+    #[error(
+        "the path is too long: expected at most {MAX_PATH_BYTES} bytes, and {MAX_COMPONENTS} \
+         components of at most {MAX_NAME_BYTES} bytes"
+    )]
     TooLong,
     /// The name starts with `.carom-`, which is reserved for incomplete transfers.
     #[error("names that start with `{BESIDE}` are reserved for incomplete transfers")]
     Kept,
-    /// The symlink leads, or could lead, out of its tree.
+    /// The target of the symlink is, or could be, outside its tree.
     #[error("the symlink leads out of its tree")]
     Leaves,
 }
 
 impl EntryPath {
-    /// Checks a path as received.
+    /// Creates a path from the bytes of a received name.
     ///
     /// # Errors
-    /// Returns the first violated rule.
+    /// Returns an error for the first violated rule.
     pub fn new(bytes: &[u8]) -> Result<Self, NameError> {
         if bytes.len() > MAX_PATH_BYTES {
             return Err(NameError::TooLong);
@@ -73,38 +77,38 @@ impl EntryPath {
     /// Returns the path of `name` in this directory.
     ///
     /// # Errors
-    /// Same as [`new`](Self::new).
+    /// See [`new`](Self::new).
     pub fn join(&self, name: &OsStr) -> Result<Self, NameError> {
         Self::new(&[&self.0, &b"/"[..], name.as_bytes()].concat())
     }
 
-    /// Returns the bytes of the path, as they are encoded.
+    /// Returns the encoded bytes of the path.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns the path as a relative path of the system.
+    /// Returns the path as a relative path of the operating system.
     pub fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.0))
     }
 
-    /// Returns the components, the topmost first.
+    /// Returns the components of the path, from the top.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &OsStr> {
         self.0.split(|byte| *byte == b'/').map(OsStr::from_bytes)
     }
 
-    /// Returns the directory that contains the entry, or `None` at the top level.
+    /// Returns the path of the directory that contains the entry, or `None` at the top level.
     pub fn parent(&self) -> Option<&[u8]> {
         let slash = self.0.iter().rposition(|byte| *byte == b'/')?;
         Some(&self.0[..slash])
     }
 
-    /// Returns the last component.
+    /// Returns the last component of the path.
     pub fn name(&self) -> &OsStr {
         self.components().next_back().expect("a path has a component")
     }
 
-    /// Returns `true` for a top-level entry, that is, one of the sources.
+    /// Returns `true` if the entry is at the top level, that is, a source.
     pub fn is_root(&self) -> bool {
         !self.0.contains(&b'/')
     }
@@ -112,7 +116,7 @@ impl EntryPath {
 
 impl fmt::Display for EntryPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Escaped, because a name may contain control characters that move a terminal's cursor.
+        // The name is escaped, because control characters in it could move a terminal's cursor.
         write!(f, "{}", self.0.escape_ascii())
     }
 }
@@ -133,13 +137,13 @@ fn check_component(component: &[u8]) -> Result<(), NameError> {
     }
 }
 
-/// Checks that the symlink `at` leads to a path below the first component of `at`.
+/// Checks that the target of the symlink `at` is below the first component of `at`.
 ///
-/// `..` is allowed only at the start, where it is resolved from directories of the manifest. After
-/// a component that could be a symlink, its meaning would be unknown.
+/// In `target`, `..` is allowed only at the start, where it leads to directories of the manifest.
+/// After a component that could itself be a symlink, its meaning would be unknown.
 ///
 /// # Errors
-/// Returns [`NameError::Leaves`], or the violated rule for names.
+/// Returns [`NameError::Leaves`] if the target is outside, or an error for the violated rule.
 pub fn check_link(at: &EntryPath, target: &[u8]) -> Result<(), NameError> {
     if target.len() > MAX_PATH_BYTES {
         return Err(NameError::TooLong);
@@ -218,7 +222,7 @@ mod tests {
             ("d/a/l", "../../x"),
             ("d/a/l", "./.././../x"),
             ("d/a/b/l", "x/../.."),
-            // As text this stays inside. If `p` is a symlink to `../..`, it leaves the tree.
+            // Lexically, this stays inside. If `p` is a symlink to `../..`, it leaves the tree.
             ("d/q", "a/b/p/.."),
         ] {
             let checked = check_link(&path(at), target.as_bytes());

@@ -1,5 +1,3 @@
-//! Offer: the announcement of a transfer, which is multicast to all receivers.
-
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -9,44 +7,45 @@ use crate::frame::plain_text;
 use crate::id::TransferId;
 use crate::limits::{MAX_ADDRESSES, MAX_OFFER_BYTES, MAX_TEXT_BYTES};
 
-/// First bytes of an encoded offer: kind and version.
+/// First bytes of an encoded offer: its kind and version.
 const MAGIC: [u8; 4] = *b"CFO1";
 
-/// Announcement of a transfer, which fits in one datagram.
+/// The announcement of a transfer. It fits in one datagram.
 ///
-/// The application multicasts it repeatedly for the duration of the transfer.
+/// The application multicasts the offer repeatedly for the duration of the transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Transfer id.
+    /// Id of the transfer.
     pub id: TransferId,
-    /// Addresses of the sender. The first one that answers is used.
+    /// Addresses of the sender. A receiver uses the first address that answers.
     pub addresses: Vec<SocketAddr>,
-    /// Name for display: the first source, with the number of the others.
+    /// Name for display: the first source, and the number of further sources.
     pub name: String,
-    /// Total size of all files, including holes.
+    /// Total size of all files, in bytes, including holes.
     pub total_bytes: u64,
     /// Number of files, directories and symlinks.
     pub entries: u32,
 }
 
-/// Error for bytes that are not an offer.
+/// The error for bytes that are not an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not an offer")]
+#[error("the bytes are not an offer")]
 pub struct NoOffer;
 
 impl Offer {
-    /// Encodes the offer in at most [`MAX_OFFER_BYTES`].
+    /// Encodes the offer in at most [`MAX_OFFER_BYTES`] bytes.
     ///
     /// # Panics
     /// Panics if there are too many addresses or the name is too long.
     pub fn encode(&self) -> Bytes {
         assert!(self.is_bounded(), "an offer has few addresses and a short name");
         let encoded = postcard::to_extend(self, MAGIC.to_vec()).expect("a Vec takes all");
-        assert!(encoded.len() <= MAX_OFFER_BYTES, "an offer within its bounds fits a datagram");
+        assert!(encoded.len() <= MAX_OFFER_BYTES, "an offer within its bounds fits in a datagram");
         encoded.into()
     }
 
-    /// Decodes an offer, and replaces control characters in the name: they could move a cursor.
+    /// Decodes an offer. Replaces control characters in the name, which could move a terminal's
+    /// cursor.
     ///
     /// # Errors
     /// Returns [`NoOffer`] for any other bytes.

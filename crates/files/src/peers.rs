@@ -1,4 +1,4 @@
-//! Transfer of pieces over TCP. Receivers serve and fetch pieces; the sender serves them.
+//! Transfers pieces over TCP. Receivers serve and fetch pieces, and the sender serves them.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ pub(crate) const MAX_OPENING_BYTES: u32 = 512;
 const CONNECT: Duration = Duration::from_secs(5);
 
 pub(crate) trait Pieces: Send + Sync + 'static {
-    /// Returns verified bytes.
+    /// Returns the verified bytes of the piece.
     fn piece(&self, id: &TransferId, piece: u32) -> Option<Bytes>;
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn small_thread(
     Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(run)
 }
 
-/// Sets the socket options. Reads and writes time out after [`SILENCE`] without a byte.
+/// Reads and writes time out after [`SILENCE`] without a byte.
 pub(crate) fn set_limits(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SILENCE))?;
@@ -60,7 +60,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Adds a time limit for a whole piece to that for each byte.
+/// Adds a time limit for a whole piece to the time limit for each byte.
 struct Hurried<'a> {
     stream: &'a TcpStream,
     until: Instant,
@@ -124,7 +124,7 @@ pub(crate) fn give(
 pub(crate) struct Asking(Option<(SocketAddr, TcpStream)>);
 
 impl Asking {
-    /// Requests a piece of exactly `bytes` bytes. The result is not verified.
+    /// The returned bytes are not verified.
     pub(crate) fn ask(
         &mut self,
         address: SocketAddr,

@@ -1,24 +1,22 @@
-//! Pieces: the units of hashing, fetching and counting.
-
 use fixedbitset::FixedBitSet;
 
 use crate::limits::{MAX_PIECE_BYTES, MIN_PIECE_BYTES, PIECES_AIMED_AT};
 
-/// BLAKE3 hash.
+/// A BLAKE3 hash.
 pub type Hash = [u8; 32];
 
-/// Position of a piece.
+/// The position of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Index of the entry in the manifest, which is a file.
+    /// Index in the manifest of the file that contains the piece.
     pub entry: usize,
-    /// Offset in the file's data without the holes.
+    /// Offset, in bytes, in the file's data without the holes.
     pub packed: u64,
-    /// Length in bytes.
+    /// Length of the piece, in bytes.
     pub bytes: u32,
 }
 
-/// Depends on the size alone, so that the same content has the same id.
+/// Depends only on the size, so that the same content has the same id.
 pub(crate) fn piece_bytes(total_bytes: u64) -> u32 {
     let mut size = MIN_PIECE_BYTES;
     while size < MAX_PIECE_BYTES && total_bytes.div_ceil(size.into()) > PIECES_AIMED_AT {
@@ -27,7 +25,7 @@ pub(crate) fn piece_bytes(total_bytes: u64) -> u32 {
     size
 }
 
-/// Set of pieces, with one bit for each.
+/// A set of pieces, with one bit for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PieceSet {
     bits: FixedBitSet,
@@ -35,7 +33,7 @@ pub struct PieceSet {
 }
 
 impl PieceSet {
-    /// Creates an empty set for `pieces` pieces.
+    /// Creates an empty set for a transfer of `pieces` pieces.
     pub fn none_of(pieces: u32) -> Self {
         Self { bits: FixedBitSet::with_capacity(pieces as usize), count: 0 }
     }
@@ -77,17 +75,17 @@ impl PieceSet {
         was_in
     }
 
-    /// Returns the pieces in the set, in order.
+    /// Returns the pieces in the set, in order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.bits.ones().map(|piece| piece as u32)
     }
 
-    /// Returns the first piece that is not in the set, starting from `from`.
+    /// Returns the first piece, starting from `from`, that is not in the set.
     pub fn first_missing(&self, from: u32) -> Option<u32> {
         self.first(from, |word| !word)
     }
 
-    /// Returns the first piece in the set, starting from `from`.
+    /// Returns the first piece, starting from `from`, that is in the set.
     pub fn first_in(&self, from: u32) -> Option<u32> {
         self.first(from, |word| word)
     }
@@ -113,7 +111,8 @@ impl PieceSet {
         words.take(bytes).collect()
     }
 
-    /// Decodes a set of `pieces` pieces.
+    /// Decodes a set for a transfer of `pieces` pieces. Returns `None` if the bytes do not have
+    /// this size.
     pub fn from_bytes(bytes: &[u8], pieces: u32) -> Option<Self> {
         if bytes.len() != (pieces as usize).div_ceil(8) {
             return None;

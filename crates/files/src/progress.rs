@@ -1,21 +1,21 @@
 //! Progress events of a transfer.
 //!
-//! Events enter a bounded queue, and the transfer never waits for it. Events that do not fit are
-//! dropped and counted. The summary contains everything essential as well.
+//! Events are added to a bounded queue, for which the transfer never waits. Events that do not fit
+//! are dropped and counted. All essential facts are also in the summary.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Progress event of a sender or receiver.
+/// A progress event of a sender or receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Sender: the sources are being read.
+    /// Sender: reading the sources has made progress.
     Scanned {
-        /// Bytes read so far.
+        /// Number of bytes read so far.
         bytes: u64,
-        /// Bytes to read.
+        /// Number of bytes to read.
         of: u64,
     },
     /// Sender: a receiver is ready, for the first time or again.
@@ -39,16 +39,16 @@ pub enum Event {
     ReceiverFailed {
         /// Name of the receiver.
         name: String,
-        /// Reason.
+        /// Reason for the failure.
         reason: String,
     },
-    /// Sender: not enough receivers are ready. Repeated every 3 s.
+    /// Sender: not enough receivers are ready. This event repeats every 3 s.
     Waiting {
         /// Number of receivers that are ready.
         ready: usize,
         /// Number of receivers that have failed.
         failed: usize,
-        /// Number of receivers to wait for; `None` if only the time counts.
+        /// Number of receivers to wait for, or `None` if the stream starts only by time.
         of: Option<usize>,
     },
     /// Sender: the stream has started.
@@ -56,38 +56,39 @@ pub enum Event {
         /// Number of receivers that are ready.
         receivers: usize,
     },
-    /// Sender: progress of the stream.
+    /// Sender: the stream has made progress.
     Streamed {
-        /// Number of pieces passed so far, both sent and skipped.
+        /// Number of pieces processed so far, both sent and skipped.
         pieces: u32,
-        /// Number of pieces of the transfer.
+        /// Number of pieces in the transfer.
         of: u32,
-        /// Bytes of file data passed to the stream, perhaps not multicast yet.
+        /// Number of bytes of file data passed to the stream, which may not have been multicast
+        /// yet.
         bytes: u64,
     },
-    /// Sender: the stream has ended. Missing pieces are now fetched.
+    /// Sender: the stream has ended. Receivers now fetch missing pieces.
     StreamOver,
-    /// Receiver: connected to the sender, for the first time or again.
+    /// Receiver: it has connected to the sender, for the first time or again.
     Connected {
-        /// Number of pieces that already exist here.
+        /// Number of pieces that the receiver already has.
         has: u32,
-        /// Number of pieces of the transfer.
+        /// Number of pieces in the transfer.
         of: u32,
-        /// Total size of all pieces.
+        /// Total size of all pieces, in bytes.
         bytes: u64,
     },
     /// Receiver: a piece was verified and written.
     Verified {
-        /// Bytes of all verified pieces.
+        /// Total size of all verified pieces, in bytes.
         bytes: u64,
-        /// Bytes of all pieces.
+        /// Total size of all pieces, in bytes.
         of: u64,
     },
     /// Receiver: a piece had a wrong hash and will be fetched.
     Wrong {
         /// Piece number.
         piece: u32,
-        /// Source of the piece; `None` is the stream.
+        /// Name of the source of the piece, or `None` for the stream.
         from: Option<String>,
     },
     /// Receiver: the connection to the sender was lost. The receiver tries to reconnect.
@@ -96,14 +97,14 @@ pub enum Event {
     Finished,
 }
 
-/// Sending end of a queue of events.
+/// The sending end of a queue of events.
 #[derive(Clone, Default)]
 pub struct Reporter {
     queue: Option<SyncSender<Event>>,
     dropped: Arc<AtomicU64>,
 }
 
-/// Creates a queue of at most `bound` events.
+/// Creates a queue of at most `bound` events, and returns its two ends.
 pub fn events(bound: usize) -> (Reporter, Receiver<Event>) {
     let (queue, events) = sync_channel(bound);
     (Reporter { queue: Some(queue), dropped: Arc::default() }, events)
@@ -115,7 +116,7 @@ impl Reporter {
         Self::default()
     }
 
-    /// Returns the number of events that did not fit into the queue.
+    /// Returns the number of events that did not fit in the queue.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

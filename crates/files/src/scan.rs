@@ -1,4 +1,4 @@
-//! Scan of the sources: their files, holes and hashes.
+//! Scans the sources for their files, holes and hashes.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -19,19 +19,20 @@ use crate::names::EntryPath;
 use crate::piece::{Place, piece_bytes};
 use crate::progress::{Event, Reporter};
 
-/// Content to send.
+/// A source of content to send.
 pub enum Source {
-    /// File or directory, under the last component of its path. A symlink given here is followed.
+    /// A file or directory, sent under the last component of its path. A symlink given here is
+    /// followed.
     Path(PathBuf),
-    /// Data of a reader up to its end, for example standard input, as a file with the given name.
+    /// All data of a reader, for example standard input, sent as a file with the given name.
     ///
     /// The data is first copied into an unlinked temporary file
-    /// ([`SendOptions::spool`](crate::SendOptions::spool)): hashes are sent before data, and late
-    /// receivers need the data again.
+    /// ([`SendOptions::spool`](crate::SendOptions::spool)), because hashes are sent before data and
+    /// late receivers need the data again.
     Reader {
         /// Name of the file at the receivers.
         name: String,
-        /// Source of the data.
+        /// Reader of the data.
         reader: Box<dyn Read + Send>,
     },
 }
@@ -43,7 +44,6 @@ enum Origin {
         path: PathBuf,
         follow: bool,
     },
-    /// Unlinked temporary file.
     Spooled(File),
 }
 
@@ -53,17 +53,17 @@ pub(crate) struct Content {
     pub(crate) findings: Findings,
 }
 
-/// Parts of the sources that are not sent unchanged.
+/// The parts of the sources that are not sent unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Findings {
-    /// Entries that were left out; at most the first five.
+    /// Entries that were skipped; at most the first five.
     pub unsendable: Vec<Unsendable>,
-    /// Number of entries that were left out.
+    /// Number of entries that were skipped.
     pub unsendable_count: usize,
-    /// At most the first five entries with a setuid, setgid or sticky bit, which is not set.
+    /// Entries with a setuid, setgid or sticky bit, which is not sent; at most the first five.
     pub special_modes: Vec<String>,
-    /// Number of such files and directories.
+    /// Number of entries with a setuid, setgid or sticky bit.
     pub special_modes_count: usize,
 }
 
@@ -154,7 +154,7 @@ impl Root {
             Source::Path(path) => {
                 let name = match path.file_name() {
                     Some(name) => named(name)?,
-                    // `.` and `a/..` have names of their own, which the file system resolves.
+                    // The file system resolves `.` and `a/..` to a directory that has a name.
                     None => {
                         let real = path.canonicalize().map_err(|e| SourceError::read(&path, e))?;
                         named(real.file_name().ok_or(SourceError::Nameless(path.clone()))?)?

@@ -1,10 +1,8 @@
-//! Result of a transfer, for each receiver.
-
 use std::net::IpAddr;
 
 use crate::id::TransferId;
 
-/// State of a receiver.
+/// The state of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
@@ -18,39 +16,39 @@ pub enum State {
     Gone,
 }
 
-/// Row of a receiver in the summary.
+/// The row of a receiver in the summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverRow {
-    /// Name that the receiver gave.
+    /// Name that the receiver has given.
     pub name: String,
     /// Host from which it connected.
     pub host: IpAddr,
     /// Current or final state.
     pub state: State,
-    /// Number of pieces that it has verified and written.
+    /// Number of pieces that the receiver has verified and written.
     pub pieces: u32,
-    /// Bytes of pieces that it received from the stream.
+    /// Bytes of pieces that the receiver obtained from the stream.
     pub stream_bytes: u64,
-    /// Bytes of pieces that it fetched from other receivers.
+    /// Bytes of pieces that the receiver fetched from other receivers.
     pub peer_bytes: u64,
-    /// Bytes of pieces that it fetched from the sender over TCP.
+    /// Bytes of pieces that the receiver fetched from the sender over TCP.
     pub sender_bytes: u64,
-    /// Bytes of pieces that it already had when it first connected.
+    /// Bytes of pieces that the receiver already had when it first connected.
     pub resumed_bytes: u64,
     /// Number of pieces received with a wrong hash, from any source.
     pub wrong_pieces: u64,
 }
 
-/// Summary of a transfer that has ended.
+/// The summary of a transfer that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Transfer id.
+    /// Id of the transfer.
     pub id: TransferId,
-    /// Number of pieces.
+    /// Number of pieces in the transfer.
     pub pieces: u32,
-    /// Total size of all files, including holes.
+    /// Total size of all files, in bytes, including holes.
     pub total_bytes: u64,
-    /// Total size of all pieces.
+    /// Total size of all pieces, in bytes.
     pub data_bytes: u64,
     /// Bytes of file data that were multicast.
     pub stream_bytes: u64,
@@ -58,14 +56,15 @@ pub struct Summary {
     pub pieces_skipped: u32,
     /// Bytes of pieces that the sender served over TCP.
     pub sender_bytes: u64,
-    /// Number of connections closed before they were served.
+    /// Number of connections that were closed before they were served.
     pub connections_refused: u64,
-    /// All receivers that were not refused, in the order of becoming ready, failed or lost.
+    /// All receivers that were not refused, in the order in which they became ready, failed or were
+    /// lost.
     pub receivers: Vec<ReceiverRow>,
 }
 
 impl Summary {
-    /// Returns `true` if there is a receiver and all receivers have finished.
+    /// Returns `true` if the transfer has at least one receiver and all receivers have finished.
     pub fn is_success(&self) -> bool {
         !self.receivers.is_empty() && self.not_finished().next().is_none()
     }
@@ -76,7 +75,7 @@ impl Summary {
     }
 }
 
-/// Result of a receiver.
+/// The result of a receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Bytes of pieces received from the stream.
@@ -85,13 +84,13 @@ pub struct Received {
     pub peer_bytes: u64,
     /// Bytes of pieces fetched from the sender over TCP.
     pub sender_bytes: u64,
-    /// Bytes of pieces that already existed.
+    /// Bytes of pieces that existed before the transfer.
     pub resumed_bytes: u64,
     /// Number of messages that were not blocks of this transfer.
     pub blocks_foreign: u64,
-    /// Number of blocks whose data already existed.
+    /// Number of blocks whose data had already been received.
     pub blocks_duplicate: u64,
-    /// Number of blocks of pieces that the stream no longer completes. These pieces are fetched.
+    /// Number of blocks of pieces that were given up in the stream. These pieces are fetched.
     pub blocks_dropped: u64,
     /// Number of pieces received with a wrong hash.
     pub wrong_pieces: u64,

@@ -21,7 +21,7 @@ fn receiver_with_existing_file_fails_and_the_others_finish() {
     let (refusing, other) = (net.recv("a", &[]), net.recv("b", &[]));
     let sent = net.start(&["send", "data", "--to", "g", "--start-after", "3s"]).ended_with(1);
     let refused = refusing.ended_with(2);
-    assert_says(&refused, "data already exists");
+    assert_says(&refused, "'data' already exists");
     assert_says(&refused, "--overwrite");
     assert_eq!(net.read("a/data"), b"precious");
     other.ended_with(0);
@@ -61,7 +61,7 @@ fn sender_ends_and_names_receivers_that_all_fail_early() {
         let refused = refusing.ended_with(2);
         let errors = objects(&refused, "error");
         assert!(errors.len() == 1, "{refused:?}");
-        assert_eq!(errors[0]["cause"], "group g: data already exists");
+        assert_eq!(errors[0]["cause"], "group g: 'data' already exists");
     }
 }
 
@@ -91,7 +91,7 @@ fn receivers_of_a_changed_source_keep_nothing_and_report_it() {
     for (name, receiver) in [("a", first), ("b", second)] {
         let ended = receiver.ended_with(2);
         let [error] = &objects(&ended, "error")[..] else { panic!("{ended:?}") };
-        let cause = "group g: the sender ended the transfer: data has changed since the transfer \
+        let cause = "group g: the sender ended the transfer: 'data' has changed since the transfer \
                      began; the received pieces were removed";
         assert_eq!(error["cause"], cause);
         assert_eq!(error["fix"], "start it again for another transfer");

@@ -55,7 +55,7 @@ fn progress_counts_multicast_bytes_and_kept_data_is_reported() {
     assert!(ended.contains("interrupted"), "{ended}");
     assert_says(&sent, "they keep verified data");
     let received = receiver.ended_with(2);
-    assert_says(&received, "the sender ended the transfer: canceled");
+    assert_says(&received, "the sender ended the transfer: the transfer was canceled");
     assert_says(&received, "it resumes from the kept data");
 }
 

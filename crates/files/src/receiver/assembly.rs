@@ -1,7 +1,8 @@
-//! Reassembly of pieces from blocks.
+//! Reassembles pieces from blocks.
 //!
-//! When a piece starts beyond a fixed number, the one whose last block is oldest is given up: the
-//! stream has moved past it. It is fetched, and its further blocks are dropped.
+//! The number of incomplete pieces is bounded. When it would be exceeded, the piece with the oldest
+//! last block is given up, because the stream has moved past it. That piece is fetched, and its
+//! further blocks are dropped.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,11 +30,10 @@ struct Partial {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// The block was kept. If a piece was given up at the same time, this is its number.
+    /// The block was kept. Contains the number of the piece that was given up for it, if any.
     Kept(Option<u32>),
-    /// All of its data already existed.
+    /// All data of the block was already received.
     Duplicate,
-    /// The piece has been given up.
     Dropped,
     Nonsense,
     Complete(Bytes),
@@ -53,7 +53,7 @@ impl Assembly {
             return Put::Dropped;
         }
         if end - offset == length {
-            // A block with a whole piece needs no buffer.
+            // A block that contains a whole piece needs no buffer.
             self.partial.remove(&piece);
             return Put::Complete(data.clone());
         }

@@ -1,7 +1,7 @@
-//! Writes that bypass the page cache (`O_DIRECT`), if the file system supports it.
+//! Writes data past the page cache (`O_DIRECT`), if the file system supports this.
 //!
-//! Copying content into the page cache takes more than half of a receiver's processor time, on a
-//! machine whose memory was not in use before. Content is often larger than the memory, too.
+//! On a machine whose memory was unused before, copying data into the page cache takes more than
+//! half of a receiver's processor time. The data is also often larger than the memory.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,7 +14,7 @@ use crate::receiver::folder::Folder;
 
 /// Alignment of buffers, file offsets and sizes for direct writes on any disk.
 pub(crate) const ALIGNMENT: usize = 4096;
-/// Minimum size in bytes of a direct write. Smaller ones do not pay off.
+/// Minimum size of a direct write, in bytes. Smaller writes do not pay off.
 const LEAST: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Direct {
         Self { is_wanted: AtomicBool::new(is_wanted) }
     }
 
-    /// Returns the length of the prefix that could be written directly.
+    /// Returns the length of the prefix that was written directly.
     pub(crate) fn write(
         &self,
         folder: &Folder,
@@ -76,7 +76,7 @@ mod tests {
         let direct = Direct::new(true);
 
         let written = direct.write(&folder, name, bytes, 8192).expect("written");
-        // A file system in memory may not support direct writes.
+        // An in-memory file system may not support direct writes.
         if direct.is_wanted.load(Ordering::Relaxed) {
             assert_eq!(written, 299_008);
             let file = fs::read(dir.path().join("file")).expect("read");

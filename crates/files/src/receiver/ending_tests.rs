@@ -1,5 +1,3 @@
-//! Tests of the end of a receiver, and of events that coincide with it.
-
 use std::sync::Barrier;
 
 use super::*;

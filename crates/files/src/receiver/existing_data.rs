@@ -1,9 +1,9 @@
-//! Existing data of earlier attempts, which is read and verified again.
+//! Reads and verifies the existing data of earlier attempts.
 //!
 //! If `built` records that `tree/` was complete, and all entries there and in the target directory
-//! match the manifest, only the final names are missing. Otherwise the existing data moves back to
-//! `data/`, what is missing is received again, and the final steps start over. If the target
-//! directory alone matches, there is nothing to do.
+//! match the manifest, only the final names are missing. Otherwise, the existing data moves back to
+//! `data/`, missing data is received again, and the final steps start over. If all entries in the
+//! target directory match, nothing remains to be done.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -28,7 +28,7 @@ enum Home {
 }
 
 impl Store {
-    /// `noted` are the pieces in the journal, if it existed.
+    /// `noted` contains the pieces in the journal, if it existed.
     pub(super) fn take_stock(
         &self,
         noted: Option<&PieceSet>,
@@ -43,7 +43,7 @@ impl Store {
                 (0..self.manifest.pieces()).for_each(|piece| self.verified(piece));
                 return Ok(());
             }
-            tracing::warn!("received data has been changed or lost; it is received again");
+            tracing::warn!("some received data was changed or lost; it will be received again");
         }
         let was_complete = self.was_complete();
         if was_complete {
@@ -58,7 +58,7 @@ impl Store {
         check_existing(&self.target, &self.manifest, self.overwrite)?;
         for piece in 0..self.manifest.pieces() {
             let is_noted = noted.is_some_and(|noted| noted.contains(piece));
-            // After the death of the machine the journal may lag behind the data.
+            // After a crash of the machine, the journal may lag behind the data.
             if (is_noted || was_complete) && self.read_verified(piece).is_some() {
                 self.verified(piece);
                 if !is_noted {
@@ -86,7 +86,8 @@ impl Store {
         })
     }
 
-    /// For example from an earlier transfer.
+    /// Returns `true` if the target directory has all entries, for example from an earlier
+    /// transfer.
     fn is_there(&self, alive: &mut dyn FnMut()) -> bool {
         let mut entries = self.manifest.entries().iter().enumerate();
         entries.all(|(index, entry)| {
@@ -129,7 +130,7 @@ impl Store {
         bytes.is_ok_and(|bytes| self.manifest.is_piece(piece, &bytes))
     }
 
-    /// Anything else in the target directory belongs to the user.
+    /// All other entries in the target directory belong to the user.
     fn take_back(&self, was_built: bool, alive: &mut dyn FnMut()) -> io::Result<()> {
         for (index, entry) in self.manifest.entries().iter().enumerate() {
             let (name, data) = (entry.path.name(), data_name(index));
@@ -147,7 +148,7 @@ impl Store {
             home.open_up(name)?;
             home.rename(name, &self.data, &data, false)?;
             if self.data.read(&data)?.metadata()?.nlink() > 1 {
-                // Another hard link belongs to the user, and must not be written to.
+                // A file with another hard link belongs to the user and must not be written to.
                 self.data.remove(&data)?;
             }
             alive();
@@ -168,7 +169,7 @@ impl Store {
                 continue;
             }
             match entry.kind {
-                // A directory with other contents stays.
+                // A directory with other contents remains.
                 Kind::Directory => match home.remove_empty(name) {
                     Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
                         return Err(error);
@@ -176,7 +177,8 @@ impl Store {
                     _ => {}
                 },
                 Kind::Symlink { .. } => home.remove(name)?,
-                // A file with data belongs to the user, because ours was already moved back.
+                // A file with data belongs to the user, because the transfer's file was already
+                // moved back.
                 Kind::File { bytes: 0, .. } => home.remove(name)?,
                 Kind::File { .. } => {}
             }
@@ -233,7 +235,7 @@ impl Store {
     }
 }
 
-/// Another transfer's id may start with the same digits.
+/// The id is compared in full, because the id of another transfer may start with the same digits.
 fn is_built(stage: &Folder, manifest: &Manifest) -> io::Result<bool> {
     if stage.look(OsStr::new(BUILT))? == Found::Nothing {
         return Ok(false);
@@ -270,7 +272,6 @@ fn check_existing(
     manifest: &Manifest,
     overwrite: bool,
 ) -> Result<(), ReceiveError> {
-    // Directories that contain the entry, as far as they exist.
     let mut inside: Vec<Folder> = Vec::new();
     for entry in manifest.entries() {
         let path = entry.path.to_string();

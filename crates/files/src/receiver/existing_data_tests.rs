@@ -1,5 +1,3 @@
-//! Existing data of earlier attempts, and changes to it since.
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};

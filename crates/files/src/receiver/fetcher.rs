@@ -1,5 +1,3 @@
-//! Threads that fetch pieces from the sources that the sender assigns.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -20,7 +18,7 @@ pub(crate) fn fetch_all(shared: &Arc<Shared>) {
 
 fn fetch_one(shared: &Shared, asking: &mut Asking, fetch: Fetch, sender: SocketAddr) {
     let Fetch { piece, address, .. } = fetch;
-    // A piece obtained by another path meanwhile is reported like any other piece.
+    // A piece that was obtained by another path in the meantime is reported like any other piece.
     let Some(place) = shared.manifest().place(piece) else { return };
     if shared.store.has(piece) {
         return;

@@ -1,5 +1,3 @@
-//! Fetches of pieces that the sender has assigned.
-
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
@@ -33,7 +31,7 @@ impl Fetches {
         self.waiting.pop_front()
     }
 
-    /// Drops all queued fetches, because the sender has forgotten them.
+    /// The sender has forgotten the queued fetches.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
     }

@@ -1,20 +1,20 @@
-//! Final steps of a transfer, which give the entries their final names.
+//! Gives the entries of a complete transfer their final names, in these steps:
 //!
-//! 1. All data and the journal are written to the disk.
+//! 1. All data and the journal are synchronized to the disk.
 //! 2. In `tree/`, in the staging directory, directories and symlinks are created, and files are
 //!    moved there from `data/`.
-//! 3. The directories in `tree/` are written to the disk.
+//! 3. The directories in `tree/` are synchronized to the disk.
 //! 4. The file `built` records that this is done. The file `manifest` is written before it.
 //! 5. Files get their modes and times. This is not done earlier, because a file without read
 //!    permission could not be verified again.
-//! 6. Each top-level entry of `tree/` is moved into the target directory. If the name does not
-//!    exist there, this is one atomic step. Directories that exist are merged file by file.
-//! 7. Directories get their modes and times, the innermost first, and are written to the disk.
+//! 6. Each top-level entry of `tree/` is moved into the target directory. If its name does not
+//!    exist there, this is one atomic step. Existing directories are merged file by file.
+//! 7. Directories get their modes and times, the innermost first, and are synchronized to the disk.
 //! 8. The staging directory is removed.
 //!
-//! Each step can be interrupted at any point. At the next start, existing data is read again and
-//! checked against the manifest (`existing_data`). If `built` exists and all entries match, the
-//! final steps continue from there. Otherwise they start over.
+//! Each step can be interrupted at any point. At the next start, the existing data is read again
+//! and checked against the manifest (`existing_data`). If `built` exists and all entries match, the
+//! final steps continue after step 4. Otherwise, they start over.
 
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
@@ -25,7 +25,7 @@ use crate::manifest::{Entry, Kind};
 use crate::receiver::folder::{Folder, Found};
 use crate::receiver::store::{BUILT, MANIFEST, Store, TREE, data_name};
 
-/// Above it the whole file system is synchronized, in a single call.
+/// For more files, the whole file system is synchronized in a single call.
 const SYNCED_ONE_BY_ONE: usize = 256;
 
 pub(super) type Step = fn(&Store) -> Result<(), ReceiveError>;
@@ -45,7 +45,7 @@ impl Store {
     pub(crate) fn publish(&self) -> Result<(), ReceiveError> {
         assert!(self.is_complete(), "only a complete transfer gets its final names");
         if self.there.load(Ordering::Relaxed) {
-            // Modes and times belong to the user.
+            // The modes and times of existing entries belong to the user.
             self.discard();
             return Ok(());
         }
@@ -165,7 +165,7 @@ impl Store {
 
     fn move_all(&self) -> Result<(), ReceiveError> {
         let tree = &self.tree()?;
-        // Pairs of a directory in the tree and the existing directory that it is merged into.
+        // Pairs of a directory in the tree and the existing directory into which it is merged.
         let mut inside: Vec<(Folder, Folder)> = Vec::new();
         for entry in self.manifest.entries() {
             let depth = entry.path.components().count() - 1;
@@ -192,12 +192,13 @@ impl Store {
     ) -> io::Result<Option<(Folder, Folder)>> {
         let name = entry.path.name();
         if from.look(name)? == Found::Nothing {
-            // Moved before the last interruption, and verified when the store was opened.
+            // The entry was moved before the last interruption, and verified when the store was
+            // opened.
             return match (&entry.kind, to.look(name)?) {
                 (Kind::Directory, Found::Directory)
                 | (Kind::File { .. }, Found::File)
                 | (Kind::Symlink { .. }, Found::Symlink) => Ok(None),
-                _ => Err(io::Error::other("no longer exists")),
+                _ => Err(io::Error::other("the entry no longer exists")),
             };
         }
         if entry.kind != Kind::Directory {
@@ -232,7 +233,7 @@ impl Store {
         for entry in self.directories().rev() {
             let dress = |directory: Folder| {
                 directory.dress(entry)?;
-                // Its final mode may deny access to this user.
+                // The final mode of the directory may deny access to this user.
                 if is_synced_here { directory.sync() } else { Ok(()) }
             };
             let dressed = self.target.walk(entry.path.components()).and_then(dress);

@@ -1,4 +1,4 @@
-//! Interruptions after each of the final steps, and within them.
+//! Tests interruptions after and within each of the final steps.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

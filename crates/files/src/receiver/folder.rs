@@ -1,4 +1,4 @@
-//! Directory handles. Names are never resolved through a symlink.
+//! Handles of directories. They never resolve a name through a symlink.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -99,7 +99,7 @@ impl Folder {
     }
 
     fn file(&self, name: &OsStr, how: OFlags) -> io::Result<File> {
-        // The mode is that of a file that is created.
+        // This is the mode of a file that the call creates.
         let mode = Mode::RUSR | Mode::WUSR;
         let file = File::from(rustix::fs::openat(&self.0, name, FILE | how, mode)?);
         match file.metadata()?.is_file() {
@@ -123,7 +123,7 @@ impl Folder {
         self.permit(name, Mode::RWXU).map(drop)
     }
 
-    /// Restores the mode of a file that denies reading before it returns.
+    /// If the mode of the file denies reading, it is changed for the call and restored.
     pub(crate) fn read_ours(&self, name: &OsStr) -> io::Result<File> {
         match self.read(name) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -148,14 +148,15 @@ impl Folder {
         };
         let mode = Mode::from_raw_mode(stat.st_mode);
         if !mode.contains(more) {
-            // A handle with `O_PATH` is changed by its name there, which leads to no other object.
+            // A handle with `O_PATH` is changed by its name in `/proc`, which leads to no other
+            // object.
             let handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
             rustix::fs::chmod(handle, mode | more)?;
         }
         Ok(mode)
     }
 
-    /// Moves `name` to `new_name` in `to`. Without `replace`, `new_name` must not exist.
+    /// Without `replace`, `new_name` must not exist.
     pub(crate) fn rename(
         &self,
         name: &OsStr,
@@ -196,7 +197,7 @@ impl Folder {
         let levels = levels.checked_sub(1).ok_or_else(|| io::Error::other("too deeply nested"))?;
         for child in folder.names()? {
             match rustix::fs::unlinkat(&folder.0, &*child, AtFlags::empty()) {
-                // The error for a directory depends on the system.
+                // The error for a directory depends on the operating system.
                 Err(Errno::ISDIR | Errno::PERM) => folder.remove_levels(&child, levels)?,
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
@@ -228,7 +229,7 @@ impl Folder {
                 Ok(stat) => {
                     blocks = blocks.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0))
                 }
-                // The file was moved meanwhile.
+                // The file was moved in the meantime.
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -251,7 +252,7 @@ impl Folder {
         Ok(rustix::fs::futimens(&self.0, &timestamps(modified))?)
     }
 
-    /// No one else may write to the file.
+    /// Other users never get write permission.
     pub(crate) fn dress_entry(&self, entry: &Entry) -> io::Result<()> {
         let name = entry.path.name();
         if self.look(name)? == Found::File {

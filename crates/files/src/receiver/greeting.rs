@@ -1,4 +1,4 @@
-//! Greeting of a sender: the hello of a receiver, and the manifest in reply.
+//! Greets a sender: a receiver sends its hello and receives the manifest.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,10 +1,9 @@
-//! Journal of the pieces that have been received, for resuming after a crash.
+//! The journal of the received pieces, for resuming after a crash.
 //!
 //! The file contains eight bytes that identify the format, the transfer id, the key by which the
-//! sender recognizes this receiver, and the numbers of the verified and written pieces: four bytes
-//! each, big-endian. It is synchronized only when it contains all pieces. After the death of the
-//! machine the numbers indicate which pieces are worth reading, because each piece is verified
-//! again.
+//! sender recognizes this receiver, and the numbers of the verified and written pieces (four bytes
+//! each, big-endian). The file is synchronized only when it contains all pieces. After a crash of
+//! the machine, each piece is verified again: the numbers only show which pieces are worth reading.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -21,7 +20,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// `file` must be open for reading and appending, and locked. Returns `None` for a new journal.
+    /// Opens a journal. `file` must be readable, open for appending, and locked. Returns `None`
+    /// instead of pieces for a new journal.
     pub(crate) fn open(
         mut file: File,
         id: &TransferId,

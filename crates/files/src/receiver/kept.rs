@@ -1,5 +1,3 @@
-//! Incomplete transfers in a directory, and a check that the directory is writable.
-
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -9,19 +7,20 @@ use crate::names::BESIDE;
 use crate::receiver::folder::Folder;
 use crate::receiver::store::{DATA, random_key};
 
-/// Data kept of an incomplete transfer.
+/// The data that was kept of an incomplete transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Kept {
-    /// Staging directory. Its name ends with the start of the transfer id.
+    /// Staging directory of the transfer. Its name ends with the start of the transfer id.
     pub directory: PathBuf,
-    /// Disk space used by the data, in bytes.
+    /// Disk space that the data uses, in bytes.
     pub bytes: u64,
 }
 
-/// Returns the incomplete transfers in `directory`, interrupted or in progress, by name.
+/// Returns the incomplete transfers in `directory`, interrupted or in progress, in order of their
+/// names.
 ///
-/// One that is never resumed uses its space until its directory is removed.
+/// A transfer that is never resumed uses disk space until its directory is removed.
 pub fn kept(directory: &Path) -> Vec<Kept> {
     let mut kept: Vec<Kept> = beside(directory)
         .filter_map(|name| {
@@ -40,13 +39,13 @@ pub(super) fn beside(directory: &Path) -> impl Iterator<Item = OsString> {
     names.filter(|name| name.as_bytes().starts_with(BESIDE.as_bytes()))
 }
 
-/// Checks that transfers can be received into `directory`, by creating an empty directory in it.
-/// The permissions alone do not suffice for a superuser.
+/// Checks that transfers can be received into `directory` by creating an empty directory in it. For
+/// a superuser, the permissions alone do not show this.
 ///
 /// # Errors
 /// Returns the error of the operating system.
 pub fn try_writing(directory: &Path) -> io::Result<()> {
-    // Other processes, also on other machines, may check at the same time.
+    // Other processes, also on other machines, may perform the check at the same time.
     let number = u128::from_ne_bytes(random_key()?);
     let tried = directory.join(format!("{BESIDE}try-{number:032x}"));
     fs::create_dir(&tried)?;
@@ -90,7 +89,7 @@ mod tests {
         data.sync_all().expect("it is brought onto the disk");
         let [Kept { directory, bytes }] = &kept(&sent.to())[..] else { panic!("one is kept") };
         assert_eq!(*directory, sent.stage());
-        // The first of three pieces is present. The others are sparse, if the disk supports holes.
+        // The first of three pieces exists. The others are sparse if the disk supports holes.
         assert!(*bytes >= 1 << 20, "{bytes}");
         sent.give_what_lacks(&store);
         assert_eq!(store.publish(), Ok(()));

@@ -1,5 +1,3 @@
-//! Progress of a receiver, and its pending reports to the sender.
-
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +11,7 @@ use crate::receiver::outbox::Outbox;
 use crate::summary::Received;
 
 pub(crate) struct Life {
-    /// Pieces that are received and reported to the sender, or queued for reporting.
+    /// Pieces that were received and reported to the sender, or queued for reporting.
     pub(crate) known: PieceSet,
     pub(crate) outbox: Outbox,
     pub(crate) fetches: Fetches,
@@ -25,7 +23,7 @@ pub(crate) struct Life {
     settled: bool,
     ending: Option<Result<(), ReceiveError>>,
     last_word_taken: bool,
-    /// Final result. Nothing happens after it.
+    /// Final result. Nothing happens after it is set.
     pub(crate) ended: Option<Result<(), ReceiveError>>,
 }
 
@@ -47,7 +45,7 @@ impl Life {
         }
     }
 
-    /// Returns `true` if all pieces are received. From then on the sender cannot change the result.
+    /// From then on, the sender cannot change the result.
     pub(crate) fn is_complete(&self) -> bool {
         self.known.is_full()
     }
@@ -68,7 +66,7 @@ impl Life {
         } += bytes;
     }
 
-    /// Pending reports are dropped, because these pieces include theirs.
+    /// Pending reports are dropped, because the returned pieces include those in them.
     pub(crate) fn begin_link(&mut self) -> PieceSet {
         self.outbox = Outbox::default();
         self.fetches.clear();
@@ -121,7 +119,7 @@ impl Life {
         is_last
     }
 
-    /// A receiver that has finished continues to serve pieces while the sender is connected.
+    /// A receiver that has finished continues to serve pieces while it is connected to the sender.
     pub(crate) fn last_word(&mut self, is_told: bool) {
         if is_told && self.ending == Some(Ok(())) && self.link.is_some() {
             return;

@@ -1,5 +1,3 @@
-//! Connection of a receiver to the sender.
-
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;

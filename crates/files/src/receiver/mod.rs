@@ -1,5 +1,3 @@
-//! Receiver of a transfer.
-
 mod assembly;
 mod direct;
 mod existing_data;
@@ -42,11 +40,12 @@ use crate::offer::Offer;
 use crate::peers::small_thread;
 use crate::summary::Received;
 
-/// Transfer that is being received into a directory, in threads of its own.
+/// A transfer that is being received into a directory, in its own threads.
 ///
-/// The application passes it the messages of the stream ([`on_block`](Self::on_block)), and further
-/// offers of the transfer ([`on_offer`](Self::on_offer)), because a restarted sender has another
-/// address. If it is dropped early, another one into the same directory resumes with its pieces.
+/// The application passes it the messages of the stream ([`on_block`](Self::on_block)) and further
+/// offers of the transfer ([`on_offer`](Self::on_offer)), because a restarted sender can have
+/// another address. If it is dropped early, a later receiver with the same directory resumes with
+/// the received pieces.
 pub struct Receiving {
     shared: Arc<Shared>,
     finishing: Option<JoinHandle<()>>,
@@ -57,10 +56,10 @@ pub struct Receiving {
 impl Receiving {
     /// Connects to the sender of an offer, prepares the directory, and joins the transfer.
     ///
-    /// Data of an earlier attempt is read and verified first, which may take long.
+    /// The call first reads and verifies the data of an earlier attempt, which may take long.
     ///
     /// # Errors
-    /// The sender cannot be reached, or the content cannot be accepted.
+    /// Returns an error if the sender cannot be reached or the content cannot be accepted.
     pub fn start(offer: &Offer, options: ReceiveOptions) -> Result<Self, ReceiveError> {
         let greeted = greet(&offer.addresses, offer.id, &options, false)?;
         let reported = |error: ReceiveError| {
@@ -97,10 +96,11 @@ impl Receiving {
         Ok(())
     }
 
-    /// Handles a message of the multicast stream. Others than blocks of this transfer are counted.
+    /// Processes a message of the multicast stream. A message that is not a block of this transfer
+    /// is only counted.
     ///
-    /// A piece that the message completes is verified and written before this returns, so that flow
-    /// control of the stream propagates a slow disk to the sender.
+    /// If the message completes a piece, the piece is verified and written before the call returns.
+    /// Thus the flow control of the stream slows the sender down to the speed of the disk.
     pub fn on_block(&self, message: Bytes) {
         self.shared.on_block(&message);
     }
@@ -122,21 +122,22 @@ impl Receiving {
         self.shared.manifest()
     }
 
-    /// Returns the number of pieces that are verified and written, and their total size in bytes.
+    /// Returns the number of verified and written pieces, and their total size in bytes.
     pub fn progress(&self) -> (u32, u64) {
         (self.shared.store.have().count(), self.shared.store.verified_bytes())
     }
 
     /// Waits until all entries have their final names and the sender has ended the transfer, or
-    /// until it has failed. Other receivers can fetch from this one until then.
+    /// until the receiver has failed. Until then, other receivers can fetch pieces from this one.
     ///
     /// # Errors
-    /// Returns the reason of the failure.
+    /// Returns the reason for the failure.
     pub fn wait(&self) -> Result<Received, ReceiveError> {
         self.shared.wait()
     }
 
-    /// Ends the receiver like dropping it. Complete entries still get their final names.
+    /// Stops the receiver, as if it were dropped. Entries still get their final names if all pieces
+    /// have been received.
     pub fn stop(&self) {
         self.shared.stop();
     }
@@ -146,7 +147,7 @@ impl Drop for Receiving {
     fn drop(&mut self) {
         self.shared.stop();
         if let Some(finishing) = self.finishing.take() {
-            // A panic of the thread is a bug, and was already reported.
+            // A panic of the thread is a bug and was already reported.
             let _ = finishing.join();
         }
         self.shared.store.close();
@@ -163,7 +164,7 @@ fn open_store(
     let mut alive = || {
         if told_at.elapsed() >= SIGN_OF_LIFE {
             told_at = Instant::now();
-            // The loss of the sender is detected by the next report.
+            // The next report detects the loss of the sender.
             let _ = frame::write(&mut &greeted.stream, &FromReceiver::Alive);
         }
     };

@@ -1,37 +1,37 @@
-//! Settings of a receiver.
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::progress::Reporter;
 
-/// Settings of a receiver.
+/// The settings of a receiver.
 #[derive(Clone)]
 pub struct ReceiveOptions {
     /// Target directory, which is created if it is missing.
     pub directory: PathBuf,
-    /// Name of this receiver in the sender's summary. Default: the host name.
+    /// Name of this receiver in the sender's summary. Default: the name of the host.
     pub name: String,
-    /// `true` to replace files and symlinks, and to merge directories. Default: false.
+    /// `true` to replace existing files and symlinks, and to merge directories. Default: `false`.
     pub overwrite: bool,
-    /// TCP address for serving pieces to others. Default: any free IPv4 port.
+    /// TCP address at which pieces are served to other receivers. Default: any free port on all
+    /// IPv4 addresses.
     pub listen: SocketAddr,
-    /// Time after the stream's last block until missing pieces are fetched. Default: 250 ms.
+    /// Time from the last block of the stream until missing pieces are fetched. Default: 250 ms.
     pub settle: Duration,
     /// Time for which the receiver tries to reconnect to a lost sender. Default: 5 min.
     pub patience: Duration,
-    /// Maximum memory for incomplete pieces, at least two, in bytes. Default: 64 MiB.
+    /// Maximum memory for incomplete pieces, in bytes. At least two pieces are always allowed.
+    /// Default: 64 MiB.
     pub assembly_bytes: usize,
-    /// `true` to write through the page cache, for files that will be read soon. Default: false,
+    /// `true` to write through the page cache, for files that will be read soon. Default: `false`,
     /// which halves the processor time and leaves the memory to other programs.
     pub cached: bool,
-    /// Receiver of progress events. Default: none.
+    /// Reporter of progress events. Default: none.
     pub reporter: Reporter,
 }
 
 impl ReceiveOptions {
-    /// Returns the default settings, with the target directory `directory`.
+    /// Returns the default settings for the target directory `directory`.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self {
@@ -47,7 +47,8 @@ impl ReceiveOptions {
         }
     }
 
-    /// The same before and after the directory is created, and for any later receiver into it.
+    /// The hash is the same before and after the directory is created, and for all later receivers
+    /// with the same directory.
     pub(crate) fn place(&self) -> [u8; 16] {
         let path = std::path::absolute(&self.directory);
         let path = path.unwrap_or_else(|_| self.directory.clone());

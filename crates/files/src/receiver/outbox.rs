@@ -1,5 +1,3 @@
-//! Pending reports to the sender, which are merged while they wait.
-
 use std::collections::BTreeMap;
 
 use rangemap::RangeSet;

@@ -1,5 +1,3 @@
-//! Completion of transfers that were interrupted in their final steps.
-
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::Path;
@@ -16,13 +14,14 @@ use crate::receiver::store::{BUILT, MANIFEST, Store};
 const DAMAGED: &str =
     "some of the received data has been changed or lost; a sender is needed to restore it";
 
-/// Completes transfers into `directory` that were complete when their receiver died.
+/// Finishes transfers into `directory` that had all pieces when their receiver was interrupted.
 ///
 /// The data is read and verified first. If it does not match, it is kept, and a sender is needed
-/// for the rest. Returns the id and the result of each transfer that no other process receives.
+/// for the missing pieces. Returns the id and the result of each transfer that no other process is
+/// receiving.
 ///
-/// Call this before waiting for an offer. `overwrite` is the setting of
-/// [`ReceiveOptions`](crate::ReceiveOptions).
+/// Call this before waiting for an offer. For `overwrite`, see
+/// [`ReceiveOptions`](crate::ReceiveOptions::overwrite).
 pub fn recover(directory: &Path, overwrite: bool) -> Vec<(TransferId, Result<(), ReceiveError>)> {
     let manifests = beside(directory).filter_map(|name| built(directory, &name));
     let finish = |manifest: Manifest| {

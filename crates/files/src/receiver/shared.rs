@@ -1,5 +1,3 @@
-//! State of a receiver, shared by its threads.
-
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -160,7 +158,8 @@ impl Shared {
     }
 
     pub(super) fn aborted(&self, reason: String, discard: bool) {
-        // The last piece must not arrive in between, nor a caller exit before the data is removed.
+        // In between, the last piece must not arrive, and a caller must not exit before the data is
+        // removed.
         self.change(|life| {
             if life.is_complete() || life.is_ending() {
                 return;
@@ -203,18 +202,18 @@ impl Shared {
         Ok(())
     }
 
-    /// Handles the loss of the connection. Returns `false` if the sender is not needed any more.
+    /// Handles the loss of the connection. Returns `false` if the sender is no longer needed.
     pub(super) fn unlink(&self) -> bool {
         self.change(|life| {
             life.link = None;
             life.fetches.clear();
-            // The result has been reported, or cannot be.
+            // The result has been reported, or can no longer be reported.
             life.close();
             !life.is_complete() && !life.is_ending()
         })
     }
 
-    /// Returns the addresses at which to try the sender, or `None` if it is not needed any more.
+    /// Returns the addresses at which to try the sender, or `None` if it is no longer needed.
     pub(super) fn addresses(&self) -> Option<Vec<SocketAddr>> {
         let life = self.life();
         let is_looked_for = !life.is_complete() && !life.is_ending();

@@ -1,8 +1,8 @@
-//! Storage of the received pieces in the staging directory.
+//! Stores the received pieces in the staging directory.
 //!
 //! The staging directory is `.carom-ID/` in the target directory. It contains `journal`, `data/N`
 //! for the data of entry N, and, during the final steps, `tree/` with the entries under their
-//! names. Before the final steps no name chosen by the sender is used.
+//! names. Before the final steps, no name that the sender has chosen is used.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
@@ -30,7 +30,7 @@ pub(crate) struct Store {
     pub(super) stage: Folder,
     pub(super) data: Folder,
     pub(super) overwrite: bool,
-    /// `true` if all entries are in `tree/` or have been moved on from there.
+    /// `true` if all entries are in `tree/` or were moved from there to their final places.
     pub(super) built: AtomicBool,
     /// `true` if all entries were in the target directory before any piece was received.
     pub(super) there: AtomicBool,
@@ -53,7 +53,7 @@ pub(super) const DATA: &str = "data";
 const JOURNAL: &str = "journal";
 
 impl Store {
-    /// `alive` is called repeatedly, because this may take long.
+    /// `alive` is called repeatedly, because opening may take long.
     pub(crate) fn open(
         path: PathBuf,
         manifest: Arc<Manifest>,
@@ -152,7 +152,7 @@ impl Store {
         }
     }
 
-    /// Verifies the piece again.
+    /// The piece is verified again.
     pub(crate) fn read(&self, piece: u32) -> Option<Bytes> {
         if self.has(piece) { self.read_verified(piece).map(Bytes::from) } else { None }
     }
@@ -162,7 +162,7 @@ impl Store {
     }
 
     pub(crate) fn discard(&self) {
-        // No other process must start in the directory before everything is removed.
+        // No other process may start in the directory before everything is removed.
         let Some(_locked) = self.state().journal.take() else { return };
         if let Err(error) = self.remove_stage() {
             let stage = self.path.join(stage_name(&self.manifest));
@@ -181,7 +181,7 @@ impl Store {
         let name = stage_name(&self.manifest);
         match self.target.is_still(&name, &self.stage)? {
             true => self.target.remove_empty(&name),
-            false => Err(io::Error::other("another object has its name")),
+            false => Err(io::Error::other("another object has this name")),
         }
     }
 

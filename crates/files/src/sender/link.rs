@@ -1,5 +1,3 @@
-//! Connections of receivers to the sender.
-
 use std::io::{self, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -59,7 +57,7 @@ impl Pieces for Shared {
     }
 }
 
-/// Receiver that is preparing. If it is still preparing when this is dropped, it counts as lost.
+/// A receiver that is preparing. If it is still preparing when this is dropped, it counts as lost.
 struct Preparing<'a> {
     shared: &'a Shared,
     link: u64,
@@ -99,7 +97,7 @@ impl Hello<'_> {
                 "protocol version {version} is not supported: expected {PROTOCOL_VERSION}"
             ))
         } else if id != self.shared.content.manifest.id() {
-            Some("it sends another transfer".to_owned())
+            Some("the sender offers another transfer".to_owned())
         } else if self.shared.is_full() {
             Some("too many receivers".to_owned())
         } else {
@@ -161,7 +159,7 @@ impl Hello<'_> {
                 ended
             }
             None => {
-                let reason = "the transfer is over".to_owned();
+                let reason = "the transfer has ended".to_owned();
                 frame::write(&mut &**self.stream, &FromSender::Refused { reason })
             }
         };

@@ -1,5 +1,3 @@
-//! Sender of a transfer.
-
 mod link;
 mod options;
 mod ranges;
@@ -28,19 +26,19 @@ use crate::peers::small_thread;
 use crate::scan::{Content, Findings, Source};
 use crate::summary::{ReceiverRow, Summary};
 
-/// Transfer that is offered, and sent by [`run`](Self::run).
+/// A transfer that is offered to receivers, and sent by [`run`](Self::run).
 ///
-/// The application multicasts [`offer`](Self::offer) repeatedly until `run` returns. Receivers of a
-/// sender that is dropped earlier resume when the same content is offered again.
+/// The application multicasts [`offer`](Self::offer) repeatedly until `run` returns. If it is
+/// dropped earlier, receivers can resume when the same content is offered again.
 pub struct Sending {
     shared: Arc<Shared>,
     offer: Offer,
-    /// Dropped before the connections are closed, so that no new ones are accepted.
+    /// Dropped before the connections are closed, so that no new connections are accepted.
     listening: Option<Door>,
     tracking: Option<JoinHandle<()>>,
 }
 
-/// Handle for querying and canceling a transfer from other threads.
+/// A handle to query and cancel a transfer from other threads.
 #[derive(Clone)]
 pub struct SendHandle {
     shared: Arc<Shared>,
@@ -50,7 +48,8 @@ impl Sending {
     /// Reads the sources and starts to listen for receivers.
     ///
     /// # Errors
-    /// A source cannot be read or sent, the address cannot be bound, or the options are invalid.
+    /// Returns an error if a source cannot be read or sent, the address cannot be bound, or the
+    /// options are invalid.
     pub fn open(sources: Vec<Source>, options: SendOptions) -> Result<Self, SendError> {
         options.check()?;
         let (spool, skips) = (options.spool.as_deref(), options.skip_unsendable);
@@ -73,7 +72,7 @@ impl Sending {
         Ok(Self { shared, offer, listening: Some(listening), tracking })
     }
 
-    /// Returns the offer to announce to receivers.
+    /// Returns the offer that the application announces to receivers.
     pub fn offer(&self) -> &Offer {
         &self.offer
     }
@@ -88,12 +87,12 @@ impl Sending {
         SendHandle { shared: Arc::clone(&self.shared) }
     }
 
-    /// Waits for receivers, sends, and waits until each receiver has finished, has failed, or is
-    /// gone for longer than `patience`.
+    /// Waits for receivers, sends the stream, and waits until each receiver has finished, has
+    /// failed, or has been disconnected for longer than `patience`.
     ///
     /// # Errors
-    /// Returns the reason if the transfer ends for all receivers, which are notified. The summary
-    /// reports the failure of a single receiver.
+    /// Returns an error if the transfer ends for all receivers, which are notified of the reason.
+    /// The failure of a single receiver is only in the summary.
     pub fn run(mut self, sink: &mut dyn BlockSink) -> Result<Summary, SendError> {
         let ran = self.shared.run(sink);
         // Receivers that connect from now on are too late.
@@ -116,7 +115,7 @@ impl Drop for Sending {
         self.listening = None;
         self.shared.wake();
         if let Some(tracking) = self.tracking.take() {
-            // A panic of the thread is a bug, and was already reported.
+            // A panic of the thread is a bug and was already reported.
             let _ = tracking.join();
         }
         let mut state = self.shared.state();
@@ -125,19 +124,20 @@ impl Drop for Sending {
 }
 
 impl SendHandle {
-    /// Returns the rows of all receivers so far.
+    /// Returns the rows of all receivers that have connected so far.
     pub fn receivers(&self) -> Vec<ReceiverRow> {
         self.shared.state().roster.rows.iter().map(|row| row.told.clone()).collect()
     }
 
-    /// Returns `true` if every receiver that was heard lately has all pieces. Waiting for the rest
-    /// of the stream is then useless.
+    /// Returns `true` if every receiver that was recently heard has all pieces. In this case,
+    /// waiting for the rest of the stream is useless.
     pub fn is_served(&self) -> bool {
         !self.shared.state().roster.is_anybody_lacking()
     }
 
-    /// Returns the time since any receiver with missing pieces obtained one, or [`Duration::MAX`].
-    /// If the stream has been sent and it grows, the pieces can be fetched sooner.
+    /// Returns the time since a receiver with missing pieces last obtained one, or
+    /// [`Duration::MAX`] without such receivers. If the stream has been sent and this time grows,
+    /// close the stream early so that the missing pieces are fetched.
     pub fn still_for(&self) -> Duration {
         self.shared.state().roster.still_for()
     }

@@ -1,5 +1,3 @@
-//! Settings of a sender.
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,21 +6,24 @@ use crate::error::SendError;
 use crate::limits::MAX_ADDRESSES;
 use crate::progress::Reporter;
 
-/// Condition for the start of the stream: one of the two that are set must hold.
+/// The condition for the start of the stream. If both fields are set, one of the conditions
+/// suffices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartWhen {
-    /// Receivers to wait for. Failed ones count once none is preparing.
+    /// Number of receivers to wait for. Failed receivers count once none is preparing.
     pub receivers: Option<usize>,
-    /// Time after which one ready receiver suffices. Without any, the transfer fails.
+    /// Time after which one ready receiver suffices. If none is ready, the transfer fails.
     pub after: Option<Duration>,
 }
 
-/// Settings of a sender.
+/// The settings of a sender.
 #[derive(Clone)]
 pub struct SendOptions {
-    /// TCP address for receivers. Default: any free port on all IPv4 addresses.
+    /// TCP address at which the sender listens for receivers. Default: any free port on all IPv4
+    /// addresses.
     pub listen: SocketAddr,
-    /// Addresses in the offer, at most 8. Port 0 stands for the bound port. Default: `listen`.
+    /// Addresses in the offer, at most 8. Port 0 stands for the bound port. Default: the address
+    /// `listen`.
     pub advertise: Vec<SocketAddr>,
     /// Condition for the start of the stream. Default: one receiver is ready.
     pub start: StartWhen,
@@ -32,15 +33,16 @@ pub struct SendOptions {
     pub fetches_per_peer: usize,
     /// Maximum number of assigned fetches that the sender serves at a time. Default: 8.
     pub fetches_from_sender: usize,
-    /// Maximum number of receivers. Further ones are refused. Default: 2048.
+    /// Maximum number of receivers. Further receivers are refused. Default: 2048.
     pub max_receivers: usize,
-    /// Directory for the data of a [`Source::Reader`](crate::Source::Reader). Default: the
-    /// system's.
+    /// Directory for the data of a [`Source::Reader`](crate::Source::Reader). Default: the system's
+    /// directory for temporary files.
     pub spool: Option<PathBuf>,
-    /// `true` to leave out entries that cannot be sent, as in
-    /// [`Sending::findings`](crate::Sending::findings). Default: false, which refuses the transfer.
+    /// `true` to skip entries that cannot be sent; see
+    /// [`Sending::findings`](crate::Sending::findings). Default: `false`: such an entry is an
+    /// error.
     pub skip_unsendable: bool,
-    /// Receiver of progress events. Default: none.
+    /// Reporter of progress events. Default: none.
     pub reporter: Reporter,
 }
 
@@ -64,15 +66,15 @@ impl Default for SendOptions {
 impl SendOptions {
     pub(crate) fn check(&self) -> Result<(), SendError> {
         let wrong = if self.start.receivers.is_none() && self.start.after.is_none() {
-            "no start condition: expected a number of receivers, a time, or both"
+            "the start condition is empty: expected a number of receivers, a time, or both"
         } else if self.start.receivers == Some(0) {
-            "the number of receivers to wait for must be at least 1"
+            "the number of receivers to wait for is 0: expected at least 1"
         } else if self.start.receivers.is_some_and(|receivers| receivers > self.max_receivers) {
             "the number of receivers to wait for exceeds the maximum number of receivers"
         } else if self.fetches_per_peer == 0 || self.fetches_from_sender == 0 {
-            "each receiver and the sender must serve at least one fetch"
+            "the limit of fetches from a receiver or from the sender is 0: expected at least 1"
         } else if self.advertise.len() > MAX_ADDRESSES {
-            "too many addresses to advertise: at most 8 are allowed"
+            "too many addresses to advertise: expected at most 8"
         } else if self.advertise.is_empty() && self.listen.ip().is_unspecified() {
             "an address to advertise is required when listening on all addresses"
         } else {

@@ -1,5 +1,3 @@
-//! Ranges of pieces in the frames of receivers.
-
 use crate::frame::Ranges;
 use crate::limits::MAX_RANGES;
 

@@ -1,5 +1,3 @@
-//! State of each receiver at the sender.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -31,7 +29,8 @@ pub(crate) struct Roster {
 
 pub(crate) struct Row {
     pub(crate) told: ReceiverRow,
-    /// Hash of its host name and target directory, which distinguishes receivers of the same name.
+    /// Hash of the receiver's host name and target directory, which distinguishes receivers of the
+    /// same name.
     place: [u8; 16],
     key: [u8; 16],
     link: Option<Link>,
@@ -43,9 +42,10 @@ pub(crate) struct Row {
     shunned: BTreeSet<Index>,
     accusers: BTreeSet<Index>,
     wrong_from_sender: u32,
-    /// `true` if it has reported the end of its stream, and thereby all pieces from it.
+    /// `true` if the receiver has reported the end of its stream, and thereby all pieces from the
+    /// stream.
     pub(crate) is_settled: bool,
-    /// Time at which it last obtained a piece, became ready or was lost.
+    /// Time at which the receiver last obtained a piece, became ready or was lost.
     pub(crate) moved_at: Instant,
     pub(crate) heard_at: Instant,
     busy_until: Instant,
@@ -168,8 +168,8 @@ impl Roster {
         })
     }
 
-    /// Names do not identify receivers: all of a host may have the host's name. The place of a
-    /// receiver that is gone or failed does.
+    /// Names do not identify receivers, because all receivers on a host may have the host's name.
+    /// The place of a receiver that is gone or failed identifies it.
     fn known(&self, key: &[u8; 16], who: &Who) -> Option<Index> {
         let by_key = self.rows.iter().position(|row| row.key == *key && row.key != [0; 16]);
         by_key.or_else(|| {
@@ -209,8 +209,9 @@ impl Roster {
         receiving.all(|row| row.is_settled || row.have.is_full())
     }
 
-    /// Shuns the peer. One that two receivers report for wrong data is not assigned to any. Returns
-    /// `true` if the sender itself has sent wrong data too often.
+    /// The receiver avoids the peer from now on. A peer that two receivers report for wrong data is
+    /// not assigned to any receiver. Returns `true` if the sender itself has sent wrong data too
+    /// often.
     pub(crate) fn fetch_failed(&mut self, index: Index, piece: u32, why: FetchFailure) -> bool {
         let Some(source) = self.release(index, piece) else { return false };
         let is_wrong = why == FetchFailure::Wrong;
@@ -267,7 +268,7 @@ impl Roster {
         let row = &self.rows[index];
         let mut least: Option<Index> = None;
         let mut is_there = false;
-        // They must not all select the same peer.
+        // Receivers must not all select the same peer.
         let others = (index + 1..self.rows.len()).chain(0..index);
         for at in others {
             let other = &self.rows[at];
@@ -361,7 +362,7 @@ impl Row {
         self.link.is_some() && self.accusers.len() < ACCUSERS_BELIEVED
     }
 
-    /// Returns `true` for fetches whose time has not passed as well.
+    /// Also returns `true` for assigned fetches whose time has not passed.
     pub(crate) fn is_moving(&self, patience: Duration) -> bool {
         self.moved_at.elapsed() < patience || Instant::now() < self.busy_until
     }

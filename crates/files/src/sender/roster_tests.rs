@@ -1,5 +1,3 @@
-//! Tests of receivers and of the assignment of fetches.
-
 use std::collections::BTreeMap;
 use std::net::{IpAddr, TcpListener};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -22,7 +20,7 @@ fn manifest() -> Manifest {
     Manifest::new(1 << 20, vec![entry], vec![[0; 32]; PIECES as usize]).expect("a good one")
 }
 
-/// Returns the identity of a receiver. All have the same name, and each its own place.
+/// All receivers have the same name, and each has its own place.
 fn who(number: usize, host: IpAddr) -> Who {
     Who { name: "host".to_owned(), place: [100 + number as u8; 16], host }
 }

@@ -1,5 +1,3 @@
-//! State of a sender, shared by its threads.
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -19,7 +17,7 @@ use crate::summary::State;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Waiting,
-    /// Streaming; all pieces before this one are done.
+    /// All pieces before this one are done.
     Streaming(u32),
     Over,
 }
@@ -31,7 +29,7 @@ pub(super) struct Shared {
     state: Mutex<TransferState>,
     changed: Condvar,
     pub(super) links: AtomicU64,
-    /// Cloned by each connection.
+    /// Each connection holds a clone.
     pub(super) links_open: Arc<()>,
     pub(super) refused: Arc<AtomicU64>,
     pub(super) gate: Gate,
@@ -56,7 +54,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 impl TransferState {
-    /// Earlier, such a piece may still be in flight in the stream, or not be reported yet.
+    /// Before that, such a piece may still be in flight in the stream, or not be reported yet.
     fn is_last_resort(&self) -> bool {
         let is_late = self.over_at.is_some_and(|over_at| over_at.elapsed() >= SETTLED_AFTER);
         self.phase == Phase::Over && (is_late || self.roster.is_settled())
@@ -176,14 +174,14 @@ impl Shared {
 
     pub(super) fn lost_early(&self, link: u64) {
         let lost = self.state().roster.lost_early(link);
-        // At the end of the transfer every connection is lost.
+        // At the end of the transfer, every connection is lost.
         if let Some(name) = lost.filter(|_| !self.has_ended()) {
             self.report(Event::ReceiverGone { name });
         }
         self.wake();
     }
 
-    /// Gives up receivers that have been preparing for too long, even if they send keepalives.
+    /// Receivers that have been preparing for too long are given up, even if they send keepalives.
     pub(super) fn give_up_overdue(&self, state: &mut TransferState) {
         let reason = self.overdue();
         for name in state.roster.give_up_overdue(self.disk_patience(), &reason) {
@@ -213,7 +211,8 @@ impl Shared {
         }
     }
 
-    /// Waits until it is written, for at most [`SIGN_OF_LIFE`](crate::limits::SIGN_OF_LIFE).
+    /// Waits until `last` is written to all connections, for at most
+    /// [`SIGN_OF_LIFE`](crate::limits::SIGN_OF_LIFE).
     pub(super) fn say_goodbye(&self, last: &FromSender) {
         let deadline = Instant::now() + crate::limits::SIGN_OF_LIFE;
         let mut state = self.state();

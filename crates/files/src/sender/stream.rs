@@ -1,4 +1,4 @@
-//! Course of a transfer, from the wait for receivers to the end of the last one.
+//! The course of a transfer, from the wait for receivers to the end of the last receiver.
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ impl Shared {
             return Err(SendError::Options("the stream's messages are too small for a block"));
         }
         let receivers = self.wait_for_receivers()?;
-        // The maximum message size may be known better now.
+        // The stream may have changed its maximum message size in the meantime.
         let room = room(sink).max(1);
         if receivers == 0 {
             return Ok(self.summary(&self.state()));
@@ -49,12 +49,12 @@ impl Shared {
         self.wait_for_all()
     }
 
-    /// Returns the reason for a failed stream. A canceled transfer may also close its sink.
+    /// A canceled transfer may also close its sink: the cancellation is then the reason.
     fn why(&self, error: SendError) -> SendError {
         self.state().broken.take().unwrap_or(error)
     }
 
-    /// Returns the number of ready receivers; 0 if all receivers have failed.
+    /// Returns the number of ready receivers, or 0 if all receivers have failed.
     fn wait_for_receivers(&self) -> Result<usize, SendError> {
         let mut told_at = Instant::now();
         let began = Instant::now();
@@ -87,7 +87,8 @@ impl Shared {
         }
     }
 
-    /// Returns the numbers of ready receivers, and of those that failed or are gone too long.
+    /// Returns the number of ready receivers, and the number of those that failed or are gone too
+    /// long.
     fn turnout(&self, state: &TransferState) -> (usize, usize) {
         let rows = &state.roster.rows;
         let ready = rows.iter().filter(|row| row.is_taking_part()).count();
@@ -99,7 +100,8 @@ impl Shared {
         (ready, failed.count())
     }
 
-    /// Waits while the only receivers were lost recently: pieces of the stream need no fetches.
+    /// Waits while the only receivers were lost recently, because pieces of the stream need no
+    /// fetches.
     fn next(&self, piece: u32) -> Result<Next, SendError> {
         let mut state = self.state();
         loop {
@@ -150,7 +152,8 @@ impl Shared {
         loop {
             check(&mut state)?;
             let patience = self.options.patience;
-            // A receiver whose fetches wait for a busy source moves while the others do.
+            // A receiver whose fetches wait for a busy source makes progress while other receivers
+            // do.
             let is_moving = state.roster.rows.iter().any(|row| row.is_moving(patience));
             // Receivers that are verifying existing data are waited for as well.
             self.give_up_overdue(&mut state);
@@ -168,8 +171,8 @@ impl Shared {
         }
     }
 
-    /// Fails a receiver if none obtains a piece for `patience`. One with all pieces has the time
-    /// that a slow disk needs for the final steps.
+    /// Fails a receiver if no receiver obtains a piece for `patience`. A receiver with all pieces
+    /// has the time that a slow disk needs for the final steps.
     fn is_awaited(&self, state: &mut TransferState, index: usize, is_moving: bool) -> bool {
         let patience = self.options.patience;
         let row = &state.roster.rows[index];
@@ -192,7 +195,7 @@ impl Shared {
         false
     }
 
-    /// Assumes that a receiver which sends only keepalives works on its disk.
+    /// A receiver that sends only keepalives is assumed to work on its disk.
     pub(super) fn disk_patience(&self) -> Duration {
         let bytes = self.content.manifest.data_bytes();
         self.options.patience + Duration::from_secs(bytes / SLOWEST_DISK)

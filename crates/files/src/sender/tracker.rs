@@ -1,12 +1,10 @@
-//! Assignment of fetches to receivers.
-
 use crate::frame::FromSender;
 use crate::limits::FETCHES_PER_RECEIVER;
 use crate::manifest::Manifest;
 use crate::sender::roster::{Index, Roster, Source};
 
 const LOOKED_AT: usize = 32;
-/// Source number of the sender in a [`FromSender::Fetch`].
+/// Source number of the sender itself in a [`FromSender::Fetch`].
 const SENDER: u32 = u32::MAX;
 
 pub(crate) fn assign(

@@ -1,5 +1,3 @@
-//! Identity of a receiver.
-
 use std::net::IpAddr;
 
 #[derive(Clone)]

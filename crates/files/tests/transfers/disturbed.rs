@@ -156,7 +156,7 @@ fn source_changed_in_mid_transfer_ends_it_and_keeps_nothing() {
     let Err(SendError::Source(SourceError::Changed(path))) = ran else { panic!("{ran:?}") };
     assert_eq!(path, "data");
     for (at, receiving) in receiving.iter().enumerate() {
-        let why = String::from("data has changed since the transfer began");
+        let why = String::from("'data' has changed since the transfer began");
         assert_eq!(receiving.wait(), Err(ReceiveError::Discarded(why)));
         assert_eq!(names(&places.folder(at)), [""; 0], "nothing of it is of use");
     }
@@ -193,7 +193,7 @@ fn vanished_source_ends_the_transfer_and_data_is_kept() {
     let ran = run(sending, wire).join().expect("no panic");
     let Err(SendError::Source(SourceError::Gone(path))) = ran else { panic!("{ran:?}") };
     assert_eq!(path, "data");
-    let why = String::from("data no longer exists");
+    let why = String::from("'data' no longer exists");
     assert_eq!(receiving.wait(), Err(ReceiveError::Aborted(why)));
     drop((receiving, listeners));
     fs::rename(&away, &file).expect("it is there");

@@ -159,7 +159,7 @@ fn transfer_that_all_have_is_finished_without_sending() {
     receive(sending.offer(), &wire.listeners, into(&places, 0));
     fs::create_dir(places.folder(0).join("data")).expect("it is new");
     let summary = finish(sending, wire);
-    let failed = State::Failed("data already exists".into());
+    let failed = State::Failed("'data' already exists".into());
     assert_eq!(summary.receivers[0].state, failed, "it came in between");
     fs::remove_dir(places.folder(0).join("data")).expect("it is there");
 

@@ -187,7 +187,7 @@ fn existing_target_is_an_error_before_anything_is_received() {
     let summary = send_also_to(sending, into(&places, 0));
     assert!(!summary.is_success());
     let refused = row(&summary, "receiver 1");
-    assert_eq!(refused.state, State::Failed("data already exists".into()));
+    assert_eq!(refused.state, State::Failed("'data' already exists".into()));
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);
     assert_eq!(fs::read(places.folder(1).join("data")).expect("it is there"), b"mine");
 }

@@ -157,7 +157,7 @@ fn canceled_transfer_ends_for_all_and_publishes_nothing() {
     let receiving = receive(sending.offer(), &wire.listeners, into(&places, 0));
     let ran = run(sending, wire).join().expect("no panic");
     assert!(matches!(ran, Err(SendError::Cancelled)), "{ran:?}");
-    assert_eq!(receiving.wait(), Err(ReceiveError::Aborted("canceled".into())));
+    assert_eq!(receiving.wait(), Err(ReceiveError::Aborted("the transfer was canceled".into())));
     assert!(!places.folder(0).join("data").exists());
 }
 
