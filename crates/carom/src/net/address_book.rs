@@ -1,5 +1,3 @@
-//! The addresses of nodes.
-
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -28,7 +26,7 @@ impl AddressBook {
         usable
     }
 
-    /// Returns the nonce of the probe that must be sent now, if the node is a stranger.
+    /// Returns the nonce of a probe if one must be sent to the node because it is a stranger.
     pub(crate) fn on_datagram(
         &mut self,
         now: Time,
@@ -57,7 +55,7 @@ impl AddressBook {
     }
 }
 
-/// An address reported by other nodes must never make this node send to broadcast or multicast.
+/// An address that other nodes report must never make this node send to broadcast or multicast.
 pub(crate) fn is_usable(address: SocketAddr) -> bool {
     match address.ip() {
         IpAddr::V4(ip) => {

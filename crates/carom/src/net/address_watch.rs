@@ -1,7 +1,8 @@
-//! Monitoring of the address of the node's interface.
+//! Monitors the address of the node's interface.
 //!
-//! The kernel does not report to a socket that an address is gone: it refuses to send from it, or
-//! peers answer to an address without a host. The addresses are therefore listed periodically.
+//! The kernel does not notify a socket that its address was removed: it refuses to send from the
+//! address, or peers send their answers to an address that no host has. The addresses are therefore
+//! listed periodically.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -21,10 +22,11 @@ pub(crate) struct AddressWatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The interface has another address instead.
-    Moved { from: Ipv4Addr, to: Ipv4Addr },
-    /// The interface no longer has an address.
+    Moved {
+        from: Ipv4Addr,
+        to: Ipv4Addr,
+    },
     Missing(Ipv4Addr),
-    /// The missing address is back.
     Back(Ipv4Addr),
 }
 

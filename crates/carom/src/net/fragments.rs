@@ -1,8 +1,8 @@
-//! Datagrams in parts.
+//! Splits datagrams into parts and joins the parts again.
 //!
-//! A datagram does not fit a path if the path MTU has decreased since, or if it is relayed or
-//! retransmitted along another path. Parts are not retransmitted: if one is lost, the datagram is
-//! lost.
+//! A datagram can exceed the path MTU if the path MTU has decreased since the datagram was built,
+//! or if the datagram is relayed or retransmitted along another path. Parts are not retransmitted:
+//! if one is lost, the datagram is lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use carom_proto::{Endpoint, NodeId, Origin, Time};
 
 use super::paths::{PART_OVERHEAD, Packet, Part};
 
-/// Returns the size of all parts but the last.
+/// Returns the size of each part except the last.
 pub(crate) fn split(
     origin: Origin,
     id: u32,

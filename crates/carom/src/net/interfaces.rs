@@ -1,7 +1,7 @@
-//! The network interfaces of the host, and the choice of one.
+//! Lists the network interfaces of the host and chooses one.
 //!
-//! They are listed by `getifaddrs` of the crate `nix`, which is needed for timers anyway. It
-//! returns the flags (up, loopback, multicast) that crates made only for this omit.
+//! The list comes from `getifaddrs` of the crate `nix`, which is needed for timers anyway. It
+//! contains the flags (up, loopback, multicast) that specialized crates omit.
 
 use std::net::Ipv4Addr;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -14,26 +14,28 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::shared::error::StartError;
 
-/// Network interface with one of its IPv4 addresses.
+/// A network interface with one of its IPv4 addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Name, such as `eth0`.
+    /// Name of the interface, such as `eth0`.
     pub name: String,
     /// IPv4 address.
     pub address: Ipv4Addr,
     /// `true` if the interface is up.
     pub is_up: bool,
-    /// `true` if it is a loopback interface, which leads only to this host.
+    /// `true` if the interface is a loopback interface, which leads only to this host.
     pub is_loopback: bool,
-    /// `true` if it reports multicast. Loopback often carries it without this flag.
+    /// `true` if the interface has the multicast flag. Loopback often carries multicast without
+    /// this flag.
     pub is_multicast: bool,
 }
 
 impl Interface {
-    /// Returns all interfaces with their IPv4 addresses, in the order of the operating system.
+    /// Returns all interfaces with their IPv4 addresses, in the order in which the operating system
+    /// lists them.
     ///
     /// # Errors
-    /// The operating system cannot list the interfaces.
+    /// Returns an error if the operating system cannot list the interfaces.
     pub fn list() -> Result<Vec<Self>, StartError> {
         let addresses = getifaddrs()
             .map_err(|errno| StartError::system("list the network interfaces", errno.into()))?;
@@ -53,8 +55,7 @@ impl Interface {
 }
 
 impl Interface {
-    /// Returns the size in bytes of the largest IP packet that the interface carries, if it is
-    /// known.
+    /// Returns the maximum size, in bytes, of an IP packet on the interface, if it is known.
     ///
     /// Files under `/sys` may belong to another network namespace, so a socket is queried.
     pub fn mtu(&self) -> Option<u16> {
@@ -67,7 +68,7 @@ pub(crate) fn mtu_at(address: Ipv4Addr) -> Option<u16> {
     use nix::sys::socket::{getsockopt, sockopt};
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).ok()?;
     socket.set_multicast_if_v4(&address).ok()?;
-    // The address of all hosts of a link needs no route.
+    // The address of all hosts on a link needs no route.
     socket.connect(&SocketAddr::from((Ipv4Addr::new(224, 0, 0, 1), ANY_PORT)).into()).ok()?;
     let mtu = getsockopt(&socket, sockopt::IpMtu).ok()?;
     u16::try_from(mtu.clamp(0, u16::MAX.into())).ok().filter(|mtu| *mtu > 0)
@@ -88,7 +89,8 @@ pub(crate) struct InterfaceChoice {
 }
 
 impl InterfaceChoice {
-    /// Without `wanted`, chooses the first multicast interface to other hosts, or else loopback.
+    /// Without `wanted`, chooses the first multicast interface that is not loopback, or else
+    /// loopback.
     pub(crate) fn new(wanted: Option<&str>, all: Vec<Interface>) -> Result<Self, StartError> {
         match wanted {
             Some(wanted) => Self::named(wanted, all),

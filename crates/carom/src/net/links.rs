@@ -1,6 +1,6 @@
-//! Links: TCP connections to registries, with the guarantees of [`carom_proto::membership::link`].
+//! TCP connections to registries, with the guarantees of [`carom_proto::membership::link`].
 //!
-//! The sockets belong to the driver's poll, so that an unresponsive service delays no packets.
+//! The driver polls these sockets too, so that an unresponsive registry delays no packets.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -22,7 +22,7 @@ pub(crate) struct Links {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkCounters {
     pub(crate) opened: u64,
-    /// Open links that were closed by the service or by the network.
+    /// Open links that the registry or the network closed.
     pub(crate) broken: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
@@ -33,7 +33,7 @@ struct Link {
     id: LinkId,
     stream: TcpStream,
     state: State,
-    /// Bytes not yet written to the socket, after the first `sent` bytes.
+    /// Bytes not yet written to the socket, starting after the first `sent` bytes.
     waiting: Vec<u8>,
     sent: usize,
     is_ready: bool,
@@ -43,12 +43,13 @@ struct Link {
 enum State {
     Connecting,
     Open,
-    /// Closed by the membership; waiting bytes are still written.
+    /// The membership has closed the link. Waiting bytes are still written.
     Closing,
 }
 
 pub(crate) const MAX_LINKS: usize = 14;
-/// A thousand changes of members. Then sockets must be drained, and a keepalive may be due.
+/// Enough for a thousand changes of members. After these, sockets must be drained, and a keepalive
+/// may be due.
 const BYTES_PER_TURN: usize = 32 << 10;
 const BUFFER_BYTES: usize = BYTES_PER_TURN;
 
@@ -123,7 +124,7 @@ impl Links {
         Ok(())
     }
 
-    /// A closed link whose last bytes are not accepted makes room.
+    /// A closed link whose last bytes are not accepted makes room for a new one.
     fn vacant_place(&mut self, registry: &Registry) -> Option<usize> {
         let vacant = self.places.iter().position(Option::is_none);
         vacant.or_else(|| {
@@ -137,7 +138,7 @@ impl Links {
     }
 
     fn send(&mut self, id: LinkId, bytes: &[u8]) -> io::Result<()> {
-        // The link may have ended while the membership wrote.
+        // The link may have ended while the membership wrote to it.
         let place = self.by_id.get(&id).copied();
         let Some(link) = place.and_then(|place| self.places[place].as_mut()) else {
             return Ok(());
@@ -179,7 +180,7 @@ impl Links {
         if let Some(mut link) = self.places[place].take() {
             self.counters.broken += u64::from(link.state == State::Open);
             self.by_id.retain(|_, other| *other != place);
-            // An error is harmless: the registration ends with the socket.
+            // An error is harmless, because the registration ends with the socket.
             let _ = registry.deregister(&mut link.stream);
         }
     }
@@ -199,7 +200,7 @@ impl Link {
                 return Ok(());
             }
             self.state = State::Open;
-            // The link is only slower without this option.
+            // Without this option, the link is only slower.
             let _ = self.stream.set_nodelay(true);
             counters.opened += 1;
             node.handle_link(now, self.id, LinkEvent::Opened);

@@ -1,13 +1,11 @@
-//! Multicast memberships, on sockets that never receive.
-
 use std::collections::HashMap;
 use std::io;
 use std::net::Ipv4Addr;
 
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
-/// Multicast memberships, on separate unbound sockets: a socket holds 20 of them by default, and
-/// those of a receiving socket cost time per packet.
+/// Multicast memberships are held on separate unbound sockets: by default, a socket holds 20 of
+/// them, and memberships on a receiving socket cost time per packet.
 #[derive(Debug)]
 pub(crate) struct MulticastJoins {
     interface: Ipv4Addr,
@@ -69,7 +67,7 @@ impl MulticastJoins {
         let mut result = Ok(());
         for (address, membership) in &self.joined {
             let socket = &self.sockets[membership.holder].socket;
-            // The kernel drops a membership when the interface loses its last address, but the
+            // When the interface loses its last address, the kernel drops a membership, but the
             // socket keeps it.
             let _ = socket.leave_multicast_v4(address, &interface);
             if let Err(error) = socket.join_multicast_v4(address, &interface) {
@@ -88,7 +86,7 @@ impl MulticastJoins {
         self.failures
     }
 
-    /// The system may allow fewer memberships than usual per socket.
+    /// The operating system may allow fewer memberships per socket than usual.
     fn hold(&mut self, address: Ipv4Addr) -> io::Result<usize> {
         for place in 0..self.sockets.len() {
             let holder = &mut self.sockets[place];

@@ -1,5 +1,3 @@
-//! The network of a node, as its runtime uses it.
-
 use std::net::{Ipv4Addr, SocketAddr};
 
 use carom_proto::node::Node;
@@ -7,7 +5,8 @@ use carom_proto::{Endpoint, GroupId, NodeId, Time, Wakeup};
 
 use crate::shared::status::{MemberPath, Stats};
 
-/// Network of a node. The defaults carry packets of any size to every node.
+/// The network of a node, as its runtime uses it. The default methods describe a network that
+/// carries packets of any size to every node.
 pub(crate) trait Network {
     fn listen_to(&mut self, group: GroupId) -> Option<Ipv4Addr>;
 
@@ -19,7 +18,7 @@ pub(crate) trait Network {
 
     fn part(&mut self, _node: NodeId) {}
 
-    /// Drops what was derived from views, after one has changed.
+    /// Drops state that was derived from views, after a view has changed.
     fn forget_views(&mut self) {}
 
     fn path(&self, _node: NodeId) -> MemberPath {

@@ -1,4 +1,4 @@
-//! Receiving of datagrams: many per system call, split, with injected loss, into a bounded buffer.
+//! Receives datagrams: many per system call, with injected loss, into a bounded buffer.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::sockets::Socket;
 
-/// Memory into which system calls receive. All sockets of a driver share it, because received
+/// The memory into which system calls receive. All sockets of a driver share it, because received
 /// datagrams are copied into the receive buffer of their node at once.
 pub(crate) struct RecvBuffer {
     bytes: Vec<u8>,
@@ -33,7 +33,6 @@ pub(crate) struct Receiver {
     pub(crate) counters: ReceiveCounters,
 }
 
-/// Socket from which a datagram was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SocketKind {
     Unicast = 0,
@@ -58,12 +57,12 @@ impl Receiver {
         }
     }
 
-    /// Reads the datagrams that wait in `socket`. Returns `true` if more may wait, because the
-    /// limit of one turn was reached.
+    /// Reads the waiting datagrams from `socket`. Returns `true` if more datagrams may be waiting,
+    /// because the limit of one turn was reached.
     ///
     /// The unicast socket must be drained first, and its datagrams are returned last. The packets
     /// that caused a peer to send a repair were multicast earlier, so they have been read by then.
-    /// A packet that still waits in the other socket is therefore not taken for missing.
+    /// Thus, a packet that still waits in the multicast socket is not considered missing.
     pub(crate) fn drain(
         &mut self,
         from: SocketKind,
@@ -80,7 +79,7 @@ impl Receiver {
                 Ok(count) => taken += self.take(from, buffer, count),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return Ok(false),
-                    // An error of an earlier sent datagram, which does not affect receiving.
+                    // An error for a datagram sent earlier, which does not affect receiving.
                     ErrorKind::Interrupted | ErrorKind::ConnectionRefused => {}
                     _ => return Err(error),
                 },
@@ -89,13 +88,13 @@ impl Receiver {
         Ok(true)
     }
 
-    /// Returns the datagram that has waited longest. Multicast comes before unicast.
+    /// Returns the oldest datagram. Multicast comes before unicast.
     pub(crate) fn pop(&mut self) -> Option<(Endpoint, Datagram<'_>)> {
         let [unicast, multicast] = &mut self.inboxes;
         multicast.pop().or_else(|| unicast.pop())
     }
 
-    /// Announces the datagrams that [`Receiver::pop`] returns next to `node`.
+    /// Announces to `node` the datagrams that [`Receiver::pop`] will return next.
     pub(crate) fn announce(&self, node: &Node) {
         let waiting = self.waiting().take(LOOK_AHEAD);
         node.look_ahead(&waiting.collect::<SmallVec<[_; LOOK_AHEAD]>>());
@@ -125,7 +124,7 @@ impl Receiver {
                 self.accept(from, Endpoint(meta.addr), &[]);
                 taken += 1;
             }
-            // The kernel joins datagrams of equal size; the last one may be shorter.
+            // The kernel joins datagrams of equal size. The last one may be shorter.
             for datagram in slot[..meta.len].chunks(meta.stride.max(1)) {
                 self.accept(from, Endpoint(meta.addr), datagram);
                 taken += 1;
@@ -142,8 +141,8 @@ impl Receiver {
             return;
         };
         if datagram.header().sender == self.own {
-            // An own datagram is not subject to injected loss, because its drop would be no loss
-            // for any node.
+            // A node's own datagram is not subject to injected loss, because dropping it would be
+            // no loss for any node.
             self.counters.own_echo += 1;
         } else if !self.injector.drops_next() {
             self.inboxes[from as usize].push(source, &datagram);
@@ -153,10 +152,10 @@ impl Receiver {
 
 /// Size of the largest run of segments that the kernel returns at once.
 const SLOT_BYTES: usize = 1 << 16;
-/// Maximum number of datagrams that the last system call of a turn adds: runs of segments.
+/// Maximum number of datagrams that the last system call of a turn adds, as runs of segments.
 const BATCH_DATAGRAMS: usize = BATCH_SIZE * 128;
-/// Capacity equal to that of the kernel's buffer, if it is granted. A pause of the thread then
-/// loses nothing; only a lasting overload does.
+/// Equals the capacity of the kernel's buffer, if that is granted. Thus, a pause of the thread
+/// loses nothing. Only a lasting overload does.
 const INBOX_DATAGRAMS: usize = 4 * Inbox::DEFAULT_CAPACITY;
 /// Separates the random draws of losses from those of the receive buffer.
 const LOSS_STREAM: u64 = 0x1055;

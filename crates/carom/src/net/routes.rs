@@ -1,5 +1,3 @@
-//! The routes of a node: the addresses to which each destination leads.
-
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -11,7 +9,7 @@ use super::paths::Paths;
 use crate::shared::addressing::{MulticastPool, PathChoice};
 use crate::shared::status::MemberPath;
 
-/// Addresses to which a datagram is sent.
+/// The addresses to which a datagram is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) multicast: Option<SocketAddr>,
@@ -22,7 +20,7 @@ pub(crate) struct Route {
     pub(crate) is_empty_group: bool,
 }
 
-/// The routes of one node. Routes of groups are kept until a change of what they depend on.
+/// The routes of one node. Routes of groups are kept until the state on which they depend changes.
 #[derive(Debug)]
 pub(crate) struct Routes {
     choice: PathChoice,
@@ -39,7 +37,7 @@ pub(crate) struct RouteContext<'a> {
 }
 
 impl Routes {
-    /// Creates the routes of a node; `multicast_port` is `None` if it has no multicast.
+    /// `multicast_port` is `None` if the node has no multicast.
     pub(crate) fn new(
         choice: PathChoice,
         pool: MulticastPool,
@@ -49,7 +47,7 @@ impl Routes {
         Self { choice, pool, multicast_port, groups, single }
     }
 
-    /// Drops the routes of groups after a change of a view, a path or an address.
+    /// Drops the routes of groups, after a view, a path or an address has changed.
     pub(crate) fn forget(&mut self) {
         self.groups.clear();
     }
@@ -96,7 +94,7 @@ impl Routes {
     }
 
     /// Returns the route of a bulk group's data: to the members that multicast reaches, and to
-    /// those that relay it to others.
+    /// those that relay the data to other members.
     fn along_tree(&mut self, group: GroupId, hops: &Hops, context: &RouteContext<'_>) -> &Route {
         let Hops { by_multicast, relays } = hops;
         self.single.multicast = by_multicast.then(|| self.group_address(group)).flatten();
@@ -108,7 +106,7 @@ impl Routes {
     }
 
     fn to_group(&self, group: GroupId, context: &RouteContext<'_>) -> Route {
-        // A query to a group that this node has not joined: any node may be a member.
+        // For a query to a group that this node has not joined, any node may be a member.
         let candidates: Vec<NodeId>;
         let members = match context.node.view(group) {
             Some(view) => view.members(),

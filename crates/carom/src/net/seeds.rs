@@ -1,5 +1,3 @@
-//! The addresses for the first contact of a node: seeds, and registries.
-
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use crate::shared::addressing::DEFAULT_PORT;
@@ -39,22 +37,24 @@ pub(crate) fn resolve_one(name: &str, default_port: u16) -> Result<Vec<SocketAdd
     }
     let resolved = match name.rsplit_once(':') {
         Some((host, port)) => {
-            let port: u16 = port.parse().map_err(|_| format!("{port:?} is not a port"))?;
+            let port: u16 = port
+                .parse()
+                .map_err(|_| format!("expected a port from 1 to 65535, not {port:?}"))?;
             if host.is_empty() || port == 0 {
-                return Err("expected a host and a port from 1 to 65535".into());
+                return Err("expected HOST:PORT with a port from 1 to 65535".into());
             }
             (host.trim_matches(['[', ']']), port).to_socket_addrs()
         }
         None if name.is_empty() => return Err("the address is empty".into()),
         None => (name, default_port).to_socket_addrs(),
     };
-    only_ipv4(resolved.map_err(|error| format!("cannot resolve the name: {error}"))?)
+    only_ipv4(resolved.map_err(|error| format!("the host name cannot be resolved: {error}"))?)
 }
 
 fn only_ipv4(addresses: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, String> {
     let addresses: Vec<SocketAddr> = addresses.into_iter().filter(SocketAddr::is_ipv4).collect();
     match addresses.is_empty() {
-        true => Err("no IPv4 address found".into()),
+        true => Err("it has no IPv4 address".into()),
         false => Ok(addresses),
     }
 }

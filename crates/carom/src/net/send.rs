@@ -1,4 +1,4 @@
-//! Sending of datagrams. Consecutive datagrams of one size to one destination are sent in one
+//! Sends datagrams. Consecutive datagrams of the same size to the same destination are sent in one
 //! system call.
 
 use std::collections::VecDeque;
@@ -12,7 +12,8 @@ use quinn_udp::Transmit;
 use super::routes::Route;
 use super::sockets::Socket;
 
-/// Sending side. After [`Sender::buffer`] and [`Sender::add`], [`Sender::send`] the completed run.
+/// The sending side. Call [`Sender::buffer`] and [`Sender::add`] for each datagram, and
+/// [`Sender::send`] for each completed run.
 #[derive(Debug)]
 pub(crate) struct Sender {
     source: Ipv4Addr,
@@ -24,7 +25,7 @@ pub(crate) struct Sender {
     pub(crate) counters: SendCounters,
 }
 
-/// Datagrams of one size to one destination. The last one may be shorter.
+/// Datagrams of the same size to the same destination. The last one may be shorter.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) destination: Destination,
@@ -55,7 +56,7 @@ pub(crate) struct SendCounters {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Multicast {
-    /// It was sent, or there was none.
+    /// The multicast was sent, or the route had none.
     Fine,
     /// The operating system reports that multicast is unreachable.
     Unreachable,
@@ -248,8 +249,8 @@ impl Sender {
         contents: &[u8],
     ) -> io::Result<()> {
         self.counters.calls += 1;
-        // Other nodes know this one by its interface's address. Between loopback and other networks
-        // the operating system selects a source address that works.
+        // Other nodes know this one by its interface's address. Between loopback and other
+        // networks, the operating system selects a source address that works.
         let same_side = destination.ip().is_loopback() == self.source.is_loopback();
         let stays = destination.ip().is_multicast() || !same_side;
         let src_ip = (!stays).then_some(IpAddr::V4(self.source));

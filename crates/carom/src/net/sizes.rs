@@ -1,4 +1,4 @@
-//! The maximum packet size, and the sending of larger datagrams in parts.
+//! Limits the packet size, and sends larger datagrams in parts.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -14,11 +14,10 @@ use super::send::{Multicast, Run, Sender};
 use super::sockets::Socket;
 use crate::shared::status::Stats;
 
-/// Maximum packet sizes of a node.
 #[derive(Debug)]
 pub(crate) struct Sizes {
     origin: Origin,
-    /// Size of the largest packet according to the settings. The interface may carry less.
+    /// Maximum packet size according to the settings. The interface may carry less.
     wanted: u16,
     next_check: Time,
     pub(crate) fragments: Fragments,
@@ -32,8 +31,7 @@ impl Sizes {
         Self { origin, wanted, next_check: Time::ZERO, fragments, divided: 0, notices: 0 }
     }
 
-    /// Returns the size in bytes of the largest packet that this node may send over an interface at
-    /// `address`.
+    /// Returns the maximum size, in bytes, of a packet from an interface with `address`.
     pub(crate) fn ceiling(wanted: u16, address: Ipv4Addr) -> u16 {
         mtu_at(address).unwrap_or(COMMON_MTU).min(wanted)
     }
@@ -42,14 +40,13 @@ impl Sizes {
         self.next_check <= now
     }
 
-    /// Checks the interface at `address`. Returns the size in bytes of the largest packet that this
-    /// node sends there; `None` if it is too small for every engine.
+    /// Checks the interface with `address`. Returns the maximum size, in bytes, of a packet from
+    /// it, or `None` if this is too small for every engine.
     pub(crate) fn check(&mut self, now: Time, address: Ipv4Addr) -> Option<u16> {
         self.next_check = now + CHECK_INTERVAL;
         Some(Self::ceiling(self.wanted, address)).filter(|ceiling| *ceiling >= MIN_MTU)
     }
 
-    /// Returns `true` if another notice about sizes is useful.
     pub(crate) fn may_report(&mut self) -> bool {
         self.notices += 1;
         self.notices <= MAX_NOTICES
@@ -61,8 +58,8 @@ impl Sizes {
         stats.datagrams_unjoined = self.fragments.counters.given_up;
     }
 
-    /// Sends one datagram of a run whose size exceeds the path MTU, in parts if this datagram
-    /// exceeds it.
+    /// Sends one datagram of a run whose datagrams may exceed the path MTU. A datagram that does so
+    /// is sent in parts.
     pub(crate) fn send(
         &mut self,
         socket: &Socket,
@@ -87,7 +84,7 @@ impl Sizes {
 }
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// Minimum MTU for which an interface is usable by any engine.
+/// An interface with a smaller MTU is useless for every engine.
 const MIN_MTU: u16 = 576;
 /// Maximum number of notices about sizes. More would add no information.
 const MAX_NOTICES: usize = 64;

@@ -1,5 +1,3 @@
-//! The sockets of a node, and their buffers.
-
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
@@ -33,7 +31,7 @@ impl Socket {
         &self.state
     }
 
-    /// The kernel refuses a too large packet with the error of unsupported segmentation.
+    /// If a packet is too large, the kernel returns the same error as for unsupported segmentation.
     pub(crate) fn renew(&mut self) {
         if let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.io)) {
             self.state = state;
@@ -56,7 +54,7 @@ impl Socket {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bindings {
     pub(crate) interface: Ipv4Addr,
-    /// Unicast port. `None` selects the default port, or a free port if the default is taken.
+    /// Unicast port, or `None` for the default port or, if that is in use, a free port.
     pub(crate) port: Option<u16>,
     pub(crate) multicast_port: Option<u16>,
 }
@@ -64,7 +62,8 @@ pub(crate) struct Bindings {
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(crate) unicast: Socket,
-    /// Has no memberships itself, because each costs a lookup per packet: see `multicast_joins`.
+    /// The socket itself has no memberships, because each costs a lookup per packet; see
+    /// `multicast_joins`.
     pub(crate) multicast: Option<Socket>,
     pub(crate) endpoint: SocketAddr,
     pub(crate) buffers: Buffers,
@@ -132,7 +131,7 @@ fn bind(port: u16, multicast: bool) -> Result<RawSocket, StartError> {
     let raw = RawSocket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))
         .map_err(|error| StartError::system("open a UDP socket", error))?;
     if multicast {
-        // Every node of the host shares the port, and each receives a copy of every multicast.
+        // All nodes on the host share the port, and each receives a copy of every multicast.
         raw.set_reuse_address(true)
             .map_err(|error| StartError::system("share the multicast port", error))?;
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -169,7 +168,7 @@ fn lesser(so_far: usize, granted: usize) -> usize {
     if so_far == 0 { granted } else { so_far.min(granted) }
 }
 
-/// Exceeds the system's limit if that is permitted. Returns the granted size.
+/// Exceeds the system's limit if this is permitted. Returns the granted size.
 fn grant_receive(raw: &RawSocket, bytes: usize) -> io::Result<usize> {
     #[cfg(target_os = "linux")]
     let forced = nix::sys::socket::setsockopt(raw, nix::sys::socket::sockopt::RcvBufForce, &bytes);
@@ -197,7 +196,7 @@ fn grant_send(raw: &RawSocket, bytes: usize) -> io::Result<usize> {
 fn drops_of(fd: RawFd) -> Option<u64> {
     let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
     let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
-    // The table of this thread: threads may be in different network namespaces.
+    // The table of this thread, because threads may be in different network namespaces.
     let table = std::fs::read_to_string("/proc/thread-self/net/udp").ok()?;
     table.lines().find_map(|line| {
         let columns: Vec<&str> = line.split_whitespace().collect();
@@ -205,7 +204,7 @@ fn drops_of(fd: RawFd) -> Option<u64> {
     })
 }
 
-/// Multicast remains in the local network: no router forwards it.
+/// Multicast remains in the local network, because no router forwards it.
 const MULTICAST_TTL: u32 = 1;
 /// Linux doubles the requested size to account for its own overhead, and reports the doubled size.
 const KERNEL_FACTOR: usize = if cfg!(target_os = "linux") { 2 } else { 1 };

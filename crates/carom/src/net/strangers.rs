@@ -1,8 +1,9 @@
-//! Nodes that send to a group of this node but are missing from its view, because the view is
-//! partial. They can be answered, and their packets can be requested.
+//! Strangers: nodes that send to a group of this node but are missing from its view, because the
+//! view is partial. This node can answer them and request their packets.
 //!
-//! The source address of a datagram can be forged. An address that has not answered a probe is
-//! therefore sent at most twice the bytes that came from it (as in QUIC, RFC 9000, section 8.1).
+//! The source address of a datagram can be forged. Until an address has answered a probe, this node
+//! therefore sends at most twice as many bytes to it as came from it (as in QUIC, RFC 9000, section
+//! 8.1).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,7 +20,8 @@ pub(crate) struct Strangers {
     pub(crate) withheld: u64,
 }
 
-/// Reached at its last proven address or, before that, at the source of its last datagram.
+/// A stranger is reached at its last proven address or, before that, at the source of its last
+/// datagram.
 #[derive(Debug, Default)]
 struct Stranger {
     proven: Option<SocketAddr>,
@@ -102,11 +104,11 @@ impl Strangers {
     }
 }
 
-/// Beyond it, those that have not answered are forgotten, or all if that is not enough.
+/// Above this number, strangers that have not answered are forgotten, or all if that is not enough.
 const MAX_STRANGERS: usize = 4096;
-/// Bytes sent to an address that has not answered, for each byte that came from it.
+/// Maximum number of bytes sent to an address that has not answered, per byte that came from it.
 const BYTES_PER_BYTE: usize = 2;
-/// Maximum bytes sent at once to an address that has not answered.
+/// Maximum number of bytes sent at once to an address that has not answered.
 const MAX_CREDIT: usize = 1 << 16;
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -148,7 +150,7 @@ mod tests {
         strangers.on_answer(NODE, at, nonce);
         assert!(strangers.may_send(NODE, 7, 10_000) && strangers.is_proven(NODE, at));
         assert_eq!(strangers.on_datagram(Time::ZERO, NODE, at, 54), None);
-        // Another address has to answer before anything but a probe is sent to it.
+        // A new address must answer before anything but a probe is sent to it.
         let nonce = strangers.on_datagram(Time::ZERO, NODE, elsewhere, 54).expect("a probe");
         assert!(strangers.may_send(NODE, 7, 10_000) && strangers.is_proven(NODE, at));
         assert_eq!(strangers.address(NODE), Some(at));

@@ -1,4 +1,4 @@
-//! The network of real sockets: everything with which one node sends and receives.
+//! A network of real sockets.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,7 +31,7 @@ use crate::shared::error::plain;
 use crate::shared::notices::{Notice, NoticeLog};
 use crate::shared::status::{MemberPath, Stats};
 
-/// Sockets of one node, and its knowledge of the nodes that they reach.
+/// The sockets of one node, and its knowledge of the nodes that they reach.
 #[derive(Debug)]
 pub(crate) struct UdpNetwork {
     sockets: Sockets,
@@ -57,11 +57,10 @@ pub(crate) struct UdpSettings<'a> {
     pub(crate) path: PathChoice,
     pub(crate) pool: MulticastPool,
     pub(crate) loss: Loss,
-    /// Size in bytes of the largest packet that an engine wants to send.
+    /// Size, in bytes, of the largest packet that an engine wants to send.
     pub(crate) wanted_mtu: u16,
 }
 
-/// State of the sockets in the poll.
 #[derive(Debug, Default)]
 struct Watch {
     is_readable: [bool; 2],
@@ -71,7 +70,7 @@ struct Watch {
     token: usize,
 }
 
-/// The unicast and the multicast socket.
+/// The unicast socket and the multicast socket.
 const UDP_SOCKETS: usize = 2;
 /// Maximum number of poll tokens of a node.
 pub(crate) const TOKENS: usize = UDP_SOCKETS + MAX_LINKS;
@@ -121,8 +120,8 @@ impl UdpNetwork {
         Ok(())
     }
 
-    /// Handles a socket that has become readable or writable: the unicast one (0), the multicast
-    /// one (1), or a link.
+    /// Marks a socket as readable or writable: the unicast socket (0), the multicast socket (1), or
+    /// a link.
     pub(crate) fn on_socket(&mut self, which: usize, is_writable: bool) {
         if let Some(link) = which.checked_sub(UDP_SOCKETS) {
             self.links.on_socket(link);
@@ -146,7 +145,7 @@ impl UdpNetwork {
             let is_readable = &mut self.watch.is_readable[from as usize];
             let Some(socket) = socket else { continue };
             // The multicast socket is read after every unicast read, even if the poll has not
-            // reported it: a packet that still waits there must not count as missing.
+            // reported it, because a packet that still waits there must not count as missing.
             let follows = from == SocketKind::Multicast && has_read;
             if !(follows || *is_readable) {
                 continue;
@@ -156,7 +155,7 @@ impl UdpNetwork {
                 Ok(has_more) => *is_readable = has_more,
                 Err(error) => {
                     *is_readable = false;
-                    let text = format!("cannot read from a socket: {}", plain(&error));
+                    let text = format!("cannot read from a UDP socket: {}", plain(&error));
                     self.notices.add(Notice::plain(text));
                 }
             }
@@ -214,8 +213,8 @@ impl UdpNetwork {
         }
     }
 
-    /// Joins a multicast address. If that fails, this node reports to the others that it does not
-    /// receive multicast, and they send it unicast copies.
+    /// Joins a multicast address. If this fails, the node reports to the other nodes that it does
+    /// not receive multicast, and they send it unicast copies.
     fn listen(&mut self, address: Ipv4Addr) {
         if let Err(error) = self.joins.join(address) {
             self.paths.stop_receiving();
@@ -239,8 +238,8 @@ impl UdpNetwork {
         self.links.carry(now, registry, node);
     }
 
-    /// Registers interest in a writable unicast socket only while datagrams wait for it, because it
-    /// is almost always writable.
+    /// Registers interest in a writable unicast socket only while datagrams wait for it, because
+    /// the socket is almost always writable.
     pub(crate) fn await_room_to_send(&mut self, registry: &Registry) {
         let is_blocked = self.sender.is_blocked();
         if is_blocked == self.watch.is_writable_awaited {
@@ -277,7 +276,7 @@ impl UdpNetwork {
         self.notices.add(Notice { text, fix, is_routine: false });
     }
 
-    /// Sends and receives with this address of the interface. Returns the fix if that fails.
+    /// Uses this address of the interface for sending and receiving. Returns the fix if this fails.
     fn move_to(&mut self, address: Ipv4Addr) -> Option<String> {
         self.sender.set_source(address);
         self.moved_to = Some(SocketAddr::new(address.into(), self.sockets.endpoint.port()));
@@ -343,7 +342,7 @@ impl UdpNetwork {
         self.paths.mtu.set_ceiling(now, ceiling);
         self.sockets.unicast.renew();
         let interface = &self.interface;
-        let text = format!("packets now have up to {ceiling} bytes, the MTU of {interface}");
+        let text = format!("packets are now up to {ceiling} bytes long, the MTU of {interface}");
         self.notice(Notice::plain(text));
     }
 
@@ -354,7 +353,7 @@ impl UdpNetwork {
             self.notice(Notice {
                 text: format!(
                     "the path MTU to {node}{at} is {mtu} bytes, not {ceiling}: packets are now \
-                     limited to it"
+                     limited to this size"
                 ),
                 fix: Some("raise the MTU of the links on the path, including tunnels".into()),
                 is_routine: false,

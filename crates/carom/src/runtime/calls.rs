@@ -1,5 +1,3 @@
-//! Requests to groups and ring queries, with the callers that wait for their answers.
-
 use std::collections::BTreeMap;
 
 use bytes::Bytes;

@@ -1,5 +1,3 @@
-//! The clock of a driver.
-
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use carom_proto::Time;

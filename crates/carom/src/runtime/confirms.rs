@@ -1,5 +1,3 @@
-//! Confirmations that callers wait for.
-
 use carom_proto::node::Node;
 use carom_proto::{Confirmed, GroupId, SeqNo, Time};
 
@@ -15,7 +13,8 @@ pub(crate) struct Confirms(Vec<PendingConfirm>);
 #[derive(Debug)]
 pub(crate) struct PendingConfirm {
     group: GroupId,
-    /// Messages that it covers. The engine is queried when the last of them has left the queue.
+    /// Messages that the confirmation covers. The engine is queried once the last of them has left
+    /// the queue.
     covered: Covered,
     up_to: Option<SeqNo>,
     deadline: Time,
@@ -61,7 +60,7 @@ impl Confirms {
         has_queried
     }
 
-    /// A sender that has yielded its bulk group covers all that the engine was queried for.
+    /// The confirmation of a sender that has yielded its bulk group covers all queried messages.
     pub(crate) fn on_confirmed(
         &mut self,
         own: &mut OwnMessages,

@@ -1,4 +1,4 @@
-//! Delivery of a group's events to the application, through a bounded queue.
+//! Delivers a group's events to the application through a bounded queue.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,8 +7,8 @@ use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
 
 use crate::shared::event_queue::{EventReceiver, EventSender, Waiting, bytes_of, event_queue};
 
-/// The driver's end of a group's event queue. Messages that do not fit become
-/// [`LossCause::QueueFull`], or wait here in a group that guarantees all messages in order.
+/// Messages that do not fit in the queue become [`LossCause::QueueFull`], or wait here in a group
+/// that guarantees all messages in order.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     group: GroupId,
@@ -17,7 +17,7 @@ pub(crate) struct Delivery {
     keeps_all: bool,
     staged: VecDeque<Event>,
     staged_bytes: usize,
-    /// Staged events, and those in the queue as of the last check: an upper bound.
+    /// An upper bound: staged events, and those in the queue at the last check.
     waiting: Waiting,
     overflow: Overflow,
 }
@@ -60,14 +60,14 @@ impl Delivery {
             return self.stage(event);
         }
         self.overflow.add(event, self.keeps_all);
-        // Requests room, or finds that there is some by now.
+        // Requests room, or finds that there is room by now.
         self.flush();
     }
 
     pub(crate) fn flush(&mut self) {
         while let Some(event) = self.overflow.pop(self.group) {
-            // The application may have emptied the queue before room was requested, and would not
-            // report that. The remaining events are therefore checked after the request.
+            // The application may have emptied the queue before room was requested, without
+            // reporting it. The remaining events are therefore checked after the request.
             if !self.has_room_for(&event) {
                 let waiting = self.queue.request_room();
                 self.update_waiting(waiting);
@@ -86,7 +86,8 @@ impl Delivery {
         }
     }
 
-    /// Returns the backlog beyond the capacity, as a fraction of it in events or in bytes.
+    /// Returns the backlog beyond the capacity, as a fraction of the capacity in events or in
+    /// bytes.
     pub(crate) fn backlog(&self) -> f64 {
         let events = self.overflow.others.len() as f64 / self.capacity as f64;
         let bytes = self.overflow.bytes as f64 / QUEUE_BYTES as f64;
@@ -175,7 +176,7 @@ impl Overflow {
         }
     }
 
-    /// Widens the last range if there are too many, so that no loss is unreported.
+    /// If there are too many ranges, the last one is widened, so that no loss is unreported.
     fn add_lost(&mut self, sender: NodeId, first: SeqNo, last: SeqNo) {
         let ranges = self.lost.entry(sender).or_default();
         if let Some(range) = ranges.back_mut() {
@@ -227,7 +228,7 @@ fn ranges_are_many(ranges: usize) -> bool {
     ranges >= MAX_RANGES
 }
 
-/// Maximum size of the messages in a queue. A larger message fits if it is alone.
+/// Maximum size of the messages in a queue. A larger message fits if it is the only one.
 const QUEUE_BYTES: usize = 64 << 20;
 /// Maximum number of events handed over together, unless a quarter of the queue is smaller.
 const MAX_STAGED: usize = 256;

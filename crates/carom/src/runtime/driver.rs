@@ -1,5 +1,3 @@
-//! The thread that drives nodes.
-
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -19,10 +17,11 @@ use crate::shared::commands::{NodeCommand, ReplySender};
 use crate::shared::driver_handle::DriverHandle;
 use crate::shared::timers::TimerQueue;
 
-/// Thread that drives nodes, and owns their sockets and their state.
+/// A thread that drives nodes and owns their sockets and state.
 ///
-/// Share a [driver](crate::Builder::driver) between nodes to save threads; give each node its own
-/// for the lowest latency. The thread ends with the last handle of the driver and of its nodes.
+/// By default, each node has its own driver, for the lowest latency. To save threads, share a
+/// driver between nodes with [`Builder::driver`](crate::Builder::driver). The thread ends when the
+/// last handle of the driver and of its nodes is dropped.
 #[derive(Debug)]
 pub struct Driver {
     shared: Arc<Shared>,
@@ -30,7 +29,7 @@ pub struct Driver {
 
 #[derive(Debug)]
 struct Shared {
-    /// Unbounded, but each handle has at most one request in flight, and one for its end.
+    /// Unbounded, but each handle has at most one request in flight and one for its end.
     commands: Option<Sender<Command>>,
     waker: Waker,
     clock: Clock,
@@ -46,17 +45,15 @@ struct ThreadHandle {
 }
 
 enum Command {
-    /// Attaches a node under this key.
     Attach { key: usize, node: Box<NodeRuntime<UdpNetwork>>, reply: SyncSender<io::Result<()>> },
-    /// Passes a command to one node.
     Node { key: usize, command: NodeCommand },
 }
 
 impl Driver {
-    /// Starts the thread.
+    /// Starts the thread of a driver.
     ///
     /// # Errors
-    /// The operating system refuses the poll, the timer or the thread.
+    /// Returns an error if the operating system refuses the poll, the timer or the thread.
     pub fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
@@ -105,7 +102,7 @@ impl Driver {
         })
     }
 
-    /// If the thread has stopped, the command is dropped, which wakes callers that wait.
+    /// If the thread has stopped, the command is dropped, which wakes waiting callers.
     fn command(&self, command: Command) {
         if let Some(commands) = &self.shared.commands {
             let _ = commands.send(command);
@@ -169,7 +166,7 @@ impl DriverHandle for ThreadHandle {
 }
 
 impl Drop for Loop {
-    /// Also runs after a panic. Otherwise sleeping tasks would never be woken.
+    /// Also runs after a panic. Otherwise, sleeping tasks would never be woken.
     fn drop(&mut self) {
         self.timers.close();
     }
@@ -205,8 +202,8 @@ impl Loop {
             if !self.is_abandoned && !self.take_commands() {
                 self.close_all();
             }
-            // A node that was closed by a task on this thread has no waiting caller. It still
-            // leaves its rings in order.
+            // If a task on this thread closes a node, no caller waits for it. The node still leaves
+            // its rings in order.
             if self.is_abandoned && self.nodes.is_empty() {
                 return;
             }
@@ -223,7 +220,8 @@ impl Loop {
         }
     }
 
-    /// Closes all nodes, as no handle is left to use them, including nodes that were never closed.
+    /// Closes all nodes, including those that were never closed, because no handle can use them any
+    /// more.
     fn close_all(&mut self) {
         self.is_abandoned = true;
         let now = self.clock.now();
@@ -266,7 +264,8 @@ impl Loop {
         }
     }
 
-    /// Executes a limited number, so that the sockets do not starve. Returns `false` at the end.
+    /// Executes a limited number of commands, so that the sockets do not starve. Returns `false` if
+    /// all senders of commands are gone.
     fn take_commands(&mut self) -> bool {
         self.has_more_commands = false;
         for _ in 0..COMMANDS_PER_TURN {

@@ -1,12 +1,10 @@
-//! Messages that were given up, and those of them that a confirmation has reported.
-
 use std::collections::VecDeque;
 
-/// Messages that this node has given up, by their numbers in the order of publishing, from 1.
+/// Messages that this node has given up. They are numbered from 1 in the order of publishing.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
     ranges: VecDeque<(u64, u64)>,
-    /// Number up to which a confirmation has failed because of given-up messages.
+    /// Up to this number, a confirmation has already failed because of given-up messages.
     reported: u64,
 }
 
@@ -18,7 +16,7 @@ pub(crate) struct Covered {
 }
 
 impl GivenUp {
-    /// Adds the messages from `first` to `last`, which come after all others.
+    /// The messages must come after all messages added before.
     pub(crate) fn add(&mut self, first: u64, last: u64) {
         match self.ranges.back_mut() {
             Some((_, end)) if first <= *end + 1 => *end = last.max(*end),
@@ -34,7 +32,8 @@ impl GivenUp {
         }
     }
 
-    /// Returns what is published so far and not yet reported, or everything if all is reported.
+    /// Returns the messages published so far and not yet reported, or all messages if all are
+    /// reported.
     pub(crate) fn covered(&self, published: u64) -> Covered {
         let since = if published > self.reported { self.reported } else { 0 };
         Covered { since, last: published, is_one: false }
@@ -58,7 +57,7 @@ impl Covered {
     }
 }
 
-/// Maximum number of ranges. Beyond it the two oldest are merged.
+/// When there are more ranges, the two oldest are merged.
 const MOST_RANGES: usize = 64;
 
 #[cfg(test)]

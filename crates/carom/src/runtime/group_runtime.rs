@@ -1,5 +1,3 @@
-//! The runtime of one group of one node.
-
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -32,7 +30,6 @@ pub(crate) struct GroupRuntime {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// The queue is empty.
     Empty,
     /// The queue has more messages, for the next round.
     More,
@@ -89,12 +86,13 @@ impl GroupRuntime {
         (share, Progress::More)
     }
 
-    /// Sends what is queued now: later messages might never end.
+    /// Sends only the messages that are queued now, because later ones might never end.
     pub(crate) fn publish_rest(&mut self, node: &mut Node, now: Time) {
         let _ = self.publish(node, now, self.own.waiting());
     }
 
-    /// Returns the backlog beyond the queue; `None` if there is none and was none at the last call.
+    /// Returns the backlog beyond the queue, or `None` if there was no backlog at this call and the
+    /// last one.
     fn changed_backlog(&mut self) -> Option<f64> {
         if !self.shared.profile.promises_all() {
             return None;
@@ -178,7 +176,7 @@ impl Drop for GroupRuntime {
     }
 }
 
-/// Returns the loss event of an own message that never received a sequence number.
+/// The event for the loss of an own message that never received a sequence number.
 fn unnumbered(group: GroupId, sender: NodeId) -> Event {
     let (first, last, cause) = (SeqNo(0), SeqNo(0), LossCause::AnotherSender);
     Event::Lost(Lost { group, sender, first, last, cause })

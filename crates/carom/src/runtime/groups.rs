@@ -1,5 +1,3 @@
-//! The groups of one node.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -12,7 +10,8 @@ use crate::shared::group::GroupShared;
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     joined: BTreeMap<GroupId, GroupRuntime>,
-    /// Groups that only the application has left, with the multicast address still received.
+    /// Groups that only the application has left, with the multicast address that is still
+    /// received.
     leaving: BTreeMap<GroupId, Option<Ipv4Addr>>,
     fresh: BTreeSet<GroupId>,
     left_unsent: u64,
@@ -28,7 +27,7 @@ impl Groups {
         self.joined.get_mut(&group)
     }
 
-    /// Returns the group if this handle was not replaced by leaving and joining again.
+    /// Returns the group unless this handle was replaced by leaving and joining again.
     pub(crate) fn of_handle(&mut self, handle: &Arc<GroupShared>) -> Option<&mut GroupRuntime> {
         let group = self.joined.get_mut(&handle.id);
         group.filter(|group| Arc::ptr_eq(&group.shared, handle))

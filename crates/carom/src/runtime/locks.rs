@@ -1,5 +1,3 @@
-//! Locks of one group that tasks of this node hold or wait for.
-
 use std::collections::{BTreeMap, VecDeque};
 
 use async_channel::Sender;
@@ -10,7 +8,8 @@ use carom_proto::{GroupId, Time};
 use crate::shared::commands::{LockGrant, ReplySender};
 use crate::shared::error::LockError;
 
-/// Locks of one group. The ring sees one request of this node per lock; its tasks take turns.
+/// The locks of one group. The ring receives one request of this node per lock, and the node's
+/// tasks take turns.
 #[derive(Debug, Default)]
 pub(crate) struct LockTable {
     by_name: BTreeMap<LockName, LocalLock>,
@@ -109,7 +108,7 @@ impl LockTable {
                     local.waiting.into_iter().for_each(|reply| refuse(reply, LockError::Lost));
                 }
             }
-            // The lock was released here, and was requested again if tasks wait.
+            // The lock was released here, and was requested again if tasks are waiting.
             LockChange::Released => {}
         }
     }
@@ -117,7 +116,7 @@ impl LockTable {
     /// Releases a lock that no task of this node holds. Other nodes have their turn first.
     fn pass_on(&mut self, ring: &mut Ring<'_>, name: LockName) {
         if let Err(error) = ring.engine.unlock(ring.now, ring.group, name) {
-            tracing::debug!(?name, %error, "a lock was not released: it is lost");
+            tracing::debug!(?name, %error, "cannot release a lock that is already lost");
         }
         self.request_again(ring, name);
     }
@@ -154,7 +153,7 @@ mod tests {
     const GROUP: GroupId = GroupId(1);
     const LOCK: LockName = LockName(9);
 
-    /// Returns the engine of a ring of one, to which locks are requested. Its grants are made up.
+    /// A ring of one member, which the test requests locks from. The test makes up its grants.
     fn engine(now: Time) -> Rmp {
         let mut engine = Rmp::new(NodeId(1), Config::default(), 1);
         let settings = GroupSettings::new("jobs", Profile::Ordered(Quorum::Majority));
@@ -179,7 +178,7 @@ mod tests {
         let first = granted(&mut locks, &mut ring);
         locks.on_change(&mut ring, LockNews { name: LOCK, change: LockChange::Lost });
         assert!(first.lost.is_closed());
-        // The ring was formed anew, and its numbers start again.
+        // The ring was formed anew, so its numbers start again.
         let mut ring = Ring { now, group: GROUP, engine: &mut later };
         let second = granted(&mut locks, &mut ring);
         locks.release(&mut ring, LOCK, first.number);

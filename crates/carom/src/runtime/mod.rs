@@ -1,5 +1,5 @@
-//! The runtime: threads that drive nodes, and the state of each node around its engines. It reaches
-//! the application only through `shared`, and the sockets only through `net`.
+//! Threads that drive nodes, and the state of each node around its engines. The runtime reaches the
+//! application only through `shared`, and the sockets only through `net`.
 
 mod calls;
 mod clock;

@@ -29,15 +29,12 @@ pub(crate) struct OwnMessages {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The engine has accepted the message.
     Accepted,
-    /// The message was dropped, because the group was left before it was sent.
+    /// The group was left before the message was sent.
     Dropped,
     /// Another member sends in the bulk group, or the topology has no place for this node.
     Lost,
-    /// The engine does not accept the message yet.
     Held,
-    /// There is no message.
     Empty,
 }
 
@@ -111,7 +108,7 @@ impl OwnMessages {
         self.awaited.remove(&seqno.0)
     }
 
-    /// Later messages begin with the first sequence number again.
+    /// After the removal, messages begin with the first sequence number again.
     pub(crate) fn on_removed(&mut self, why: Removal) {
         self.give_up_unconfirmed();
         for receipt in std::mem::take(&mut self.awaited).into_values() {

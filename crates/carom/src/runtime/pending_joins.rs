@@ -1,5 +1,3 @@
-//! Pending joins, by group and by deadline.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -10,7 +8,8 @@ use crate::shared::commands::ReplySender;
 use crate::shared::error::JoinGroupError;
 use crate::shared::group::GroupParts;
 
-/// A join that waits until the node has settled, to report a conflict with existing members.
+/// A join that waits until the node has settled, so that a conflict with existing members is
+/// reported.
 #[derive(Debug)]
 pub(crate) struct PendingJoin {
     pub(crate) group: GroupId,
@@ -19,7 +18,8 @@ pub(crate) struct PendingJoin {
     reply: ReplySender<Result<GroupParts, JoinGroupError>>,
 }
 
-/// Pending joins, examined only after a change or a deadline: there may be thousands at once.
+/// Pending joins are examined only after a change or a deadline, because there may be thousands at
+/// once.
 #[derive(Debug, Default)]
 pub(crate) struct PendingJoins {
     by_group: BTreeMap<GroupId, PendingJoin>,
@@ -109,7 +109,7 @@ impl PendingJoins {
         None
     }
 
-    /// While the service answers other joins, those without an answer continue to wait.
+    /// While the registry answers other joins, those without an answer continue to wait.
     pub(crate) fn pop_late(&mut self, now: Time) -> Option<PendingJoin> {
         loop {
             let &(deadline, group) = self.by_deadline.first()?;
@@ -129,7 +129,7 @@ impl PendingJoins {
         self.by_deadline.first().map(|(deadline, _)| *deadline)
     }
 
-    /// A ring that has not formed is no error: it may wait for its quorum.
+    /// A ring that has not formed is no error, because it may wait for its quorum.
     pub(crate) fn unanswered(&self, node: &Node, group: GroupId) -> Option<JoinGroupError> {
         if !self.registries.is_empty() && !node.is_admitted(group) {
             let why = node.membership().trouble();
@@ -152,5 +152,5 @@ impl PendingJoins {
 
 pub(crate) const JOIN_WAIT: Duration = Duration::from_secs(2);
 const SEED_WAIT: Duration = Duration::from_secs(3);
-/// Maximum wait with a registry, from its last answer, so that many groups can join at once.
+/// Maximum wait since the last answer of the registry, so that many groups can join at once.
 const SERVICE_WAIT: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! Precise wake-ups of the driver.
 //!
-//! The timeout of `epoll_wait` has a resolution of milliseconds, so that on Linux a timer
-//! descriptor is used.
+//! The timeout of `epoll_wait` has a resolution of milliseconds, so a timer descriptor is used on
+//! Linux.
 
 use std::io;
 use std::time::Duration;
@@ -38,8 +38,8 @@ mod linux {
             Ok(Self { fd, armed: None })
         }
 
-        /// Returns the timeout for the poll itself. An armed timer is not postponed: an unnecessary
-        /// wake-up costs less than a system call for each packet.
+        /// Returns the timeout for the poll itself. An armed timer is not postponed, because an
+        /// unnecessary wake-up costs less than a system call for each packet.
         pub(crate) fn arm(&mut self, now: Time, due: Option<Time>) -> io::Result<Option<Duration>> {
             let Some(due) = due else { return Ok(None) };
             if due <= now {
@@ -54,7 +54,8 @@ mod linux {
         }
     }
 
-    /// Sets the minimum timer slack of this thread, so that wake-ups are not delayed for batching.
+    /// Sets the minimum timer slack of this thread, so that the kernel does not delay wake-ups to
+    /// batch them.
     pub(crate) fn sharpen() {
         if let Err(error) = nix::sys::prctl::set_timerslack(1) {
             tracing::debug!("cannot reduce the timer slack: {error}");

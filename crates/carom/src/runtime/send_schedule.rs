@@ -1,5 +1,3 @@
-//! The order in which the groups of a node publish.
-
 use std::collections::VecDeque;
 
 use carom_proto::node::Node;
@@ -44,6 +42,6 @@ impl SendSchedule {
     }
 }
 
-/// Messages of a group before another group's turn: enough to send them together.
+/// Number of messages of one group before another group's turn: enough to send them together.
 const SHARE: usize = 32;
 const MESSAGES_PER_TURN: usize = 256;

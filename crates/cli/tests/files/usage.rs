@@ -31,7 +31,7 @@ fn wrong_use_is_refused_at_once_with_a_fix() {
     let mut sender = net.command(&["send", "-", "--to", "g"]);
     sender.env("TMPDIR", "/none");
     let nowhere = Running::start(sender).ended_with(2);
-    assert_says(&nowhere, "temporary file in /none");
+    assert_says(&nowhere, "temporary file in '/none");
     assert_says(&nowhere, "TMPDIR");
 }
 

@@ -1,11 +1,11 @@
-//! The paths to members: which of them multicast of this node reaches.
+//! Detects which members this node's multicast reaches.
 //!
 //! A node sends hellos by multicast: several when it meets a new member, then one every two
-//! seconds. A hello lists members that have not confirmed yet, and these answer by unicast. A
-//! member that no longer receives the hellos reports that. One that has not confirmed receives
-//! unicast copies, so that a wrong assumption costs copies, but never messages.
+//! seconds. A hello lists members that have not confirmed yet, and these members answer by unicast.
+//! A member that no longer receives the hellos reports this. A member that has not confirmed
+//! receives unicast copies, so that a wrong assumption costs copies, but never messages.
 //!
-//! The largest packet that a path to a member carries is found with probes: see [`mtu`].
+//! Probes find the largest packet that a path to a member carries; see [`mtu`].
 
 mod mtu;
 mod packet;
@@ -43,15 +43,15 @@ pub(crate) struct Paths {
 pub(crate) struct PathCounters {
     pub(crate) unknown: u64,
     pub(crate) answers_dropped: u64,
-    /// Packets that name a member, but came from another address.
+    /// Packets that name a member but came from another address.
     pub(crate) elsewhere: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PathInput {
-    /// Part of another datagram, and the sender of that datagram.
+    /// A part of another datagram, and the sender of that datagram.
     Part(NodeId, Part),
-    /// Answer of a stranger to the probe with this number.
+    /// The answer of a stranger to the probe with this nonce.
     Answer(NodeId, u32),
 }
 
@@ -59,13 +59,14 @@ pub(crate) enum PathInput {
 struct Peer {
     met: Time,
     path: MemberPath,
-    /// Time of the last hello of the peer, if one arrived and the peer relies on multicast.
+    /// Time of the peer's last hello, if one has arrived and the peer relies on multicast.
     hello_at: Option<Time>,
     complaints: u8,
 }
 
 impl Paths {
-    /// `says_hello` if the node sends multicast; `ceiling` is the largest packet that it sends.
+    /// `says_hello` is `true` if the node sends multicast. `ceiling` is the size of the largest
+    /// packet that it sends.
     pub(crate) fn new(
         origin: impl Into<Origin>,
         says_hello: bool,
@@ -138,7 +139,7 @@ impl Paths {
         }
     }
 
-    /// Makes all members send copies, because not all multicast is received.
+    /// All members must send copies, because this node does not receive all multicast.
     pub(crate) fn stop_receiving(&mut self) {
         self.is_deaf = true;
         for peer in self.peers.values_mut() {
@@ -262,7 +263,7 @@ impl Paths {
 
     fn on_answer(&mut self, sender: NodeId, whose: NodeId, path: MemberPath) {
         match self.peers.get_mut(&sender) {
-            // An answer to an earlier process at this node's address.
+            // An answer for an earlier process at this node's address.
             _ if whose != self.own => self.counters.unknown += 1,
             Some(peer) if self.says_hello => {
                 self.has_changed |= peer.path != path;
@@ -299,7 +300,7 @@ impl Paths {
         }
     }
 
-    /// If there are too many for one hello, each hello lists others.
+    /// If there are too many members for one hello, successive hellos list different ones.
     fn unconfirmed(&self) -> Vec<NodeId> {
         let mut asked: Vec<NodeId> = self.unreached().into_iter().collect();
         if asked.len() > packet::MAX_ASKED {
@@ -319,7 +320,8 @@ impl Paths {
     }
 }
 
-/// Decodes a path packet and encodes it again, for the fuzz target; `None` if it is not one.
+/// Decodes a path packet and encodes it again, for the fuzz target. Returns `None` if the datagram
+/// is not a path packet.
 #[cfg(fuzzing)]
 pub fn fuzz_path_packet(datagram: &[u8]) -> Option<Vec<u8>> {
     let datagram = Datagram::parse(datagram).ok()?;
@@ -329,7 +331,7 @@ pub fn fuzz_path_packet(datagram: &[u8]) -> Option<Vec<u8>> {
     Some(again)
 }
 
-/// With 20 % loss in both directions they rarely all fail. They are over after a second.
+/// With 20 % loss in both directions, all of these rarely fail. They take one second in total.
 const HELLO_GAPS: [Duration; 6] = [
     Duration::from_millis(20),
     Duration::from_millis(40),
@@ -339,11 +341,11 @@ const HELLO_GAPS: [Duration; 6] = [
     Duration::from_millis(320),
 ];
 const HELLO_PERIOD: Duration = Duration::from_secs(2);
-/// Maximum time for a member to confirm before it counts as unreached.
+/// A member that has not confirmed after this time counts as unreached.
 const PATIENCE: Duration = Duration::from_millis(900);
-/// Time of five missed hellos. With 20 % loss this happens by accident once in 3000 periods.
+/// Time of five missed hellos. With 20 % loss, five in a row are missed once in 3000 periods.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Number of repetitions of a complaint, because it may be lost.
+/// A complaint is repeated because it may be lost.
 const COMPLAINTS: u8 = 3;
 const MAX_ANSWERS: usize = 1024;
 

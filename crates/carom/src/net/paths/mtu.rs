@@ -1,8 +1,8 @@
 //! The path MTU to each member (RFC 8899, with separate probe packets).
 //!
-//! A member first answers a small probe, so that large ones are sent only to actual nodes, and then
-//! one of the largest size. If that does not arrive, probes of all common sizes follow, and the
-//! largest answered one is the path MTU. The search is repeated every few seconds.
+//! A member must first answer a small probe, so that large probes are sent only to actual nodes.
+//! Then a probe of the largest size is sent. If it does not arrive, probes of all common sizes
+//! follow, and the largest answered size is the path MTU. The search is repeated every few seconds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -44,7 +44,6 @@ enum Phase {
     Whole,
     /// Probes all common sizes.
     Ladder,
-    /// Sends no probes until the next search.
     Settled,
 }
 
@@ -178,7 +177,7 @@ impl PathMtu {
         self.compute_least();
     }
 
-    /// `bytes` excludes the headers of IP and UDP.
+    /// `bytes` excludes the IP and UDP headers.
     pub(crate) fn on_carried(&mut self, now: Time, node: NodeId, nonce: u32, bytes: u16) {
         let (ceiling, interval) = (self.ceiling, self.interval());
         let Some(search) = self.peers.get_mut(&node).filter(|it| it.nonce == nonce) else { return };
@@ -201,7 +200,7 @@ impl PathMtu {
         }
     }
 
-    /// Grows with the number of members, to limit the probes per second.
+    /// The interval grows with the number of members, to limit the probes per second.
     fn interval(&self) -> Duration {
         SEARCH_EVERY.max(SEARCH_SHARE * self.peers.len() as u32)
     }
@@ -252,14 +251,15 @@ impl Search {
 }
 
 pub(crate) const IP_UDP_BYTES: u16 = 28;
-/// MTU of nearly every network. A larger one is assumed only after a successful probe.
+/// MTU of nearly every network. A larger MTU is assumed only after a successful probe.
 pub(crate) const COMMON_MTU: u16 = 1500;
-/// Jumbo frames, Ethernet, and what tunnels leave of it: PPPoE, GRE, VXLAN, WireGuard, IPsec.
+/// Jumbo frames, Ethernet, and the sizes that remain inside tunnels: PPPoE, GRE, VXLAN, WireGuard,
+/// IPsec.
 const LADDER: [u16; 21] = [
     9000, 8900, 8192, 4096, 2048, 1500, 1492, 1480, 1460, 1450, 1440, 1420, 1400, 1380, 1350, 1300,
     1280, 1200, 1000, 800, LADDER_END,
 ];
-/// Size that every host accepts. No engine works with smaller packets.
+/// A size that every host accepts. No engine works with smaller packets.
 const LADDER_END: u16 = 576;
 const WHOLE_TRIES: u32 = 3;
 const LADDER_ROUNDS: u32 = 3;

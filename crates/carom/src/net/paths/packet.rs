@@ -1,4 +1,5 @@
-//! The packets of [`Protocol::Path`]. All begin with the common header, whose group is 0.
+//! Encoding of the packets of [`Protocol::Path`]. All begin with the common header, whose group is
+//! 0.
 //!
 //! `Hello`, kind 1, by multicast:
 //!
@@ -14,7 +15,7 @@
 //! | 36 | 4 | sequence | of the answered hello; 0 in `Unheard` |
 //! | 40 | 8 | whose | the node whose hello was received, or is no longer received |
 //!
-//! `Probe`, kind 4, by unicast, as long as the datagrams for which the path is tested:
+//! `Probe`, kind 4, by unicast, has the size for which the path is tested:
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
@@ -29,7 +30,7 @@
 //! | 40 | 8 | whose | the node that sent the probe |
 //! | 48 | 2 | bytes | size of the probe |
 //!
-//! `Part`, kind 6, to the destination of the datagram of which it is a part:
+//! `Part`, kind 6, is sent to the destination of the datagram of which it is a part:
 //!
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
@@ -42,22 +43,37 @@ use carom_proto::codec::{Variants, rest, rest_bytes};
 use carom_proto::wire::{Datagram, DecodeError, HEADER_BYTES, Header, Protocol, seal};
 use carom_proto::{GroupId, NodeId, Origin, fields, variants};
 
-/// Maximum number of nodes listed in one hello, which then fits into the MTU of any path.
+/// Maximum number of nodes listed in one hello, which then fits in the MTU of any path.
 pub(super) const MAX_ASKED: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// Announces the sender by multicast, and requests answers of the listed nodes.
-    Hello { sequence: u32, asked: Vec<NodeId> },
+    /// Announces the sender by multicast and requests answers from the listed nodes.
+    Hello {
+        sequence: u32,
+        asked: Vec<NodeId>,
+    },
     /// Confirms that the sender has received this node's hello.
-    Heard { sequence: u32, whose: NodeId },
+    Heard {
+        sequence: u32,
+        whose: NodeId,
+    },
     /// Reports that the sender no longer receives this node's hellos.
-    Unheard { sequence: u32, whose: NodeId },
-    /// Tests whether datagrams of this size arrive.
-    Probe { sequence: u32, bytes: u16 },
+    Unheard {
+        sequence: u32,
+        whose: NodeId,
+    },
+    /// Tests if datagrams of this size arrive.
+    Probe {
+        sequence: u32,
+        bytes: u16,
+    },
     /// Confirms that the sender has received this node's probe of this size.
-    Carried { sequence: u32, whose: NodeId, bytes: u16 },
-    /// Part of a datagram that is too large for the path.
+    Carried {
+        sequence: u32,
+        whose: NodeId,
+        bytes: u16,
+    },
     Part(Part),
 }
 
@@ -92,7 +108,7 @@ fields! {
     };
 }
 
-/// The size of a probe: zeros fill its datagram up to this size.
+/// The size of a probe, whose datagram is filled with zeros up to this size.
 mod padding {
     use super::{DecodeError, PROBE_OVERHEAD};
 
@@ -130,8 +146,8 @@ impl Packet {
     }
 }
 
-/// Size of the smallest probe in bytes. It exceeds that of its answer, so that a forged probe gains
-/// nothing.
+/// Size of the smallest probe, in bytes. It exceeds the size of the answer, so that a forged probe
+/// gains nothing.
 pub(crate) const LEAST_PROBE_BYTES: u16 = 64;
 pub(crate) const PART_OVERHEAD: usize = HEADER_BYTES + 8;
 

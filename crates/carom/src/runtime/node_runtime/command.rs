@@ -1,5 +1,3 @@
-//! Commands of the handles to one node.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,8 +64,8 @@ impl<N: Network> NodeRuntime<N> {
                 }
             }
             NodeCommand::Room { group } => {
-                // The backlog is updated now, so that the ring need not wait for another message to
-                // regain its speed.
+                // The backlog is updated now, so that the ring regains its speed without another
+                // message.
                 let backlog = self.groups.get_mut(group).and_then(GroupRuntime::on_room);
                 if let Some(backlog) = backlog {
                     self.on_backlog(now, group, backlog);
@@ -119,7 +117,7 @@ impl<N: Network> NodeRuntime<N> {
             }
             Err(error) => {
                 reply.send_if_wanted(Err(error));
-                // A group that was still being left may be out by now.
+                // A group that was being left may have been left by now.
                 self.dispatch_events(now);
             }
         }
@@ -169,7 +167,8 @@ impl<N: Network> NodeRuntime<N> {
 
     pub(super) fn close_group(&mut self, group: GroupId) {
         self.network.forget_views();
-        // Its queues close at the end of this function, after all callers have their replies.
+        // The queues of the group close at the end of this function, after all callers have their
+        // replies.
         let Some(_closed) = self.groups.remove(group) else { return };
         if let Some(join) = self.joins.remove(group) {
             // The caller receives a group whose queues are closed and contain the reason.

@@ -1,5 +1,3 @@
-//! Events of the node, and the callers that wait for them.
-
 use carom_proto::node::NodeEvent;
 use carom_proto::ring::{RingEvent, RingNews};
 use carom_proto::{Confirmed, Event, GroupId, JoinError, LossCause, Lost, Time};
@@ -27,7 +25,7 @@ impl<N: Network> NodeRuntime<N> {
                 self.joins.on_met();
                 if !self.network.meet(now, node, endpoint) {
                     self.note(format!(
-                        "{node} reports the endpoint {endpoint}, which is not a known host"
+                        "{node} reports endpoint {endpoint}, which is not the address of a host"
                     ));
                 }
             }
@@ -43,8 +41,8 @@ impl<N: Network> NodeRuntime<N> {
                 self.note("the registry is reachable again: the members are up to date");
             }
             NodeEvent::ManagerLost(_) => self.note(
-                "the registry does not place the receivers: \
-                 continuing with a local multicast manager",
+                "the registry does not answer as multicast manager: \
+                 continuing with a local one",
             ),
             NodeEvent::Refused(group, error) => self.on_refused(group, error),
             NodeEvent::Neighbours(_) => self.network.forget_views(),
@@ -59,7 +57,7 @@ impl<N: Network> NodeRuntime<N> {
     pub(super) fn answer_callers(&mut self, now: Time) {
         self.answer_joins(now);
         if self.confirms.query(now, &mut self.groups, &mut self.node) {
-            // If all members have confirmed already, the engine reports it at once.
+            // If all members have already confirmed, the engine reports this at once.
             self.dispatch_events(now);
         }
         self.confirms.fail_late(now, &self.node);
@@ -75,8 +73,8 @@ impl<N: Network> NodeRuntime<N> {
         let (id, own) = (event.group(), self.node.id());
         let is_of_messages = matches!(event, Event::Message(_) | Event::Lost(_));
         if !is_of_messages && let Some(group) = self.groups.get_mut(id) {
-            // An application that learns of this event in another way finds all earlier events in
-            // the queue.
+            // An application that learns of this event in another way must find all earlier events
+            // in the queue.
             group.hand_over();
         }
         match event {
@@ -124,7 +122,7 @@ impl<N: Network> NodeRuntime<N> {
     }
 
     /// Applies the backpressure of a slow application. A member that lags by a whole queue leaves
-    /// the ring: the others must not wait forever, and memory must stay bounded.
+    /// the ring, because the other members must not wait forever and memory must stay bounded.
     pub(super) fn on_backlog(&mut self, now: Time, id: GroupId, backlog: f64) {
         let Some(group) = self.groups.get_mut(id) else { return };
         // Messages of a bulk group wait in the engine. When it is full, the sender waits.
@@ -166,7 +164,7 @@ impl<N: Network> NodeRuntime<N> {
     fn on_confirmed(&mut self, confirmed: &Confirmed) {
         let Some(group) = self.groups.get_mut(confirmed.group) else { return };
         // A bulk sender that has yielded has sent nothing in its new stream. Confirmations that
-        // cover lost messages have already failed, so all members have the rest.
+        // cover lost messages have already failed, so all members have the remaining messages.
         let has_yielded = group.shared.profile.is_bulk()
             && confirmed.up_to == self.node.engines().bulk.before_first()
             && self.node.unconfirmed(confirmed.group).is_empty();

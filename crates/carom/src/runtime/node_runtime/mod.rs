@@ -1,5 +1,3 @@
-//! One node with its groups and the callers that wait for its replies, over any network.
-
 mod command;
 mod events;
 
@@ -110,7 +108,7 @@ impl<N: Network> NodeRuntime<N> {
         &mut self.network
     }
 
-    /// Handles what the membership knows from the start, which it reports with the first call.
+    /// The membership reports its initial knowledge with the first call.
     pub(crate) fn begin(&mut self, now: Time) {
         self.node.handle_timeout(now);
         self.dispatch_events(now);
@@ -133,11 +131,11 @@ impl<N: Network> NodeRuntime<N> {
     pub(crate) fn serve(&mut self, now: Time) {
         self.handle_timeouts(now);
         // After a removal from a ring, later messages begin with the same numbers as earlier ones.
-        // The outcome of the earlier ones must be reported before the later ones are sent.
+        // Therefore, the outcome of the earlier messages is reported before later ones are sent.
         self.dispatch_events(now);
         self.schedule.publish(now, &self.state.ready, &mut self.groups, &mut self.node);
-        // The application receives a message before its sender receives the confirmation: confirmed
-        // means delivered.
+        // The application receives a message before its sender receives the confirmation, so that
+        // confirmed means delivered.
         self.dispatch_events(now);
         self.transmit(now);
         self.answer_callers(now);
@@ -157,8 +155,9 @@ impl<N: Network> NodeRuntime<N> {
     fn on_move(&mut self, now: Time, endpoint: SocketAddr) {
         self.state.set_endpoint(endpoint);
         if !self.node.set_endpoint(now, Endpoint(endpoint)) {
-            let text =
-                format!("the other nodes are not notified of this node's new endpoint {endpoint}");
+            let text = format!(
+                "the other nodes are not notified of the new endpoint {endpoint} of this node"
+            );
             self.state.notices.add(Notice::with_fix(text, "restart this node"));
         }
     }

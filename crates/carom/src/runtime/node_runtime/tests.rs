@@ -1,4 +1,4 @@
-//! Tests of a node whose registry is controlled by the test.
+//! Tests a node whose registry is controlled by the test.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -73,7 +73,7 @@ impl Membership for Played {
     fn poll_joined(&mut self) -> Option<GroupId> {
         self.with(|answered| answered.news.pop_first())
     }
-    /// Returns an immediate wake-up, so that the node polls for confirmations at each turn.
+    /// The immediate wake-up makes the node poll for confirmations at each turn.
     fn poll_timeout(&self) -> Option<Wakeup> {
         Some(Wakeup { at: Time::ZERO, reason: "the test" })
     }
