@@ -1,11 +1,11 @@
-//! The cost of total order over real sockets: messages of 1 KiB from one sender to the other
-//! members of a group on loopback, in total order, compared with the plain unreliable multicast of
-//! the same runtime in the same run. `cargo bench -p carom --bench ordered`; the ratio is the
-//! result.
+//! Measures the cost of total order over real sockets. One sender sends messages of 1 KiB to the
+//! other members of a group on loopback, in total order and as plain unreliable multicast of the
+//! same runtime. The result is the ratio of the two rates. Run it with `cargo bench -p carom
+//! --bench ordered`.
 //!
-//! The two alternate in turns of 0.25 s, so that other load on the machine affects both. Messages
-//! are sent as fast as possible. Unreliable messages that receivers lose are not counted: the
-//! result is the rate of the slowest receiver.
+//! Both alternate in turns of 0.25 s, so that other load on the machine affects them equally.
+//! Messages are sent as fast as possible. The rate is that of the slowest receiver, so unreliable
+//! messages that receivers lose are not counted.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
@@ -49,7 +49,6 @@ fn main() {
     tell(&turns);
 }
 
-/// Counts the messages delivered to a group.
 fn count(group: &Group, given: &AtomicU64, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         if let Ok(Some(Event::Message(_))) = group.recv_timeout(Duration::from_millis(20)) {

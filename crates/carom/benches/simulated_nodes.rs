@@ -1,5 +1,5 @@
-//! The cost of a virtual second of many nodes in many groups, through the whole public API: `cargo
-//! bench -p carom --bench simulated_nodes`.
+//! Measures the cost of a virtual second of many nodes in many groups, through the whole public
+//! API. Run it with `cargo bench -p carom --bench simulated_nodes`.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
@@ -57,7 +57,6 @@ fn run(membership: Membership, has_history: bool) -> (Duration, Duration, u64, u
     (joining, start.elapsed(), datagrams, messages.get())
 }
 
-/// Starts a node that joins `groups`, counts the received messages, and publishes in random groups.
 fn join(
     world: &mut World,
     host: &Host,
@@ -94,7 +93,7 @@ fn join(
 
 const NODES: u32 = 64;
 const GROUPS_OF_NODE: usize = 64;
-/// A group then has ten members on average.
+/// With this number, a group has ten members on average.
 const GROUPS: usize = 410;
 const SETTLING: Duration = Duration::from_secs(3);
 const SPAN: Duration = Duration::from_secs(3);

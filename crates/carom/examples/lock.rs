@@ -1,4 +1,4 @@
-//! Three workers that take turns with a lock. The resource checks the fence of each write.
+//! Runs three workers that take turns with a lock. The resource checks the fence of each write.
 //!
 //! `cargo run --example lock`
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use carom::{Group, Node, Profile, StartError};
 
-/// A resource that several processes write. It rejects the writes of a former lock holder.
+/// A resource to which several processes write. It rejects writes of a former lock holder.
 #[derive(Default)]
 struct Resource {
     largest_fence: u64,
@@ -35,10 +35,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut workers = Vec::new();
     for worker in 1..=WORKERS {
         let node = start()?;
-        // With a quorum, at most one part of a divided network has the lock.
+        // With a quorum, at most one part of a partitioned network has the lock.
         let group = node.join("reports", Profile::ordered().quorum_of(WORKERS)).await?;
         workers.push(tokio::spawn(work(worker, group.clone(), Arc::clone(&resource))));
-        // The members stay until all work is done: two of three are needed for each grant.
+        // The members stay until all work is done, because two of three are needed for each grant.
         nodes.push((group, node));
     }
     for worker in workers {
@@ -48,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes twice, with the lock of the group.
+/// Writes twice while holding the lock of the group.
 async fn work(
     worker: u16,
     group: Group,
@@ -63,7 +63,7 @@ async fn work(
     Ok(())
 }
 
-/// Starts a node that stays on this machine.
+/// Starts a node that communicates only within this machine.
 fn start() -> Result<Node, StartError> {
     Node::builder().interface("127.0.0.1").port(0).multicast_port(7424).start()
 }

@@ -1,4 +1,4 @@
-//! Two nodes in one group: one publishes prices, the other prints them.
+//! Runs two nodes in one group: one publishes prices, and the other prints them.
 //!
 //! `cargo run --example publish_subscribe`
 
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let prices = publisher.join("prices.eu", profile).await?;
     let quotes = subscriber.join("prices.eu", profile).await?;
 
-    // A message reaches the nodes that are members when it is published.
+    // A message reaches only the nodes that are members when it is published.
     prices.wait_for_members(1).await?;
     for price in ["EURUSD 1.0841", "EURUSD 1.0842", "EURUSD 1.0840"] {
         prices.publish(price).await?;
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 println!("{text} from {}, {:?}", message.sender, message.how);
                 received += 1;
             }
-            // Messages that could not be repaired in time. Nothing is lost silently.
+            // These messages could not be repaired in time. Nothing is lost silently.
             Some(Event::Lost(lost)) => {
                 println!("{} messages lost: {}", lost.count(), lost.cause);
                 received += lost.count();
@@ -45,7 +45,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Starts a node that stays on this machine. `Node::builder().start()` alone uses the network.
+/// Starts a node that communicates only within this machine. `Node::builder().start()` without
+/// further settings uses the network.
 fn start() -> Result<Node, StartError> {
     Node::builder().interface("127.0.0.1").port(0).multicast_port(7421).start()
 }

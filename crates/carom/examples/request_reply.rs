@@ -1,4 +1,5 @@
-//! Two servers and a client. The first server replies; the second takes over when it is gone.
+//! Runs two servers and a client. The first server replies, and the second takes over when the
+//! first is gone.
 //!
 //! `cargo run --example request_reply`
 
@@ -33,10 +34,10 @@ fn print(answer: Reply) {
     }
 }
 
-/// Replies to the requests that this member has to answer, once it holds the handler's lock.
+/// Replies to the requests that this member must answer, once it holds the handler's lock.
 async fn serve(group: Group, handler: Handler) {
-    // A standby receives requests while it waits for the lock, so that their queue does not fill
-    // up. It needs no other events.
+    // A standby receives requests while it waits for the lock, so that the request queue does not
+    // fill up. It needs no other events.
     let mut requests = group.requests().await;
     group.discard_events();
     let locking = async {
@@ -52,7 +53,7 @@ async fn serve(group: Group, handler: Handler) {
             }
             let question = String::from_utf8_lossy(&request.payload).into_owned();
             match group.reply(request.id, format!("100 ({question})")).await {
-                // `NotOpen`: another member has replied meanwhile.
+                // `NotOpen` means that another member has replied in the meantime.
                 Ok(()) | Err(ReplyError::NotOpen) => {}
                 Err(error) => println!("no reply: {error}"),
             }
@@ -64,7 +65,7 @@ async fn serve(group: Group, handler: Handler) {
     }
 }
 
-/// Starts a node that stays on this machine.
+/// Starts a node that communicates only within this machine.
 fn start() -> Result<Node, StartError> {
     Node::builder().interface("127.0.0.1").port(0).multicast_port(7425).start()
 }

@@ -1,4 +1,4 @@
-//! One task that receives from several groups with `select!`, each with a guarantee of its own.
+//! Receives from several groups with `select!` in one task. Each group has its own guarantee.
 //!
 //! `cargo run --example several_groups`
 
@@ -13,7 +13,7 @@ use carom::{Event, Node, Profile, StartError};
 async fn main() -> Result<(), Box<dyn Error>> {
     let (desk, feed) = (start()?, start()?);
 
-    // Prices must arrive soon, in any order. Orders must have the same order everywhere.
+    // Prices must arrive soon, in any order. Orders must arrive in the same order at all members.
     let prices = desk.join("prices", Profile::time_critical()).await?;
     let orders = desk.join("orders", Profile::ordered()).await?;
     let price_feed = feed.join("prices", Profile::time_critical()).await?;
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Starts a node that stays on this machine.
+/// Starts a node that communicates only within this machine.
 fn start() -> Result<Node, StartError> {
     Node::builder().interface("127.0.0.1").port(0).multicast_port(7423).start()
 }

@@ -1,4 +1,4 @@
-//! A program and its test in the simulator: messages are lost, the network is divided, and each run
+//! Tests a program in the simulator: messages are lost, the network is partitioned, and each run
 //! can be repeated from its seed.
 //!
 //! `cargo run --example simulator_test`
@@ -12,7 +12,7 @@ use std::time::Duration;
 use carom::sim::{Link, Topology, World, WorldConfig};
 use carom::{Event, Loss, Node, Profile};
 
-/// The program under test: counts messages, and losses that are reported.
+/// The program under test: counts messages and reported losses.
 async fn count(node: Node, received: Rc<Cell<u32>>, lost: Rc<Cell<u32>>) {
     let group = node.join("ticks", Profile::time_critical()).await.expect("joined");
     while let Some(event) = group.recv().await {

@@ -1,4 +1,4 @@
-//! A subscriber and a publisher as tasks of Tokio. Any other async runtime works as well.
+//! Runs a subscriber and a publisher as Tokio tasks. Any other async runtime works as well.
 //!
 //! `cargo run --example tokio_tasks`
 
@@ -19,8 +19,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let subscribing = tokio::spawn(count(subscriber.clone()));
     let publishing = tokio::spawn(publish(publisher.clone()));
     publishing.await?.map_err(|error| error.to_string())?;
-    // Waits until the subscriber has all messages. `subscriber` keeps it in the group until then,
-    // even if its task has ended.
+    // Waits until the subscriber has all messages. Until then, `subscriber` keeps the node in the
+    // group, even if the task has ended.
     publisher.confirm(Duration::from_secs(10)).await?;
     println!("received {} of {TICKS} ticks", subscribing.await?);
     Ok(())
@@ -34,7 +34,7 @@ async fn publish(group: Group) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// Counts messages until each is received or reported as lost.
+/// Counts received messages until each message is received or reported as lost.
 async fn count(group: Group) -> u32 {
     let (mut received, mut lost) = (0, 0);
     while received + lost < TICKS {
@@ -48,7 +48,7 @@ async fn count(group: Group) -> u32 {
     received
 }
 
-/// Starts a node that stays on this machine.
+/// Starts a node that communicates only within this machine.
 fn start() -> Result<Node, StartError> {
     Node::builder().interface("127.0.0.1").port(0).multicast_port(7422).start()
 }

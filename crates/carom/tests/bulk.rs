@@ -1,4 +1,4 @@
-//! Bulk groups between real nodes on loopback.
+//! Tests bulk groups between real nodes on loopback.
 
 mod network;
 
@@ -22,7 +22,7 @@ fn cluster(count: usize, build: impl Fn(usize, Builder) -> Builder) -> (Vec<Node
     (nodes, groups)
 }
 
-/// Returns settings with which no receiver is evicted, even if the machine schedules it late.
+/// With these settings, no receiver is evicted, even if the machine schedules it late.
 fn patient() -> rdcm::Config {
     rdcm::Config {
         gone_after: Duration::from_secs(20),
@@ -106,8 +106,8 @@ fn publisher_waits_for_an_idle_application_and_loses_nothing() {
         scope.spawn(|| {
             (0..MESSAGES).for_each(|it| drop(sender.publish(message(it)).expect("published")));
         });
-        // The messages exceed all buffers, so that they cannot all be published until the
-        // application takes some.
+        // The messages exceed all buffers, so they cannot all be published until the application
+        // receives some.
         thread::sleep(Duration::from_millis(300));
         take(sleeper, MESSAGES);
     });

@@ -1,9 +1,9 @@
-//! Each example of this crate runs to its end.
+//! Runs each example of this crate to its end.
 
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// Runs an example that Cargo has built beside this test.
+/// Cargo has built the example beside this test.
 fn run(name: &str) {
     let test = std::env::current_exe().expect("this program");
     let target = test.ancestors().nth(2).expect("target/debug/deps/test");

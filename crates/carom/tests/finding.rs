@@ -1,4 +1,4 @@
-//! Discovery of nodes by gossip over real sockets.
+//! Tests that nodes find each other by gossip over real sockets.
 
 mod network;
 

@@ -1,8 +1,8 @@
-//! Processes that are killed while they hold the token, over real sockets. The others continue,
+//! Kills processes that hold the token, over real sockets. The remaining processes must continue,
 //! with one order and without a gap.
 //!
-//! The test is its own member process: it starts itself again, with an environment variable that
-//! [`member_process`] checks.
+//! The test also serves as the member process: it starts itself again, with an environment variable
+//! that [`member_process`] checks.
 
 #![expect(clippy::print_stdout, reason = "the test tells its figures, the member its news")]
 
@@ -34,15 +34,13 @@ type Name = (u64, u64);
 
 #[derive(Debug)]
 enum Said {
-    /// It is the node with this id, and has joined the ring.
+    /// The process runs the node with this id and has joined the ring.
     Begun(u64),
-    /// A message was delivered.
     Given(Name),
-    /// Number of members of the new view.
     View(usize),
-    /// It was removed from the ring.
+    /// The node was removed from the ring.
     Removed,
-    /// Its output has ended, because it has terminated.
+    /// The output of the process has ended, because the process has terminated.
     Gone,
 }
 
@@ -204,8 +202,8 @@ impl Ring {
                 Said::Given(name) => member.log.push(name),
                 Said::View(members) => member.members = members,
                 Said::Removed => {
-                    // The machine did not schedule it. It lacks messages, so another process
-                    // replaces it.
+                    // The machine did not schedule the process. It lacks messages, so another
+                    // process replaces it.
                     let _ = member.process.kill();
                     member.is_alive = false;
                     self.removed += 1;
@@ -265,13 +263,13 @@ fn check(ring: &Ring) {
     }
 }
 
-/// Kills token sites one after another, and reports the time in which the others recovered.
+/// Kills token sites one after another, and reports the time in which the other members recovered.
 fn kill_token_sites(kills: usize, timers: &'static str) {
     let mut ring = Ring::new(network::multicast_port(), timers);
     ring.until_whole();
     let mut whole_after = Vec::new();
     for round in 0..kills {
-        // The oldest member dies, so that every member is in the ring for a while.
+        // The oldest member is killed, so that every member is in the ring for a while.
         let place = ring.members.iter().position(|it| it.is_alive).expect("somebody lives");
         ring.kill(place);
         let dead_at = Instant::now();

@@ -1,4 +1,4 @@
-//! Messages between real nodes on loopback.
+//! Tests messages between real nodes on loopback.
 
 mod network;
 

@@ -1,4 +1,5 @@
-//! A node that keeps working while it receives a million datagrams of noise and damaged packets.
+//! Tests that a node keeps working while it receives a million datagrams of noise and damaged
+//! packets.
 
 mod network;
 
@@ -27,7 +28,7 @@ fn a_node_works_while_a_million_damaged_datagrams_come_in() {
     let mut rng = Rng::new(7);
     let templates = templates(nodes[0].id(), nodes[1].id(), groups[0].id());
     for count in 0..DATAGRAMS {
-        // The kernel drops datagrams for which it has no room, like those of an attacker.
+        // The kernel drops datagrams for which it has no room, as it does in an attack.
         let _ = socket.send(&damaged(&mut rng, &templates));
         if count.is_multiple_of(DATAGRAMS / MESSAGES as usize) {
             let number = (count / (DATAGRAMS / MESSAGES as usize)) as u32;
@@ -93,7 +94,6 @@ fn numbers(group: &Group, sender: NodeId) -> Vec<u32> {
     numbers
 }
 
-/// Returns packets of every kind, as the other node could send them.
 fn templates(from: NodeId, to: NodeId, group: GroupId) -> Vec<Vec<u8>> {
     let id = PacketId { sender: from, group, seqno: SeqNo(3) };
     let own = PacketId { sender: to, group, seqno: SeqNo(1) };
@@ -117,7 +117,6 @@ fn templates(from: NodeId, to: NodeId, group: GroupId) -> Vec<Vec<u8>> {
     packets.iter().map(encode).collect()
 }
 
-/// Returns noise, or a packet that is changed, truncated or extended.
 fn damaged(rng: &mut Rng, templates: &[Vec<u8>]) -> Vec<u8> {
     let mut datagram = templates[rng.below(templates.len())].clone();
     match rng.below(5) {
@@ -135,7 +134,7 @@ fn damaged(rng: &mut Rng, templates: &[Vec<u8>]) -> Vec<u8> {
         _ => datagram.iter_mut().for_each(|byte| *byte = rng.next_u64() as u8),
     }
     if templates.contains(&datagram) {
-        // Two changes have canceled each other out. A valid packet would be accepted.
+        // If two changes have canceled each other out, the packet is valid and would be accepted.
         datagram[0] ^= 1;
     }
     datagram

@@ -1,4 +1,4 @@
-//! Paths to members, on real sockets.
+//! Tests the paths to members on real sockets.
 
 mod network;
 

@@ -1,4 +1,4 @@
-//! The example's store in a simulated world, where faults must not affect the counters.
+//! Tests the example's store in a simulated world, where faults must not affect the counters.
 
 mod network;
 mod simulation;
@@ -98,7 +98,7 @@ fn the_same_store_counts_over_real_sockets() {
     let replicas: Vec<Arc<Counters>> = (0..3).map(join).collect();
     for replica in &replicas {
         let replica = Arc::clone(replica);
-        // It ends with the test process.
+        // The thread ends with the test process.
         thread::spawn(move || block_on(replica.replicate()));
     }
     for (number, replica) in (1..).zip(&replicas) {

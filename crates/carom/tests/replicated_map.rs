@@ -1,5 +1,6 @@
-//! The example's map in a simulated world. Under all faults, every history of its operations must
-//! be possible for a single map, with each operation at a time between its call and its answer.
+//! Tests the example's map in a simulated world. Under all faults, every history of its operations
+//! must be possible for a single map on which each operation takes effect between its call and its
+//! answer.
 
 #[path = "../examples/replicated_map/codec.rs"]
 mod codec;
@@ -27,7 +28,7 @@ use store::{NotDone, Outcome, Store};
 const REPLICAS: u32 = 5;
 const KEYS: u64 = 8;
 
-/// Operations on different keys are independent.
+/// Operations on different keys are independent, so each key is checked on its own.
 #[derive(Clone, Debug, Default)]
 struct Register(Option<String>);
 
@@ -53,7 +54,7 @@ impl SequentialSpec for Register {
 #[derive(Default)]
 struct History {
     of_keys: BTreeMap<String, LinearizabilityTester<i64, Register>>,
-    /// The tester tries callers in order. Those whose last call was never answered come last.
+    /// The tester tries callers in order. Callers whose last call was never answered come last.
     callers: i64,
     answered: usize,
     unanswered: usize,
@@ -167,7 +168,7 @@ impl Replicas {
     }
 }
 
-/// Makes one call. Returns the caller of the next one, which is another one if there was no answer.
+/// Makes one call. Returns the caller of the next call, which is a new one if there was no answer.
 async fn call_once(store: &Store, history: &RefCell<History>, caller: i64, dice: &mut Dice) -> i64 {
     let key = format!("key {}", dice.below(KEYS));
     let value = || format!("{caller}.{}", history.borrow().answered);
@@ -201,7 +202,7 @@ async fn call_once(store: &Store, history: &RefCell<History>, caller: i64, dice:
     }
 }
 
-/// Pseudorandom numbers (SplitMix64).
+/// A pseudorandom number generator (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -220,7 +221,7 @@ fn the_same_map_is_shared_over_real_sockets() {
     let replicate = |store: Store| {
         let store = Arc::new(store);
         let replica = Arc::clone(&store);
-        // It ends with the test process.
+        // The thread ends with the test process.
         thread::spawn(move || block_on(replica.replicate()));
         let start = std::time::Instant::now();
         while !store.is_ready() {
@@ -266,7 +267,8 @@ fn minority_answers_no_request_and_gets_the_map_again() {
     replicas.history.borrow().assert_linearisable();
 }
 
-/// A majority of the replicas with the map remains. Others get it again before the next fault.
+/// A majority of the replicas with the map remains. The others receive it again before the next
+/// fault.
 fn trouble(replicas: &mut Replicas, dice: &mut Dice) {
     let pause = |dice: &mut Dice| Duration::from_millis(300 + dice.below(4000));
     for _ in 0..6 {
@@ -286,7 +288,7 @@ fn trouble(replicas: &mut Replicas, dice: &mut Dice) {
             replicas.world.apply(&fault);
             replicas.world.run_for(pause(dice));
         }
-        // A replica that restarts in the minority cannot get the map there.
+        // A replica that restarts in the minority cannot receive the map there.
         if matches!(kind, 0 | 2) {
             replicas.now.borrow_mut().remove(&host.ix().0);
             replicas.world.restart(&host);

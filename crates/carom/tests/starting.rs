@@ -1,4 +1,4 @@
-//! Starting and closing nodes.
+//! Tests starting and closing nodes.
 
 mod network;
 

@@ -1,4 +1,4 @@
-//! Packets of all engines from addresses that do not answer probes: only little is sent to them.
+//! Tests that little is sent to addresses that do not answer probes, for packets of all engines.
 
 mod network;
 
@@ -55,7 +55,7 @@ fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
         }
         kinds.push((name, socket, sent));
     }
-    // Repeated answers count as well: most timers fire within this time.
+    // Repeated answers count as well, because most timers fire within this time.
     std::thread::sleep(Duration::from_secs(2));
     for (name, socket, sent) in kinds {
         let came = bytes_that_came(&socket);
@@ -65,7 +65,7 @@ fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
     groups_work(&groups, "after");
 }
 
-/// Returns the bytes received on a socket. At least a probe arrives at each address.
+/// Returns the number of bytes received on a socket. At least a probe arrives at each address.
 fn bytes_that_came(socket: &UdpSocket) -> usize {
     socket.set_read_timeout(Some(PATIENCE)).expect("a time");
     let mut buffer = [0; 1 << 16];

@@ -1,4 +1,4 @@
-//! Tasks of an async program on real nodes: they wait, sleep and give up.
+//! Tests tasks of an async program on real nodes: they wait, sleep and give up.
 
 mod network;
 

@@ -1,4 +1,5 @@
-//! A sender and a receiver of a file: a bulk group carries the blocks, which the receiver checks.
+//! Transfers a file from a sender to a receiver. A bulk group carries the blocks, and the receiver
+//! verifies them.
 //!
 //! `cargo run --example file_transfer`
 
@@ -26,7 +27,7 @@ impl BlockSink for Stream {
         self.0.payload_limit().min(60_000)
     }
 
-    /// Waits until the receivers have all blocks. They fetch what they still miss.
+    /// Waits until the receivers have all blocks. They fetch the blocks that they still lack.
     fn flush(&mut self) -> Result<(), SinkError> {
         let _ = self.0.confirm(Duration::from_secs(10));
         Ok(())
@@ -82,7 +83,7 @@ fn next_message(group: &Group) -> Option<Bytes> {
     }
 }
 
-/// Starts a node that stays on this machine.
+/// Starts a node that communicates only within this machine.
 fn start() -> Result<Node, StartError> {
     Node::start(Node::builder().interface("127.0.0.1").port(0).multicast_port(7426))
 }

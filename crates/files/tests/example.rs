@@ -1,10 +1,10 @@
-//! The example of this crate runs to its end.
+//! Runs the example of this crate to its end.
 
 use std::process::{Command, Stdio};
 
 #[test]
 fn file_transfer_runs() {
-    // Cargo has built it beside this test.
+    // Cargo has built the example beside this test.
     let test = std::env::current_exe().expect("this program");
     let target = test.ancestors().nth(2).expect("target/debug/deps/test");
     let example = target.join("examples/file_transfer");

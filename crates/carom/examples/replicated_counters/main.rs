@@ -1,5 +1,5 @@
-//! Three replicas of a store of counters, over real sockets. The store itself is in `store.rs`;
-//! `tests/replicated_counters.rs` runs the same code in a simulated world.
+//! Runs three replicas of a store of counters, over real sockets. The store itself is in
+//! `store.rs`. `tests/replicated_counters.rs` runs the same code in a simulated world.
 //!
 //! `cargo run --example replicated_counters`
 

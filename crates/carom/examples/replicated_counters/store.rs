@@ -1,16 +1,16 @@
-//! Counters that all replicas hold, and that each replica can change at any time.
+//! A store of counters that all replicas hold, and that each replica can change at any time.
 //!
 //! For each counter, every replica keeps the totals that each replica has added and subtracted so
-//! far. The totals only increase, and a replica that receives two takes the larger one. Their order
-//! and repetition therefore do not matter (a PN-counter, in the literature). For a change, the new
-//! totals of its replica are multicast.
+//! far. The totals only increase, and a replica keeps the larger one of two values. The order and
+//! the repetition of messages therefore do not matter. In the literature, this is a PN-counter.
+//! When a replica changes a counter, it multicasts its new totals.
 //!
 //! Losses are repaired by comparison. Every second, and whenever a member joins or a loss is
-//! reported, a replica multicasts a digest of its state. A replica with another state answers with
-//! its whole state. In this way, replicas that were partitioned or have just started catch up.
+//! reported, a replica multicasts a digest of its state. A replica with a different state answers
+//! with its whole state. In this way, replicas that were partitioned or have just started catch up.
 //!
-//! The code does not depend on whether the node is real or simulated: it waits only in async calls,
-//! and takes the time from the node.
+//! The same code runs on real and on simulated nodes, because it waits only in async calls and
+//! takes the time from the node.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,11 +25,11 @@ pub struct Counters {
     known: Mutex<Known>,
 }
 
-/// State of a replica: for each counter, the totals of each replica.
+/// The state of a replica: for each counter, the totals of each replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Known(BTreeMap<String, BTreeMap<NodeId, Totals>>);
 
-/// Totals of one replica's changes to one counter. Both only increase.
+/// The totals of one replica's changes to one counter. Both only increase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     added: u64,
@@ -37,7 +37,7 @@ struct Totals {
 }
 
 impl Counters {
-    /// Joins the replicas that share the counters called `name`.
+    /// Joins the replicas that share the counters with the name `name`.
     ///
     /// # Errors
     /// See [`Node::join`].
@@ -46,13 +46,13 @@ impl Counters {
         Ok(Self { node, group, known: Mutex::new(Known::default()) })
     }
 
-    /// Changes a counter, here at once and at the other replicas soon.
+    /// Changes a counter, immediately at this replica and soon at the others.
     ///
     /// # Errors
-    /// See [`Group::publish`]. The counter has changed here.
+    /// See [`Group::publish`]. The counter has changed at this replica even then.
     ///
     /// # Panics
-    /// If the counter's name is longer than 255 bytes.
+    /// Panics if the counter's name is longer than 255 bytes.
     pub async fn add(&self, counter: &str, amount: i64) -> Result<(), PublishError> {
         assert!(counter.len() <= 255, "a counter's name has at most 255 bytes");
         let own = self.node.id();
@@ -69,7 +69,7 @@ impl Counters {
         self.group.publish([&[TOTALS], &change[..]].concat()).await.map(drop)
     }
 
-    /// Returns the value of a counter, as far as known here.
+    /// Returns the value of a counter, as far as this replica knows it.
     pub fn value(&self, counter: &str) -> i64 {
         self.known().0.get(counter).map_or(0, value)
     }
@@ -115,7 +115,7 @@ impl Counters {
         }
     }
 
-    /// Handles an event, and returns what must be published because of it.
+    /// Processes an event, and returns what must be published because of it.
     fn take(&self, event: Event) -> News {
         match event {
             Event::Message(message) => match message.payload.split_first() {
@@ -161,7 +161,7 @@ impl Counters {
     }
 }
 
-/// Required reaction to an event.
+/// The required reaction to an event.
 enum News {
     Nothing,
     /// The other replicas should compare their states.
@@ -196,8 +196,8 @@ fn value(replicas: &BTreeMap<NodeId, Totals>) -> i64 {
     replicas.values().map(of_one).sum()
 }
 
-/// Encodes the length of the name (1 byte), the name, the replica (8), what it added (8), and what
-/// it subtracted (8).
+/// Encodes the length of the name (1 byte), the name, the replica (8 bytes), the added total (8
+/// bytes), and the subtracted total (8 bytes).
 fn encode_totals(counter: &str, replica: NodeId, totals: Totals) -> Vec<u8> {
     let mut out = vec![u8::try_from(counter.len()).expect("checked where counters are changed")];
     out.extend(counter.as_bytes());
@@ -220,7 +220,7 @@ fn decode_totals<'a>(bytes: &mut &'a [u8]) -> Option<(&'a str, NodeId, Totals)> 
     Some((std::str::from_utf8(name).ok()?, NodeId(number(0)), totals))
 }
 
-/// First byte of a message: totals or a digest follow.
+/// First byte of a message with totals. Another value announces a digest.
 const TOTALS: u8 = 1;
 const DIGEST: u8 = 2;
 const DIGEST_PERIOD: Duration = Duration::from_secs(1);

@@ -1,15 +1,16 @@
-//! The messages of the replicated map. Numbers are big-endian, and texts follow their length.
+//! Encoding of the messages of the replicated map. Numbers are big-endian, and each text follows
+//! its length.
 
 use std::collections::BTreeMap;
 
-/// Operation, and its number among the operations of the same caller.
+/// An operation, and its number among the operations of the same caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Command {
     pub(crate) number: u64,
     pub(crate) operation: Operation,
 }
 
-/// Operation on one key.
+/// An operation on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Get { key: String },
@@ -23,7 +24,6 @@ const REPLACE: u8 = 3;
 const CREATE: u8 = 4;
 
 impl Command {
-    /// Encodes the message.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let (kind, texts) = match &self.operation {
             Operation::Get { key } => (GET, vec![key]),
@@ -39,7 +39,7 @@ impl Command {
         out
     }
 
-    /// Decodes a message; `None` if it is not one of this store.
+    /// Decodes a message. Returns `None` if it is not a message of this store.
     pub(crate) fn decode(message: &[u8]) -> Option<Self> {
         let (kind, rest) = message.split_first()?;
         let (number, mut from) = rest.split_first_chunk()?;
@@ -66,7 +66,7 @@ pub(crate) fn encode_map(map: &BTreeMap<String, String>) -> Vec<u8> {
     out
 }
 
-/// Decodes the map that another replica gave; `None` if it is invalid.
+/// Decodes the map that another replica sent. Returns `None` if it is invalid.
 pub(crate) fn decode_map(mut from: &[u8]) -> Option<BTreeMap<String, String>> {
     let mut map = BTreeMap::new();
     while !from.is_empty() {

@@ -1,5 +1,6 @@
-//! Three replicas of a map, over real sockets. The map itself is in `store.rs`, its messages in
-//! `codec.rs`; `tests/replicated_map.rs` runs the same code in a simulated world, under faults.
+//! Runs three replicas of a map, over real sockets. The map itself is in `store.rs`, and its
+//! messages are in `codec.rs`. `tests/replicated_map.rs` runs the same code in a simulated world,
+//! under faults.
 //!
 //! `cargo run --example replicated_map`
 
@@ -22,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     wait_until_ready(&first);
     block_on(first.put("alice", "100"))?;
 
-    // These replicas join later, and receive the existing map.
+    // These replicas join later and receive the existing map.
     let mut replicas = vec![first];
     for _ in 1..REPLICAS {
         replicas.push(start(|node| block_on(Store::join(node, "accounts")))?);
@@ -32,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{} reads {:?}", replica.node().id(), block_on(replica.get("alice"))?);
     }
 
-    // Of all replicas that try to take the money, one succeeds.
+    // All replicas try to take the money, and exactly one succeeds.
     let taken = |replica: &Arc<Store>| block_on(replica.replace("alice", Some("100"), "0"));
     for replica in &replicas {
         println!("{} takes it: {}", replica.node().id(), taken(replica)?);

@@ -1,22 +1,23 @@
 //! A map that every replica holds completely, with linearizable reads and writes.
 //!
 //! Each operation, including a read, is a message in an ordered group. All replicas execute the
-//! same operations in the same order, and therefore hold the same map. The caller has the result of
-//! an operation when the operation is delivered to its own replica. It takes effect at its place in
-//! the order, which lies between the call and its answer. That is the definition of
-//! linearizability.
+//! same operations in the same order, and therefore hold the same map. The caller receives the
+//! result of an operation when the operation is delivered to its own replica. The operation takes
+//! effect at its place in the order, which lies between the call and its answer. This is the
+//! definition of linearizability.
 //!
-//! **Guarantees.** An operation is delivered when a majority of the members hold it
-//! ([`Qos::MajorityResilient`]), and after a fault only a part with a majority continues. Answered
-//! operations are therefore not lost while a majority of the replicas that have the map keep
+//! **Guarantees.** An operation is delivered once a majority of the members hold it
+//! ([`Qos::MajorityResilient`]), and after a fault, only a part with a majority continues. Answered
+//! operations are therefore not lost while a majority of the replicas that have the map keeps
 //! running. A replica in a minority gets no answers. When it is removed, its calls end with
 //! [`NotDone::Unknown`]: the operation may or may not have taken effect.
 //!
-//! **New replicas** receive the map at the view that admits them, through [`SharedState`]. The map
-//! exists from when one replica [founded](Store::found) it. All other replicas join, including
-//! those that return. A replica that finds no holder waits, and does not found another map.
+//! **New replicas** receive the map as of the view that admits them, through [`SharedState`].
+//! Exactly one replica creates the map with [`Store::found`]. All other replicas call
+//! [`Store::join`], including those that return. A replica that finds no holder waits, and must not
+//! create another map.
 //!
-//! The code does not depend on whether the node is real or simulated: it waits only in async calls.
+//! The same code runs on real and on simulated nodes, because it waits only in async calls.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -35,16 +36,16 @@ pub struct Store {
     replica: Mutex<Replica>,
 }
 
-/// Result of an operation.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Value of the key, or its value before it was written.
+    /// The value of the key, or its value before it was written.
     Value(Option<String>),
-    /// `true` if the value was the expected one, and was replaced.
+    /// `true` if the value was the expected one and was replaced.
     Replaced(bool),
 }
 
-/// Error of an operation without an outcome.
+/// The error for an operation without a known outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotDone {
     /// This replica does not have the map yet. Nothing was done.
@@ -54,18 +55,18 @@ pub enum NotDone {
     Unknown,
 }
 
-/// State of a replica.
+/// The state of a replica.
 #[derive(Debug, Default)]
 struct Replica {
     map: BTreeMap<String, String>,
-    /// Own operations in flight.
+    /// Operations of this replica that are in flight.
     asked: BTreeMap<u64, Sender<Outcome>>,
     last: u64,
 }
 
 impl Store {
-    /// Joins the replicas of the map called `name`, and founds the map, which is empty at first. Do
-    /// this once in the life of the map.
+    /// Joins the replicas of the map with the name `name`, and creates the map, which is empty at
+    /// first. Call this only once in the life of the map.
     ///
     /// # Errors
     /// See [`Node::join`].
@@ -74,7 +75,8 @@ impl Store {
         Ok(Self { node, shared: SharedState::founding(group), replica: Mutex::default() })
     }
 
-    /// Joins the replicas of the map called `name`, which give the map to this one.
+    /// Joins the replicas of the map with the name `name`, one of which sends the map to this
+    /// replica.
     ///
     /// # Errors
     /// See [`Node::join`].
@@ -86,7 +88,7 @@ impl Store {
     /// Returns the value of a key.
     ///
     /// # Errors
-    /// The operation has no outcome.
+    /// Returns an error if the outcome of the operation is not known.
     pub async fn get(&self, key: &str) -> Result<Option<String>, NotDone> {
         match self.call(Operation::Get { key: key.to_owned() }).await? {
             Outcome::Value(value) => Ok(value),
@@ -97,7 +99,7 @@ impl Store {
     /// Sets the value of a key, and returns its previous value.
     ///
     /// # Errors
-    /// The operation has no outcome.
+    /// Returns an error if the outcome of the operation is not known.
     pub async fn put(&self, key: &str, value: &str) -> Result<Option<String>, NotDone> {
         let (key, value) = (key.to_owned(), value.to_owned());
         match self.call(Operation::Put { key, value }).await? {
@@ -106,10 +108,11 @@ impl Store {
         }
     }
 
-    /// Sets the value of a key if it has the expected value, and returns `true` if it had.
+    /// Sets the value of a key if its current value is the expected one. Returns `true` if it was
+    /// set.
     ///
     /// # Errors
-    /// The operation has no outcome.
+    /// Returns an error if the outcome of the operation is not known.
     pub async fn replace(
         &self,
         key: &str,
@@ -144,7 +147,7 @@ impl Store {
         &self.node
     }
 
-    /// Replicates until the group is closed. Calls are answered while it runs.
+    /// Replicates until the group is closed. Calls are answered only while this runs.
     pub async fn replicate(&self) {
         while let Some(what) = self.shared.recv().await {
             match what {
@@ -171,7 +174,7 @@ impl Store {
         }
         let (number, answer) = self.replica().ask();
         let message = Command { number, operation }.encode();
-        // The answer reports the outcome of the message, so the handle is dropped.
+        // The answer reports the outcome of the message, so this handle is dropped.
         let published = self.shared.publish(&message, Qos::MajorityResilient).await;
         published.map(drop).map_err(|_| NotDone::Unknown)?;
         answer.recv().await.map_err(|_| NotDone::Unknown)
@@ -197,14 +200,14 @@ impl Replica {
         self.asked.clear();
     }
 
-    /// Executes the operation of a message, and sends the outcome to its caller if that is here.
+    /// Executes the operation of a message. If its caller is at this replica, sends it the outcome.
     fn execute(&mut self, message: &Message, node: &Node) {
         let command = Command::decode(&message.payload).expect("a replica has encoded it");
         let outcome = self.apply(command.operation);
         if message.sender == node.id()
             && let Some(asked) = self.asked.remove(&command.number)
         {
-            // The caller may be gone.
+            // The caller may have given up.
             let _ = asked.try_send(outcome);
         }
     }

@@ -1,4 +1,4 @@
-//! Separate networks for tests that run at the same time.
+//! Provides a separate network for each test, because tests run at the same time.
 
 #![allow(dead_code, unreachable_pub, reason = "a part of each test file, which uses a part")]
 
@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use carom::blocking::{Group, Node};
 use carom::{Builder, Event, Message, NodeId, Profile, Status};
 
-/// Maximum wait of a test for something that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns a multicast port that no other test uses at this time, which makes a separate network.
-/// It is below the range of ephemeral ports.
+/// The port is below the range of ephemeral ports.
 pub fn multicast_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let own = u64::from(std::process::id()) * 41;
@@ -21,7 +20,6 @@ pub fn multicast_port() -> u16 {
     u16::try_from(20_000 + (own + next) % 10_000).expect("below 65536")
 }
 
-/// Returns the settings of a node on loopback in the network of `multicast_port`.
 pub fn on_loopback(multicast_port: u16) -> Builder {
     Node::builder().interface("127.0.0.1").port(0).multicast_port(multicast_port)
 }
@@ -34,7 +32,6 @@ pub fn join(node: &Node) -> Group {
     node.join("prices", Profile::time_critical()).expect("a group")
 }
 
-/// Returns free unicast ports of loopback.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let is_free = |port: &u16| std::net::UdpSocket::bind(("0.0.0.0", *port)).is_ok();
@@ -47,14 +44,12 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
     std::array::from_fn(|_| ports.next().expect("the ports never end"))
 }
 
-/// Returns ids and endpoints of `N` nodes on loopback.
 pub fn members<const N: usize>() -> [(NodeId, SocketAddr); N] {
     let ports: [u16; N] = free_ports();
     let mut ids = 1..;
     ports.map(|port| (NodeId(ids.next().expect("endless")), ([127, 0, 0, 1], port).into()))
 }
 
-/// Starts a node with a static member that is not online.
 pub fn beside_an_absent_member() -> (Node, NodeId) {
     let [own, absent] = members();
     let builder = on_loopback(multicast_port()).node_id(own.0).port(own.1.port());
@@ -68,7 +63,7 @@ pub fn next_event(group: &Group) -> Event {
 /// Receives events up to the next message.
 ///
 /// # Panics
-/// If a message is lost.
+/// Panics if a message is lost.
 pub fn next_message(group: &Group) -> Message {
     loop {
         match next_event(group) {
@@ -79,7 +74,6 @@ pub fn next_message(group: &Group) -> Message {
     }
 }
 
-/// Polls the status until it is as expected.
 pub fn wait_for(node: &Node, what: &str, is_so: impl Fn(&Status) -> bool) -> Status {
     let start = Instant::now();
     loop {

@@ -1,6 +1,3 @@
-//! Members that crash, are partitioned, or take no events: the reaction and the reports of the
-//! others.
-
 use std::time::Duration;
 
 use carom::sim::Fault;

@@ -1,5 +1,3 @@
-//! Leaving a group or closing a node: accepted messages are sent, and the rings are left in order.
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -37,7 +35,8 @@ fn leaving_node_sends_accepted_messages_and_breaks_no_ring() {
             let event = of_a.recv_timeout(PATIENCE).await.expect("in time").expect("open");
             given.extend(text(&event));
             if let Some(RingNews::View(view)) = news(&event) {
-                // Neither is a failure: a ring of one is whole, whereas one of three is a minority.
+                // Neither view is a failure: a ring of one is whole, whereas one of three is a
+                // minority.
                 assert!(view.failed.is_empty(), "{view:?}");
                 left.extend(view.left);
             }
@@ -64,7 +63,7 @@ fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
         let first = a.join("accounts", Profile::ordered()).await.expect("a group");
         drop(first);
         let of_a = a.join("accounts", Profile::time_critical()).await.expect("another group");
-        // Until the other node knows of the new settings, it would refuse them.
+        // The other node would refuse the new settings until it knows of them.
         b.sleep(Duration::from_secs(1)).await;
         let groups =
             [of_a, b.join("accounts", Profile::time_critical()).await.expect("another group")];
@@ -79,7 +78,7 @@ fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
     world.block_on(PATIENCE, program).expect("in time");
 }
 
-/// A task that is polled by its own waker, on the thread of the driver on which it sleeps.
+/// A task that its own waker polls, on the thread of the driver on which the task sleeps.
 struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
 impl Wake for Task {
@@ -104,7 +103,7 @@ fn node_closed_on_its_driver_thread_leaves_rings_in_order() {
     let slept = goes.sleep(Duration::from_millis(10));
     Arc::new(Task(Mutex::new(Some(Box::pin(async move {
         slept.await;
-        // More messages than can be sent at once.
+        // This is more than can be sent at once.
         for _ in 0..1000 {
             drop(of_goes.try_publish(vec![0; 1000]).expect("there is room"));
         }

@@ -1,5 +1,3 @@
-//! Locks of ordered groups.
-
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -130,7 +128,7 @@ fn stale_handle_does_nothing_in_a_group_that_was_rejoined() {
         let stale = nodes[0].join("jobs", profile).await.expect("a group");
         let other = nodes[1].join("jobs", profile).await.expect("a group");
         other.wait_for_members(1).await.expect("open");
-        // Its application takes no events, and is removed from the ring.
+        // This member's application receives no events, so it is removed from the ring.
         for number in 0..500 {
             drop(other.publish(format!("{number}")).await.expect("published"));
             while other.try_recv().is_some() {}

@@ -1,5 +1,3 @@
-//! Ring queries.
-
 use std::time::{Duration, Instant};
 
 use carom::LockName;

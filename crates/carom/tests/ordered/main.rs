@@ -1,4 +1,4 @@
-//! Ordered groups on the public API, in a simulated world and over sockets.
+//! Tests ordered groups on the public API, in a simulated world and over sockets.
 
 mod failures;
 mod leaving;

@@ -1,5 +1,3 @@
-//! The same order at all members, and the places of messages in it.
-
 use std::collections::BTreeMap;
 
 use carom::Place;

@@ -1,6 +1,3 @@
-//! Qualities of service: each is fulfilled and reported, and one that a group does not offer is
-//! refused.
-
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -34,7 +31,8 @@ fn every_promise_is_kept_and_confirmed() {
             let told = published.expect("published").delivered_timeout(PATIENCE).await;
             assert_eq!(told, Ok(()), "{qos}");
             if qos == Qos::TotallyResilient {
-                // All members hold it by now. Each delivers it when it has learned that itself.
+                // All members hold the message by now. Each delivers it once it has learned this
+                // itself.
                 for group in [&groups[0], &groups[2]] {
                     until(group, |event| text(event).filter(|it| *it == qos.to_string())).await;
                 }
@@ -78,7 +76,7 @@ fn stability_is_reported_when_all_members_have_a_message() {
     let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
     world.run_for(Duration::from_secs(1));
     while groups[0].try_recv().is_some() {}
-    // One member does not receive the messages of the others.
+    // One member does not receive the messages of the other members.
     world.apply(&Fault::Partition(vec![world.host(2).ix()]));
     drop(groups[0].try_publish("for two of three").expect("published"));
     let program = async {

@@ -1,5 +1,3 @@
-//! Requests to ordered groups.
-
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -18,7 +16,7 @@ async fn join(node: &Node) -> Group {
     node.join("quotes", Profile::ordered()).await.expect("a group")
 }
 
-/// Replies forever to all requests that this member has to answer, with their text in capitals.
+/// Replies forever to all requests that this member must answer, with their text in capitals.
 async fn serve(group: Group, log: impl Fn(&str)) {
     let _lock = group.lock(HANDLER).await.expect("the handler's lock");
     while let Some(event) = group.recv().await {
@@ -29,7 +27,8 @@ async fn serve(group: Group, log: impl Fn(&str)) {
             let question = String::from_utf8(request.payload.to_vec()).expect("text");
             log(&question);
             match group.reply(request.id, question.to_uppercase()).await {
-                // Another member has replied meanwhile, or this server was removed from the ring.
+                // Another member has replied in the meantime, or this server was removed from the
+                // ring.
                 Ok(()) | Err(ReplyError::NotOpen | ReplyError::NotJoined) => {}
                 Err(error) => panic!("{error}"),
             }

@@ -1,5 +1,3 @@
-//! A state that the members of an ordered group share, with crashes, also during a transfer.
-
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,7 +9,7 @@ use carom::{Loss, Node, NodeId, Profile, Qos, SharedState, StateEvent, Time};
 
 use crate::simulation::{PATIENCE, start, world};
 
-/// A member's application: its state, and what it was told.
+/// The application of a member: its state and the events that it received.
 #[derive(Default)]
 struct Replica {
     state: Option<Vec<u8>>,
@@ -22,7 +20,7 @@ struct Replica {
     delivered: u64,
 }
 
-/// Replicas by host. The founder's state begins with this many bytes.
+/// The replicas by host. The founder's state begins with this many bytes.
 #[derive(Clone, Default)]
 struct Replicas {
     by_host: Rc<RefCell<BTreeMap<u32, Replica>>>,
@@ -35,7 +33,7 @@ impl Replicas {
         Self { state_bytes, ..Self::default() }
     }
 
-    /// Returns replicas whose state is large, and is given in many pieces.
+    /// The state of these replicas is large and is sent in many pieces.
     fn large() -> Self {
         let ordered = rmp::Config { message_bytes: PIECE_BYTES, ..rmp::Config::default() };
         Self { ordered, ..Self::new(STATE_BYTES) }
@@ -75,7 +73,7 @@ impl Replicas {
     }
 }
 
-/// Creates a world whose links need about three seconds for the large state.
+/// The links of this world need about three seconds for the large state.
 fn slow_world(hosts: u32, seed: u64) -> World {
     let link = Link { bandwidth: Some(8_000_000), queue_bytes: 1 << 20, ..Link::default() };
     World::new(WorldConfig::new(Topology::lan(hosts, link), seed))
@@ -133,7 +131,6 @@ async fn take_part(host: Host, is_founder: bool, replicas: Replicas) {
     }
 }
 
-/// Returns the next action, or `None` at the time `due`.
 async fn next_until(due: Time, node: &Node, shared: &SharedState) -> Option<StateEvent> {
     tokio::select! {
         biased;
@@ -152,7 +149,8 @@ fn joiner_gets_the_state_and_continues_from_it() {
             world.run_for(Duration::from_secs(2));
         }
         replicas.assert_same(&[0, 1, 2, 3]);
-        // The giver of the state and other members crash. Those that return receive it again.
+        // The member that sends the state and other members crash. Those that return receive it
+        // again.
         for host in [0, 2, 1] {
             world.crash(&world.host(host));
             world.run_for(Duration::from_secs(3));
@@ -198,7 +196,7 @@ fn joiner_without_state_keeps_a_bounded_queue_and_can_rejoin() {
         let (group, taker) = join(taker).await;
         let joiner = SharedState::joining(group).keeping(100_000);
         while !matches!(founder.recv().await, Some(StateEvent::Give)) {}
-        // The founder does not give the state.
+        // The founder does not send the state.
         let mut sent = 0;
         let not_given = loop {
             drop(founder.publish(&[0; 1000], Qos::TotallyOrdered).await.expect("an open group"));
@@ -265,7 +263,7 @@ fn transfer_resumes_and_completes_when_members_come_and_die() {
     run_until(&mut world, || replicas.of(1).ring == 3);
     assert!(replicas.is_in_transfer(1), "the transfer was over before the view changed");
     run_until(&mut world, || [1, 3].into_iter().all(|host| replicas.of(host).state.is_some()));
-    // One transfer to the members at its start, and one to the member that joined during it.
+    // One transfer goes to the members at its start, and one to the member that joined during it.
     assert_eq!((replicas.of(0).gives, replicas.of(1).gives), (2, 0));
     world.run_for(Duration::from_secs(2));
     replicas.assert_same(&[0, 1, 3]);

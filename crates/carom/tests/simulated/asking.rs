@@ -1,5 +1,3 @@
-//! Requests and locks of an ordered group are refused or answered, with any settings.
-
 use std::time::Duration;
 
 use carom::sim::World;

@@ -1,5 +1,3 @@
-//! Hosts that crash or are paused, a network that is partitioned, and troubles of every kind.
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,7 +22,7 @@ fn members_meet_lose_a_crashed_node_and_meet_its_successor() {
         in_a.wait_for_members(2).await.expect("open");
         in_a
     };
-    // The group of `b` is dropped with the future, so that `b` has left.
+    // The group of `b` is dropped with the future, so `b` has left.
     let in_a = world.block_on(PATIENCE, view).expect("all have met");
     world.run_for(Duration::from_secs(1));
     assert_eq!(in_a.members(), [c_id]);

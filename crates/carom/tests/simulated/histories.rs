@@ -1,5 +1,5 @@
-//! A program has the same result on sockets and in a simulated world, whose history follows from
-//! its seed.
+//! A program has the same result on sockets and in a simulated world, and the history of the world
+//! follows from its seed.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::network::{multicast_port, on_loopback};
 use crate::simulation::Capture;
 use crate::{PATIENCE, config, join_with, simulation};
 
-/// A member that leaves cannot confirm the other one's numbers, so the group is returned.
+/// A member that leaves cannot confirm the messages of the other one, so the group is returned.
 async fn exchange(node: &Node, own: u32) -> (Vec<u32>, Group) {
     let group = join_with(node, 1).await;
     for number in 0..100_u32 {
@@ -60,7 +60,6 @@ fn program_gives_the_same_result_on_sockets_and_simulated() {
     assert_eq!((a, b), ((1000..1100).collect(), (0..100).collect()));
 }
 
-/// Returns the history, the capture, and the events of each node.
 fn busy(seed: u64, membership: Membership) -> (u64, Vec<u8>, BTreeMap<NodeId, Vec<String>>) {
     let config = WorldConfig { loss: Loss::Uniform(0.05), ..config(4, seed) };
     let mut world = World::with_membership(config, membership);

@@ -1,4 +1,4 @@
-//! Programs on the public API in a simulated world.
+//! Tests programs on the public API in a simulated world.
 
 mod asking;
 mod engines;

@@ -1,5 +1,3 @@
-//! Membership by an oracle, by a list of static members, and by seeds.
-
 use std::time::Duration;
 
 use carom::sim::{Host, Membership, PerClass, World};

@@ -1,5 +1,3 @@
-//! A node and its host: one at a time, and the behavior of handles after the node is gone.
-
 use std::time::Duration;
 
 use carom::sim::{Fault, Membership, World};

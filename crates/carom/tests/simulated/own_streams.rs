@@ -1,5 +1,3 @@
-//! Streams of requests and of locks beside the events of a group.
-
 use std::time::Duration;
 
 use carom::sim::World;
@@ -9,7 +7,7 @@ use carom::{
 
 use crate::{PATIENCE, config, simulation, start};
 
-/// Returns the output of `future`, and drives `other` meanwhile, which does not complete.
+/// Returns the output of `future`, and meanwhile drives `other`, which does not complete.
 async fn during<T>(other: &mut (impl Future + Unpin), future: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;

@@ -1,5 +1,3 @@
-//! Every setting of a program is refused with an error, or works at every member.
-
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -40,7 +38,7 @@ impl Drawn {
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Works,
-    /// Waits for voters that are not online.
+    /// The group waits for voters that are not online.
     Waits {
         needed: usize,
     },
@@ -108,7 +106,7 @@ fn pools() -> impl Strategy<Value = MulticastPool> {
     (address, count, hello).prop_map(|(first, count, hello)| MulticastPool { first, count, hello })
 }
 
-/// Returns losses with which a message still arrives, and some that are invalid.
+/// Includes losses with which a message still arrives, and some that are invalid.
 fn losses() -> impl Strategy<Value = Loss> {
     let share = || prop_oneof![4 => 0.0..0.1, 1 => Just(1.5), 1 => Just(-0.1), 1 => Just(f64::NAN)];
     let bursts = (share(), prop_oneof![Just(0), 1..4_u32]);

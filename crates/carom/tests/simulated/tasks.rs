@@ -1,5 +1,3 @@
-//! Tasks of hosts: their ends and wake-ups, abandoned calls, and calls that would block them.
-
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -107,7 +105,7 @@ fn call_that_would_block_forever_panics_with_its_async_form() {
         let complaint = complaint(call);
         assert!(complaint.ends_with("use the async call"), "{complaint}");
     }
-    // No messages leave the queue while the world stands still.
+    // No messages leave the queue, because the world does not run.
     (0..1024).for_each(|_| drop(group.publish("x").expect("there is room")));
     assert!(group.try_publish("x").is_err_and(|error| error.is_full()));
     assert!(complaint(&|| drop(group.publish("x"))).ends_with("use the async call"));

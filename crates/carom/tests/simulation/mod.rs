@@ -1,5 +1,3 @@
-//! Simulated worlds, and programs in them.
-
 #![allow(dead_code, unreachable_pub, reason = "a part of each test file, which uses a part")]
 
 use std::io;
@@ -9,7 +7,6 @@ use std::time::Duration;
 use carom::sim::{Link, Topology, World, WorldConfig};
 use carom::{Builder, Event, Group, Loss, Node, Profile, RingNews};
 
-/// Maximum wait for something that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn config(hosts: u32, seed: u64) -> WorldConfig {
@@ -25,7 +22,6 @@ pub fn start<const N: usize>(world: &World, builder: impl Fn() -> Builder) -> [N
     std::array::from_fn(|host| builder().start_on(&world.host(host as u32)).expect("a node"))
 }
 
-/// Joins with all nodes, and waits until all are in each other's view.
 pub async fn join_all(nodes: &[Node], name: &str, profile: Profile) -> Vec<Group> {
     let mut groups = Vec::new();
     for node in nodes {
@@ -35,14 +31,12 @@ pub async fn join_all(nodes: &[Node], name: &str, profile: Profile) -> Vec<Group
     groups
 }
 
-/// Waits until all groups have each other as members.
 pub async fn until_whole(groups: &[Group]) {
     for group in groups {
         group.wait_for_members(groups.len() - 1).await.expect("open");
     }
 }
 
-/// Receives events up to the first one that `find` accepts.
 pub async fn until<T>(group: &Group, find: impl Fn(&Event) -> Option<T>) -> T {
     loop {
         let event = group.recv_timeout(PATIENCE).await.expect("in time").expect("open");
@@ -66,7 +60,6 @@ pub fn news(event: &Event) -> Option<RingNews> {
     }
 }
 
-/// A capture in memory.
 #[derive(Clone, Default)]
 pub struct Capture(Arc<Mutex<Vec<u8>>>);
 

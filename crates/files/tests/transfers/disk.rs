@@ -1,4 +1,4 @@
-//! Full disks and directories that cannot be written.
+//! Tests transfers to full disks and to directories that cannot be written.
 //!
 //! The tests need root, to mount a small disk or to become another user. Without root they pass and
 //! report that they did not run.

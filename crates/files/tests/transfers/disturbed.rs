@@ -1,5 +1,3 @@
-//! Streams that lose, duplicate, reorder and corrupt messages, and sources that change.
-
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex};
@@ -23,14 +21,14 @@ fn sent(wire: Wire, receivers: usize) -> Summary {
     summary
 }
 
-/// Returns a number that differs for each block and listener, and is the same in each run.
+/// The number differs for each block and listener, and is the same in each run.
 fn drawn(listener: usize, number: u64) -> u8 {
     blake3::hash(format!("{listener} {number}").as_bytes()).as_bytes()[0]
 }
 
 #[test]
 fn losses_of_the_stream_are_fetched_from_other_receivers() {
-    // Each receiver loses one block in 64, so that nearly every piece is complete at some receiver.
+    // Each receiver loses one block in 64, so nearly every piece is complete at some receiver.
     let wire = Wire::with(
         |listener, number, block| {
             if drawn(listener, number) < 4 { vec![] } else { vec![block.clone()] }
@@ -101,7 +99,7 @@ fn nonsense_in_the_stream_is_counted_and_harmless() {
     let (places, sending) = offered(BYTES, with_receivers(1));
     let wire = Wire::with(|_, number, block| {
         let mut bent = block.to_vec();
-        // In turn: another piece, another offset, another transfer, and no block.
+        // These offsets change, in turn, the piece, the offset, the transfer and the format.
         let at = [20, 24, 4, 0][number as usize % 4];
         bent[at] ^= 0x80;
         vec![bent.into(), block.slice(..block.len().min(20)), Bytes::new(), block.clone()]

@@ -1,4 +1,4 @@
-//! Multicast stream within the process, and helpers for all tests.
+//! A multicast stream within the process, and helpers for all tests.
 
 use std::fs;
 use std::io::Write as _;
@@ -21,7 +21,7 @@ pub(crate) type Listeners = Arc<Mutex<Vec<Option<Arc<Receiving>>>>>;
 pub(crate) struct Wire {
     pub(crate) listeners: Listeners,
     fault: Fault,
-    /// Called with the number of each block before it is sent.
+    /// This function is called with the number of each block before it is sent.
     before: Box<dyn FnMut(u64) -> Result<(), SinkError> + Send>,
     blocks: u64,
 }

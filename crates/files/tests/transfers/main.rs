@@ -1,5 +1,5 @@
-//! Complete transfers over real TCP on loopback, with a multicast stream within the process that
-//! loses, duplicates, reorders and corrupts messages, into temporary directories.
+//! Tests complete transfers over real TCP on loopback into temporary directories. The multicast
+//! stream is within the process and loses, duplicates, reorders and corrupts messages.
 
 mod disk;
 mod disturbed;

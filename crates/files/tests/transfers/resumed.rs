@@ -1,4 +1,4 @@
-//! Tests in which either side is killed half-way and started again.
+//! Tests in which either side is killed halfway and started again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -154,7 +154,8 @@ fn transfer_that_all_have_is_finished_without_sending() {
     let places = Places::new();
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(1));
-    // The receiver obtains all pieces, but cannot give them their final name because it exists.
+    // The receiver obtains all pieces, but cannot give the file its final name, because the name
+    // exists.
     let wire = Wire::whole();
     receive(sending.offer(), &wire.listeners, into(&places, 0));
     fs::create_dir(places.folder(0).join("data")).expect("it is new");

@@ -1,5 +1,3 @@
-//! Directories: names, modes, times, symlinks, holes, and existing content.
-
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Permissions};
 use std::os::unix::ffi::OsStrExt as _;

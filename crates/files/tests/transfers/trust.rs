@@ -1,4 +1,4 @@
-//! Senders, receivers and peers that lie.
+//! Tests senders, receivers and peers that send false data.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,7 +25,7 @@ fn hurried(patience: u64, receivers: usize) -> (Places, Sending) {
     offered(BYTES, SendOptions { patience, ..with_receivers(receivers) })
 }
 
-/// Receiver that claims to have all pieces, and serves zeros.
+/// A receiver that claims to have all pieces and serves zeros.
 struct Liar {
     stream: TcpStream,
     asked: Arc<AtomicUsize>,
@@ -115,7 +115,7 @@ fn peer_with_wrong_bytes_is_not_asked_again_and_does_no_harm() {
     let summary = sender.join().expect("no panic").expect("it is sent");
     let wrong: u64 = summary.receivers.iter().map(|row| row.wrong_pieces).sum();
     assert!(wrong >= 2, "{summary:?}");
-    // Only the fetches assigned before the first wrong piece was detected.
+    // The liar receives only the fetches assigned before its first wrong piece was detected.
     assert!(liar.asked.load(Ordering::Relaxed) <= 2 * 4, "{summary:?}");
     for at in 0..2 {
         assert_eq!(row(&summary, &format!("receiver {at}")).state, State::Finished);
@@ -138,7 +138,7 @@ fn offer_of(id: TransferId, address: SocketAddr) -> Offer {
     Offer { id, addresses: vec![address], name: "x".into(), total_bytes: 0, entries: 1 }
 }
 
-/// Returns the error of a receiver for a manifest that a hostile sender has made by hand.
+/// Returns the receiver's error for a manifest that a hostile sender has built by hand.
 fn refused(places: &Places, manifest: Vec<u8>) -> ReceiveError {
     let (address, thread) = hostile(move |mut stream| {
         let manifest_bytes = manifest.len() as u32;
@@ -188,7 +188,7 @@ fn a_sender_cannot_write_outside_the_directory() {
     assert!(format!("{in_no_directory:?}").contains("Misplaced"), "{in_no_directory:?}");
     let twice = refused(&places, unchecked(&[(b"a", None), (b"a", None)]));
     assert!(format!("{twice:?}").contains("Misplaced"), "{twice:?}");
-    // Valid, but not the manifest that the offer names.
+    // This manifest is valid, but it is not the one that the offer names.
     let other = refused(&places, unchecked(&[(b"a", None)]));
     assert_eq!(other, ReceiveError::OtherManifest);
 }
@@ -244,7 +244,7 @@ fn report_nothing(mut stream: &TcpStream, manifest: &Manifest) {
     frame::write(&mut stream, &ready).expect("the sender reads");
 }
 
-/// Receiver that reports no pieces, and then sends only keepalives.
+/// A receiver that reports no pieces and then sends only keepalives.
 struct Idle(TcpStream);
 
 impl Idle {
@@ -286,7 +286,7 @@ fn receiver_that_never_becomes_ready_fails_by_name() {
     let (places, sending) = hurried(3, 1);
     let (reading, _) = greet(sending.offer(), "reading", 4);
     stay_alive(&reading);
-    // This one sends no keepalives, but a longer frame byte by byte.
+    // This receiver sends no keepalives, but a longer frame byte by byte.
     let (slow, _) = greet(sending.offer(), "slow", 5);
     (&slow).write_all(&MAX_FRAME_BYTES.to_be_bytes()).expect("the sender reads");
     std::thread::spawn(move || {
@@ -294,7 +294,7 @@ fn receiver_that_never_becomes_ready_fails_by_name() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    // This one sends nothing at all.
+    // This receiver sends nothing.
     let (_silent, _) = greet(sending.offer(), "silent", 6);
     let summary = send_also_to(sending, into(&places, 0));
     assert_eq!(row(&summary, "receiver 0").state, State::Finished);

@@ -1,5 +1,3 @@
-//! Transfers without faults.
-
 use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,7 +50,7 @@ fn late_joiner_gets_the_rest_by_stream_and_gaps_from_peers() {
     let (late, joined) = (into(&places, 2), offer.clone());
     let wire = Wire::whole();
     let listeners = Arc::clone(&wire.listeners);
-    // In the middle of the stream, which continues only when the late receiver takes part.
+    // The late receiver joins in the middle of the stream, which continues only when it takes part.
     let wire = wire.at(4 * 18, move || {
         receive(&joined, &listeners, late.clone());
         eventually("the late one takes part", || handle.receivers().len() == 3);
@@ -96,7 +94,7 @@ fn receiver_after_the_stream_gets_all_from_the_others() {
     first.on_block(kept.lock().expect("no panic").take().expect("it was kept"));
     first.wait().expect("it is received");
     let got = second.wait().expect("it is received");
-    // The rest could come only from the sender.
+    // The remaining pieces could come only from the sender.
     assert_eq!((got.stream_bytes, got.peer_bytes, got.sender_bytes), (0, 2 << 20, 1 << 20));
     assert!(sender.join().expect("no panic").expect("it is sent").is_success());
 }
