@@ -220,8 +220,7 @@ pub(crate) fn nonsense(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Limits text from or for another host to [`MAX_TEXT_BYTES`] and replaces control characters,
-/// which could move a terminal's cursor.
+/// Limits text to [`MAX_TEXT_BYTES`] and replaces control characters, which could move a cursor.
 pub(crate) fn plain_text(text: &str) -> String {
     let mut plain = String::new();
     for char in text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }) {

@@ -46,8 +46,7 @@ pub(crate) const PIECES_GIVEN_AT_A_TIME: usize = 16;
 pub(crate) const PIECE_PAUSE: Duration = Duration::from_millis(250);
 /// Minimum rate of a piece transfer, in bytes per second. A slower transfer is aborted.
 pub(crate) const SLOWEST_PIECE: u32 = 128 << 10;
-/// Assumed speed of a receiver's disk, in bytes per second, while the receiver sends only
-/// [`Alive`](crate::frame::FromReceiver::Alive).
+/// Assumed speed of a disk, in bytes per second, while its receiver sends only keepalives.
 pub(crate) const SLOWEST_DISK: u64 = 8 << 20;
 /// Interval of reports. Reports that other receivers wait for are sent at once.
 pub(crate) const REPORT: Duration = Duration::from_millis(200);

@@ -18,8 +18,7 @@ use crate::names::{EntryPath, NameError, check_link};
 use crate::piece::{Hash, Place};
 
 const VERSION: u8 = 1;
-/// Prefix of the input to the transfer id's hash. It separates this use of the hash from all
-/// others.
+/// Prefix that separates this use of the hash from all others.
 const ID_OF: &[u8] = b"carom transfer 1";
 /// Permission bits that are transferred. The setuid, setgid and sticky bits are not.
 pub(crate) const MODE_BITS: u16 = 0o777;
@@ -334,8 +333,7 @@ struct Checked {
     pieces: u32,
     holes: u32,
     last: Option<EntryPath>,
-    /// Directories that contain the last entry, from the top. If the last entry is a directory, it
-    /// is the last of them.
+    /// Directories from the top down to the last entry, which is included if it is a directory.
     inside: Vec<EntryPath>,
 }
 

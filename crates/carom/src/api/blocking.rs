@@ -382,10 +382,7 @@ fn wait<F: Future>(node: &NodeHandle, future: F) -> F::Output {
     wait_for(node, Duration::MAX, future).expect("this time never ends")
 }
 
-/// Returns the output of `future`, or `None` if it takes longer than `timeout`.
-///
-/// # Panics
-/// Panics if this thread runs the simulated world of the node and the future is not ready.
+/// Panics if this thread runs the node's simulated world and the future is not ready.
 #[track_caller]
 fn wait_for<F: Future>(node: &NodeHandle, timeout: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);

@@ -21,11 +21,7 @@ pub(crate) struct AddressWatch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The interface has another address instead.
-    Moved {
-        from: Ipv4Addr,
-        to: Ipv4Addr,
-    },
+    Moved { from: Ipv4Addr, to: Ipv4Addr },
     Missing(Ipv4Addr),
     Back(Ipv4Addr),
 }

@@ -5,8 +5,7 @@ use carom_proto::{Endpoint, GroupId, NodeId, Time, Wakeup};
 
 use crate::shared::status::{MemberPath, Stats};
 
-/// The network of a node, as its runtime uses it. The default methods describe a network that
-/// carries packets of any size to every node.
+/// The default methods describe a network that carries packets of any size to every node.
 pub(crate) trait Network {
     fn listen_to(&mut self, group: GroupId) -> Option<Ipv4Addr>;
 

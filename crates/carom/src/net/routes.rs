@@ -9,7 +9,6 @@ use super::paths::Paths;
 use crate::shared::addressing::{MulticastPool, PathChoice};
 use crate::shared::status::MemberPath;
 
-/// The addresses to which a datagram is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) multicast: Option<SocketAddr>,
@@ -93,8 +92,7 @@ impl Routes {
         &self.single
     }
 
-    /// Returns the route of a bulk group's data: to the members that multicast reaches, and to
-    /// those that relay the data to other members.
+    /// A bulk group's data goes to the members that multicast reaches, and to those that relay it.
     fn along_tree(&mut self, group: GroupId, hops: &Hops, context: &RouteContext<'_>) -> &Route {
         let Hops { by_multicast, relays } = hops;
         self.single.multicast = by_multicast.then(|| self.group_address(group)).flatten();

@@ -12,8 +12,7 @@ use quinn_udp::Transmit;
 use super::routes::Route;
 use super::sockets::Socket;
 
-/// The sending side. Call [`Sender::buffer`] and [`Sender::add`] for each datagram, and
-/// [`Sender::send`] for each completed run.
+/// Call `buffer` and `add` for each datagram, and `send` for each completed run.
 #[derive(Debug)]
 pub(crate) struct Sender {
     source: Ipv4Addr,

@@ -40,8 +40,7 @@ impl Sizes {
         self.next_check <= now
     }
 
-    /// Checks the interface with `address`. Returns the maximum size, in bytes, of a packet from
-    /// it, or `None` if this is too small for every engine.
+    /// Returns `None` if the interface carries too little for every engine.
     pub(crate) fn check(&mut self, now: Time, address: Ipv4Addr) -> Option<u16> {
         self.next_check = now + CHECK_INTERVAL;
         Some(Self::ceiling(self.wanted, address)).filter(|ceiling| *ceiling >= MIN_MTU)
@@ -58,8 +57,7 @@ impl Sizes {
         stats.datagrams_unjoined = self.fragments.counters.given_up;
     }
 
-    /// Sends one datagram of a run whose datagrams may exceed the path MTU. A datagram that does so
-    /// is sent in parts.
+    /// Sends one datagram of a run, in parts if the datagram exceeds the path MTU.
     pub(crate) fn send(
         &mut self,
         socket: &Socket,

@@ -62,8 +62,7 @@ pub(crate) struct Bindings {
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(crate) unicast: Socket,
-    /// The socket itself has no memberships, because each costs a lookup per packet; see
-    /// `multicast_joins`.
+    /// It has no memberships, because each costs a lookup per packet; see `multicast_joins`.
     pub(crate) multicast: Option<Socket>,
     pub(crate) endpoint: SocketAddr,
     pub(crate) buffers: Buffers,

@@ -20,8 +20,7 @@ pub(crate) struct Strangers {
     pub(crate) withheld: u64,
 }
 
-/// A stranger is reached at its last proven address or, before that, at the source of its last
-/// datagram.
+/// A stranger is reached at its last proven address, if any, or else at its last source.
 #[derive(Debug, Default)]
 struct Stranger {
     proven: Option<SocketAddr>,

@@ -1,5 +1,3 @@
-//! A network of real sockets.
-
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -31,7 +29,6 @@ use crate::shared::error::plain;
 use crate::shared::notices::{Notice, NoticeLog};
 use crate::shared::status::{MemberPath, Stats};
 
-/// The sockets of one node, and its knowledge of the nodes that they reach.
 #[derive(Debug)]
 pub(crate) struct UdpNetwork {
     sockets: Sockets,
@@ -65,14 +62,11 @@ pub(crate) struct UdpSettings<'a> {
 struct Watch {
     is_readable: [bool; 2],
     is_writable_awaited: bool,
-    /// `true` if the node was notified that the unicast socket is blocked.
     is_blocked: bool,
     token: usize,
 }
 
-/// The unicast socket and the multicast socket.
 const UDP_SOCKETS: usize = 2;
-/// Maximum number of poll tokens of a node.
 pub(crate) const TOKENS: usize = UDP_SOCKETS + MAX_LINKS;
 
 impl UdpNetwork {
@@ -120,8 +114,7 @@ impl UdpNetwork {
         Ok(())
     }
 
-    /// Marks a socket as readable or writable: the unicast socket (0), the multicast socket (1), or
-    /// a link.
+    /// `which` is the unicast socket (0), the multicast socket (1), or a link.
     pub(crate) fn on_socket(&mut self, which: usize, is_writable: bool) {
         if let Some(link) = which.checked_sub(UDP_SOCKETS) {
             self.links.on_socket(link);

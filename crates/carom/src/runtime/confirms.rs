@@ -13,8 +13,7 @@ pub(crate) struct Confirms(Vec<PendingConfirm>);
 #[derive(Debug)]
 pub(crate) struct PendingConfirm {
     group: GroupId,
-    /// Messages that the confirmation covers. The engine is queried once the last of them has left
-    /// the queue.
+    /// The engine is queried once the last covered message has left the queue.
     covered: Covered,
     up_to: Option<SeqNo>,
     deadline: Time,

@@ -220,8 +220,7 @@ impl Loop {
         }
     }
 
-    /// Closes all nodes, including those that were never closed, because no handle can use them any
-    /// more.
+    /// No handle can use these nodes any more, so even those that were never closed are closed.
     fn close_all(&mut self) {
         self.is_abandoned = true;
         let now = self.clock.now();

@@ -32,8 +32,7 @@ impl GivenUp {
         }
     }
 
-    /// Returns the messages published so far and not yet reported, or all messages if all are
-    /// reported.
+    /// Returns the messages published and not yet reported, or all if all are reported.
     pub(crate) fn covered(&self, published: u64) -> Covered {
         let since = if published > self.reported { self.reported } else { 0 };
         Covered { since, last: published, is_one: false }

@@ -91,8 +91,7 @@ impl GroupRuntime {
         let _ = self.publish(node, now, self.own.waiting());
     }
 
-    /// Returns the backlog beyond the queue, or `None` if there was no backlog at this call and the
-    /// last one.
+    /// Returns `None` if there was no backlog at this call and the last one.
     fn changed_backlog(&mut self) -> Option<f64> {
         if !self.shared.profile.promises_all() {
             return None;

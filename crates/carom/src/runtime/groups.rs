@@ -10,8 +10,7 @@ use crate::shared::group::GroupShared;
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     joined: BTreeMap<GroupId, GroupRuntime>,
-    /// Groups that only the application has left, with the multicast address that is still
-    /// received.
+    /// Only the application has left these groups. Their multicast addresses are still received.
     leaving: BTreeMap<GroupId, Option<Ipv4Addr>>,
     fresh: BTreeSet<GroupId>,
     left_unsent: u64,

@@ -8,8 +8,7 @@ use carom_proto::{GroupId, Time};
 use crate::shared::commands::{LockGrant, ReplySender};
 use crate::shared::error::LockError;
 
-/// The locks of one group. The ring receives one request of this node per lock, and the node's
-/// tasks take turns.
+/// The ring receives one request of this node per lock, and the node's tasks take turns.
 #[derive(Debug, Default)]
 pub(crate) struct LockTable {
     by_name: BTreeMap<LockName, LocalLock>,
@@ -153,7 +152,7 @@ mod tests {
     const GROUP: GroupId = GroupId(1);
     const LOCK: LockName = LockName(9);
 
-    /// A ring of one member, which the test requests locks from. The test makes up its grants.
+    /// The tests make up the grants of this ring of one member.
     fn engine(now: Time) -> Rmp {
         let mut engine = Rmp::new(NodeId(1), Config::default(), 1);
         let settings = GroupSettings::new("jobs", Profile::Ordered(Quorum::Majority));

@@ -8,8 +8,7 @@ use crate::shared::commands::ReplySender;
 use crate::shared::error::JoinGroupError;
 use crate::shared::group::GroupParts;
 
-/// A join that waits until the node has settled, so that a conflict with existing members is
-/// reported.
+/// A join waits until the node has settled, so that conflicts with members are reported.
 #[derive(Debug)]
 pub(crate) struct PendingJoin {
     pub(crate) group: GroupId,
@@ -18,8 +17,7 @@ pub(crate) struct PendingJoin {
     reply: ReplySender<Result<GroupParts, JoinGroupError>>,
 }
 
-/// Pending joins are examined only after a change or a deadline, because there may be thousands at
-/// once.
+/// Joins are examined only after a change or a deadline, because there may be thousands.
 #[derive(Debug, Default)]
 pub(crate) struct PendingJoins {
     by_group: BTreeMap<GroupId, PendingJoin>,

@@ -54,8 +54,7 @@ mod linux {
         }
     }
 
-    /// Sets the minimum timer slack of this thread, so that the kernel does not delay wake-ups to
-    /// batch them.
+    /// Minimizes the timer slack of this thread, so that the kernel does not batch its wake-ups.
     pub(crate) fn sharpen() {
         if let Err(error) = nix::sys::prctl::set_timerslack(1) {
             tracing::debug!("cannot reduce the timer slack: {error}");

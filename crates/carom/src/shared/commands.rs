@@ -15,8 +15,7 @@ use super::group::{GroupParts, GroupShared};
 use super::profile::Profile;
 use super::status::Status;
 
-/// A command to one node. If the group handle in a command has been replaced, the reply channel is
-/// dropped.
+/// If the group handle in a command has been replaced, the reply channel is dropped.
 pub(crate) enum NodeCommand {
     Join {
         name: String,
@@ -35,7 +34,7 @@ pub(crate) enum NodeCommand {
         timeout: Duration,
         reply: ReplySender<Result<Confirmed, ConfirmError>>,
     },
-    /// `None` as the handle sends the request from outside the group.
+    /// Without a group handle, the request is sent from outside the group.
     Request {
         group: GroupId,
         shared: Option<Arc<GroupShared>>,
@@ -81,7 +80,6 @@ pub(crate) enum NodeCommand {
         topic: Topic,
         reply: ReplySender<EventReceiver>,
     },
-    /// The application has made room in the group's event queue.
     Room {
         group: GroupId,
     },

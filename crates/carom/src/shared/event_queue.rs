@@ -33,8 +33,7 @@ pub(crate) struct Waiting {
 struct Queue {
     content: Mutex<Content>,
     arrived: Signal,
-    /// Number of waiting events at or below which the driver is notified, so that not every event
-    /// wakes it.
+    /// The driver is notified at or below this number, so that not every event wakes it.
     enough_room: Waiting,
 }
 

@@ -75,8 +75,7 @@ impl GroupShared {
         self.changed.notify(usize::MAX);
     }
 
-    /// The list is not copied, because a failed rack of a thousand groups changes it thousands of
-    /// times.
+    /// The list is not copied, because the failure of a rack can change it thousands of times.
     pub(crate) fn change_members(&self, change: &ViewChange) {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).apply(change);
         self.changed.notify(usize::MAX);

@@ -92,7 +92,7 @@ impl Profile {
         Self::of(proto::Profile::Bulk)
     }
 
-    /// Sets if this node rejoins an ordered group after it was removed. Default: `true`.
+    /// Sets whether this node rejoins an ordered group after it was removed. Default: `true`.
     ///
     /// The node rejoins as a new member and misses the messages that were delivered in the
     /// meantime. With `false`, the group is closed instead. See

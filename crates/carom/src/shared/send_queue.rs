@@ -142,8 +142,7 @@ impl SendQueueReader {
         Self { queue, batch: VecDeque::new() }
     }
 
-    /// Fetches up to `count` messages if the batch is empty. An empty queue leaves the
-    /// [`ReadyList`].
+    /// Fetches up to `count` messages if the batch is empty. An empty queue leaves the ready list.
     pub(crate) fn front(&mut self, count: usize) -> Option<&Outgoing> {
         if self.batch.is_empty() {
             self.queue.take(count, &mut self.batch);

@@ -23,8 +23,7 @@ impl TimerQueue {
         self.lock().wakers.first_key_value().map(|(key, _)| key.0)
     }
 
-    /// Returns `true` if the timer is new and the earliest, or `None` if no timer will fire any
-    /// more.
+    /// Returns `true` if the timer is new and the earliest, or `None` after [`Self::close`].
     pub(crate) fn set(
         &self,
         until: Time,

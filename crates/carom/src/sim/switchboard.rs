@@ -36,7 +36,7 @@ pub(super) enum Call {
 
 pub(super) type SendTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Number of a node among all nodes of its world. It shows if a host still has the same node.
+/// Number of a node among all nodes of its world. It shows whether a host still has the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease(pub(super) u64);
 

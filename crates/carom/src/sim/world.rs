@@ -261,8 +261,7 @@ impl World {
         }
     }
 
-    /// Runs everything that is ready without advancing the time. Returns `true` if the guest is
-    /// done.
+    /// Runs all that is ready at the current time. Returns `true` if the guest is done.
     fn settle(&mut self, mut guest: Option<Guest<'_>>) -> bool {
         loop {
             while let Some(happening) = self.network.poll_event() {

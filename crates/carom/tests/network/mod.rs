@@ -11,8 +11,7 @@ use carom::{Builder, Event, Message, NodeId, Profile, Status};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns a multicast port that no other test uses at this time, which makes a separate network.
-/// The port is below the range of ephemeral ports.
+/// No other test uses this port at this time. It is below the range of ephemeral ports.
 pub fn multicast_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let own = u64::from(std::process::id()) * 41;
@@ -60,9 +59,6 @@ pub fn next_event(group: &Group) -> Event {
     group.recv_timeout(PATIENCE).expect("an event in time").expect("an open group")
 }
 
-/// Receives events up to the next message.
-///
-/// # Panics
 /// Panics if a message is lost.
 pub fn next_message(group: &Group) -> Message {
     loop {

@@ -86,8 +86,7 @@ impl Store {
         })
     }
 
-    /// Returns `true` if the target directory has all entries, for example from an earlier
-    /// transfer.
+    /// Returns `true` if the target directory already has all entries.
     fn is_there(&self, alive: &mut dyn FnMut()) -> bool {
         let mut entries = self.manifest.entries().iter().enumerate();
         entries.all(|(index, entry)| {

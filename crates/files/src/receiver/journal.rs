@@ -20,8 +20,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens a journal. `file` must be readable, open for appending, and locked. Returns `None`
-    /// instead of pieces for a new journal.
+    /// The file must be readable, appendable and locked. Returns no pieces for a new journal.
     pub(crate) fn open(
         mut file: File,
         id: &TransferId,

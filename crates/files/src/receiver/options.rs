@@ -47,8 +47,7 @@ impl ReceiveOptions {
         }
     }
 
-    /// The hash is the same before and after the directory is created, and for all later receivers
-    /// with the same directory.
+    /// Stays the same when the directory is created, and for later receivers into it.
     pub(crate) fn place(&self) -> [u8; 16] {
         let path = std::path::absolute(&self.directory);
         let path = path.unwrap_or_else(|_| self.directory.clone());

@@ -29,8 +29,7 @@ pub(crate) struct Roster {
 
 pub(crate) struct Row {
     pub(crate) told: ReceiverRow,
-    /// Hash of the receiver's host name and target directory, which distinguishes receivers of the
-    /// same name.
+    /// Hash of host name and target directory, which distinguishes receivers of the same name.
     place: [u8; 16],
     key: [u8; 16],
     link: Option<Link>,
@@ -42,8 +41,7 @@ pub(crate) struct Row {
     shunned: BTreeSet<Index>,
     accusers: BTreeSet<Index>,
     wrong_from_sender: u32,
-    /// `true` if the receiver has reported the end of its stream, and thereby all pieces from the
-    /// stream.
+    /// The receiver has reported the end of its stream, and thereby all pieces from it.
     pub(crate) is_settled: bool,
     /// Time at which the receiver last obtained a piece, became ready or was lost.
     pub(crate) moved_at: Instant,
@@ -209,9 +207,8 @@ impl Roster {
         receiving.all(|row| row.is_settled || row.have.is_full())
     }
 
-    /// The receiver avoids the peer from now on. A peer that two receivers report for wrong data is
-    /// not assigned to any receiver. Returns `true` if the sender itself has sent wrong data too
-    /// often.
+    /// A peer that two receivers report for wrong data is not assigned to any receiver. Returns
+    /// `true` if the sender itself has sent wrong data too often.
     pub(crate) fn fetch_failed(&mut self, index: Index, piece: u32, why: FetchFailure) -> bool {
         let Some(source) = self.release(index, piece) else { return false };
         let is_wrong = why == FetchFailure::Wrong;

@@ -211,8 +211,7 @@ impl Shared {
         }
     }
 
-    /// Waits until `last` is written to all connections, for at most
-    /// [`SIGN_OF_LIFE`](crate::limits::SIGN_OF_LIFE).
+    /// Waits until `last` is written to all connections, for at most `SIGN_OF_LIFE`.
     pub(super) fn say_goodbye(&self, last: &FromSender) {
         let deadline = Instant::now() + crate::limits::SIGN_OF_LIFE;
         let mut state = self.state();

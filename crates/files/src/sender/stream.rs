@@ -87,8 +87,7 @@ impl Shared {
         }
     }
 
-    /// Returns the number of ready receivers, and the number of those that failed or are gone too
-    /// long.
+    /// Returns how many receivers are ready, and how many have failed or are gone too long.
     fn turnout(&self, state: &TransferState) -> (usize, usize) {
         let rows = &state.roster.rows;
         let ready = rows.iter().filter(|row| row.is_taking_part()).count();
@@ -100,8 +99,7 @@ impl Shared {
         (ready, failed.count())
     }
 
-    /// Waits while the only receivers were lost recently, because pieces of the stream need no
-    /// fetches.
+    /// If all receivers were lost recently, waits for them, because the stream needs no fetches.
     fn next(&self, piece: u32) -> Result<Next, SendError> {
         let mut state = self.state();
         loop {

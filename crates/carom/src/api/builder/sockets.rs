@@ -129,8 +129,7 @@ fn first_notices(choice: &InterfaceChoice, sockets: &Sockets) -> NoticeLog {
     notices
 }
 
-/// Returns 64 random bits from the operating system, by means of the standard library's hasher
-/// keys.
+/// Uses the standard library's hasher keys, which come from the operating system.
 fn system_random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

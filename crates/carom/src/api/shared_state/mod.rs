@@ -46,13 +46,14 @@ pub struct SharedState {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum StateEvent {
-    /// Apply this message to the state.
+    /// The application must apply this message to its state.
     Message(Message),
-    /// Send the current state to the members that lack it; see [`SharedState::give`].
+    /// The application must send its current state to the members that lack it; see
+    /// [`SharedState::give`].
     Give,
-    /// Replace the state with this one.
+    /// The application must replace its state with this one.
     Take(Bytes),
-    /// Discard the state: this node was removed from the ring.
+    /// The application must discard its state, because this node was removed from the ring.
     Forget,
     /// All holders of the state have left or failed. This member waits for a member that has the
     /// state.
@@ -339,8 +340,7 @@ impl Sharing {
         self.begin_transfer(end, own);
     }
 
-    /// Begins a transfer if a member lacks the state. All holders do so at the same place in the
-    /// order.
+    /// All holders begin the transfer at the same place in the order.
     fn begin_transfer(&mut self, place: Place, own: NodeId) {
         let all_have_it = self.members.iter().all(|member| self.holders.contains(member));
         let Some(giver) = self.holders.first().copied() else { return };

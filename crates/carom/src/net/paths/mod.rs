@@ -43,7 +43,6 @@ pub(crate) struct Paths {
 pub(crate) struct PathCounters {
     pub(crate) unknown: u64,
     pub(crate) answers_dropped: u64,
-    /// Packets that name a member but came from another address.
     pub(crate) elsewhere: u64,
 }
 

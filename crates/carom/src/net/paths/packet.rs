@@ -49,31 +49,16 @@ pub(super) const MAX_ASKED: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
     /// Announces the sender by multicast and requests answers from the listed nodes.
-    Hello {
-        sequence: u32,
-        asked: Vec<NodeId>,
-    },
+    Hello { sequence: u32, asked: Vec<NodeId> },
     /// Confirms that the sender has received this node's hello.
-    Heard {
-        sequence: u32,
-        whose: NodeId,
-    },
+    Heard { sequence: u32, whose: NodeId },
     /// Reports that the sender no longer receives this node's hellos.
-    Unheard {
-        sequence: u32,
-        whose: NodeId,
-    },
-    /// Tests if datagrams of this size arrive.
-    Probe {
-        sequence: u32,
-        bytes: u16,
-    },
+    Unheard { sequence: u32, whose: NodeId },
+    /// Tests whether datagrams of this size arrive.
+    Probe { sequence: u32, bytes: u16 },
     /// Confirms that the sender has received this node's probe of this size.
-    Carried {
-        sequence: u32,
-        whose: NodeId,
-        bytes: u16,
-    },
+    Carried { sequence: u32, whose: NodeId, bytes: u16 },
+    /// A part of a datagram that exceeds the path MTU.
     Part(Part),
 }
 

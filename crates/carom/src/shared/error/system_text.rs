@@ -1,7 +1,6 @@
 use std::io;
 
-/// Returns the text of a system error without its number, in lower case like the rest of the
-/// message.
+/// Omits the error number, and begins in lower case like the rest of the message.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
