@@ -52,9 +52,9 @@ impl Block {
             return None;
         }
         let number = |at: usize| {
-            u32::from_be_bytes(message[at..at + 4].try_into().expect("four bytes are four"))
+            u32::from_be_bytes(message[at..at + 4].try_into().expect("the slice has four bytes"))
         };
-        let tag = message[4..20].try_into().expect("sixteen bytes are sixteen");
+        let tag = message[4..20].try_into().expect("the slice has sixteen bytes");
         let data = message.slice(BLOCK_HEADER_BYTES..);
         Some(Self { tag, piece: number(20), offset: number(24), data })
     }

@@ -399,7 +399,8 @@ impl Checked {
 }
 
 fn append(value: &impl Serialize, into: &mut Vec<u8>) {
-    *into = postcard::to_extend(value, std::mem::take(into)).expect("a Vec takes all");
+    *into =
+        postcard::to_extend(value, std::mem::take(into)).expect("writing to a Vec does not fail");
 }
 
 fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), ManifestError> {

@@ -37,7 +37,7 @@ struct Totals {
 }
 
 impl Counters {
-    /// Joins the replicas that share the counters with the name `name`.
+    /// Joins the replicas that share the counters `name`.
     ///
     /// # Errors
     /// See [`Node::join`].

@@ -65,7 +65,7 @@ struct Replica {
 }
 
 impl Store {
-    /// Joins the replicas of the map with the name `name`, and creates the map, which is empty at
+    /// Joins the replicas of the map `name`, and creates the map, which is empty at
     /// first. Call this only once in the life of the map.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Store {
         Ok(Self { node, shared: SharedState::founding(group), replica: Mutex::default() })
     }
 
-    /// Joins the replicas of the map with the name `name`, one of which sends the map to this
+    /// Joins the replicas of the map `name`, one of which sends the map to this
     /// replica.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Store {
     pub async fn get(&self, key: &str) -> Result<Option<String>, NotDone> {
         match self.call(Operation::Get { key: key.to_owned() }).await? {
             Outcome::Value(value) => Ok(value),
-            Outcome::Replaced(_) => unreachable!("that is no answer to this"),
+            Outcome::Replaced(_) => unreachable!("this outcome belongs to another operation"),
         }
     }
 
@@ -104,7 +104,7 @@ impl Store {
         let (key, value) = (key.to_owned(), value.to_owned());
         match self.call(Operation::Put { key, value }).await? {
             Outcome::Value(value) => Ok(value),
-            Outcome::Replaced(_) => unreachable!("that is no answer to this"),
+            Outcome::Replaced(_) => unreachable!("this outcome belongs to another operation"),
         }
     }
 
@@ -123,7 +123,7 @@ impl Store {
         let expected = expected.map(str::to_owned);
         match self.call(Operation::Replace { key, expected, value }).await? {
             Outcome::Replaced(was_replaced) => Ok(was_replaced),
-            Outcome::Value(_) => unreachable!("that is no answer to this"),
+            Outcome::Value(_) => unreachable!("this outcome belongs to another operation"),
         }
     }
 

@@ -379,7 +379,7 @@ impl SharedState {
 
 #[track_caller]
 fn wait<F: Future>(node: &NodeHandle, future: F) -> F::Output {
-    wait_for(node, Duration::MAX, future).expect("this time never ends")
+    wait_for(node, Duration::MAX, future).expect("there is no time limit")
 }
 
 /// Panics if this thread runs the node's simulated world and the future is not ready.

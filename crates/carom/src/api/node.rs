@@ -57,12 +57,12 @@ impl Node {
         self.handle.sleep(span)
     }
 
-    /// Joins the group with the name `name`.
+    /// Joins the group `name`.
     ///
     /// Waits for at most two seconds until the node has settled, so that conflicts with the group's
-    /// members are reported, and until the ring of an ordered group has formed. If the ring has no
-    /// quorum yet, the call returns without it. With a registry, the call waits for the registry's
-    /// confirmation. Dropping the future leaves the group.
+    /// members are reported, and until the ring of an ordered group has formed. A ring that
+    /// lacks its quorum forms after the call has returned. With a registry, the call waits for the
+    /// registry's confirmation. Dropping the future leaves the group.
     ///
     /// # Errors
     /// Returns an error if the settings are out of bounds or conflict with those of the group, no

@@ -11,8 +11,8 @@ use crate::shared::commands::{NodeCommand, Reply};
 use crate::shared::error::{QueryError, RequestError};
 
 impl Node {
-    /// Sends a request to the ordered group with the name `group`, which this node need not have
-    /// joined. See [`Group::request`](crate::Group::request).
+    /// Sends a request to the ordered group `group`, which this node need not have joined. See
+    /// [`Group::request`](crate::Group::request).
     ///
     /// # Errors
     /// See [`Group::request`](crate::Group::request). If the group does not exist, the request
@@ -29,8 +29,7 @@ impl Node {
         self.handle().call(request).recv().await.unwrap_or(Err(RequestError::Closed))
     }
 
-    /// Queries the rings of the ordered group with the name `group`, which this node need not have
-    /// joined.
+    /// Queries the rings of the ordered group `group`, which this node need not have joined.
     ///
     /// Returns each ring as one of its members knows it: several rings while the network is
     /// partitioned, and none if no member has answered within `timeout`. Members answer in about

@@ -61,7 +61,7 @@ impl PendingJoins {
         self.by_deadline.insert((deadline, group));
         self.changed.insert(group);
         let previous = self.by_group.insert(group, PendingJoin { group, parts, deadline, reply });
-        debug_assert!(previous.is_none(), "{group} is joined already");
+        debug_assert!(previous.is_none(), "{group} is already being joined");
     }
 
     pub(crate) fn remove(&mut self, group: GroupId) -> Option<PendingJoin> {

@@ -273,7 +273,7 @@ pub struct Buffers {
 impl Buffers {
     /// The receive buffer that is requested: 4 MiB, enough for about 3600 datagrams of 1 KiB.
     pub const RECEIVE_REQUEST: usize = 4 << 20;
-    /// The send buffer that is requested: 1 MiB, which Linux doubles to 17 ms at 1 Gbit/s. With a
-    /// larger one, many queueing disciplines would drop datagrams.
+    /// The send buffer that is requested: 1 MiB. Linux doubles it, to 17 ms at 1 Gbit/s. With a
+    /// larger buffer, many queueing disciplines would drop datagrams.
     pub const SEND_REQUEST: usize = 1 << 20;
 }

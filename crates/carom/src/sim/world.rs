@@ -254,7 +254,7 @@ impl World {
         }
         if now > self.network.now() {
             let happened = self.network.next_at().is_some_and(|next| next < now);
-            assert!(!happened, "the network's agenda comes first");
+            assert!(!happened, "no network event is due earlier");
             self.network.run_until(now, &mut |happening| {
                 unreachable!("{} has reported {:?} in between", happening.host, happening.event)
             });

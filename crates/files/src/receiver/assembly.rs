@@ -101,7 +101,7 @@ impl Assembly {
             return None;
         }
         let silent = self.partial.iter().min_by_key(|(_, partial)| partial.touched);
-        let silent = *silent.expect("no room is taken by something").0;
+        let silent = *silent.expect("a full assembly has incomplete pieces").0;
         self.give_up(silent);
         Some(silent)
     }

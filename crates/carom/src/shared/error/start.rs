@@ -59,7 +59,10 @@ pub enum StartError {
         name: String,
     },
     /// The pool is empty, or contains addresses that are not for multicast.
-    #[error("pool '{pool}' is invalid: expected multicast addresses beyond the local link")]
+    #[error(
+        "pool '{pool}' is invalid: expected one or more multicast addresses beyond \
+         the local link"
+    )]
     Pool {
         /// The pool, as given.
         pool: MulticastPool,
