@@ -138,7 +138,7 @@ pub enum SendError {
     #[error("{0}")]
     Options(&'static str),
     /// No receiver had connected by the start time.
-    #[error("no receiver has connected before the start time")]
+    #[error("no receiver has connected by the start time")]
     NoReceivers,
     /// The stream is closed.
     #[error("{0}")]

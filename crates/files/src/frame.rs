@@ -140,7 +140,7 @@ pub enum FromSender {
     Fetch {
         /// Piece number.
         piece: u32,
-        /// Number of the source, which reports about the fetch repeat.
+        /// Number of the source. Reports about the fetch contain it.
         source: u32,
         /// Address of the source, or `None` for the sender itself.
         address: Option<SocketAddr>,
@@ -176,7 +176,7 @@ pub enum PieceAnswer {
 /// # Errors
 /// Returns the errors of the writer.
 pub fn write(to: &mut impl Write, frame: &impl Serialize) -> io::Result<()> {
-    let mut bytes = postcard::to_extend(frame, vec![0; 4]).expect("writing to a Vec does not fail");
+    let mut bytes = postcard::to_extend(frame, vec![0; 4]).expect("a Vec never fails");
     let length = u32::try_from(bytes.len() - 4).expect("frames are short");
     assert!(length <= MAX_FRAME_BYTES, "an encoded frame is within its bound");
     bytes[..4].copy_from_slice(&length.to_be_bytes());
@@ -240,7 +240,7 @@ mod tests {
 
     fn round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(frame: T) {
         let mut bytes = Vec::new();
-        write(&mut bytes, &frame).expect("writing to a Vec does not fail");
+        write(&mut bytes, &frame).expect("a Vec never fails");
         let mut rest = &bytes[..];
         assert_eq!(read::<T>(&mut rest, MAX_FRAME_BYTES).expect("it was written so"), frame);
         assert!(rest.is_empty());
@@ -287,7 +287,7 @@ mod tests {
     fn frame_is_encoded_as_documented() {
         let mut bytes = Vec::new();
         let have = FromReceiver::Have { way: Way::Peer, pieces: vec![(1, 300)] };
-        write(&mut bytes, &have).expect("writing to a Vec does not fail");
+        write(&mut bytes, &have).expect("a Vec never fails");
         assert_eq!(bytes, [0, 0, 0, 6, 1, 1, 1, 1, 0xAC, 0x02]);
     }
 
@@ -297,7 +297,7 @@ mod tests {
         let (id, name, place) = (TransferId([7; 32]), "n".to_owned(), [9; 16]);
         let version = PROTOCOL_VERSION;
         write(&mut bytes, &Opening::Hello { version, id, name, place, knows_manifest: true })
-            .expect("writing to a Vec does not fail");
+            .expect("a Vec never fails");
         let parts = [&[0, 0, 0, 53, 0, 2][..], &[7; 32], &[1, b'n'], &[9; 16], &[1]];
         assert_eq!(bytes, parts.concat());
     }

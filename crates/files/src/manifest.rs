@@ -399,8 +399,7 @@ impl Checked {
 }
 
 fn append(value: &impl Serialize, into: &mut Vec<u8>) {
-    *into =
-        postcard::to_extend(value, std::mem::take(into)).expect("writing to a Vec does not fail");
+    *into = postcard::to_extend(value, std::mem::take(into)).expect("a Vec never fails");
 }
 
 fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), ManifestError> {

@@ -39,8 +39,7 @@ impl Offer {
     /// Panics if there are too many addresses or the name is too long.
     pub fn encode(&self) -> Bytes {
         assert!(self.is_bounded(), "an offer has few addresses and a short name");
-        let encoded =
-            postcard::to_extend(self, MAGIC.to_vec()).expect("writing to a Vec does not fail");
+        let encoded = postcard::to_extend(self, MAGIC.to_vec()).expect("a Vec never fails");
         assert!(encoded.len() <= MAX_OFFER_BYTES, "an offer within its bounds fits in a datagram");
         encoded.into()
     }

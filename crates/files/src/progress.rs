@@ -68,7 +68,7 @@ pub enum Event {
     },
     /// Sender: the stream has ended. Receivers now fetch missing pieces.
     StreamOver,
-    /// Receiver: it has connected to the sender, for the first time or again.
+    /// Receiver: the sender was connected, for the first time or again.
     Connected {
         /// Number of pieces that the receiver already has.
         has: u32,

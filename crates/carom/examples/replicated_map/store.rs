@@ -231,7 +231,7 @@ impl fmt::Display for NotDone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotReady => "this replica does not have the map yet",
-            Self::Unknown => "nobody here knows whether it was done",
+            Self::Unknown => "the outcome of the operation is not known",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Writes data past the page cache (`O_DIRECT`), if the file system supports this.
+//! Writes data without the page cache (`O_DIRECT`), if the file system supports this.
 //!
 //! On a machine whose memory was unused before, copying data into the page cache takes more than
 //! half of a receiver's processor time. The data is also often larger than the memory.

@@ -45,7 +45,7 @@ impl Life {
         }
     }
 
-    /// From then on, the sender cannot change the result.
+    /// Once all pieces are received, the sender cannot change the result.
     pub(crate) fn is_complete(&self) -> bool {
         self.known.is_full()
     }

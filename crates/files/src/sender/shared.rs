@@ -54,7 +54,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 impl TransferState {
-    /// Before that, such a piece may still be in flight in the stream, or not be reported yet.
+    /// Before this, a missing piece may still be in flight in the stream, or not be reported yet.
     fn is_last_resort(&self) -> bool {
         let is_late = self.over_at.is_some_and(|over_at| over_at.elapsed() >= SETTLED_AFTER);
         self.phase == Phase::Over && (is_late || self.roster.is_settled())
