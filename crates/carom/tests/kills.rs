@@ -38,7 +38,6 @@ enum Said {
     Begun(u64),
     Given(Name),
     View(usize),
-    /// The node was removed from the ring.
     Removed,
     /// The output of the process has ended, because the process has terminated.
     Gone,

@@ -203,7 +203,6 @@ fn silent_member_that_holds_back_the_publisher_is_named() {
     assert_eq!(behind, 16);
     assert!(taken >= 1024, "the queue was filled: {taken}");
 
-    // A blocked publisher is woken when the node closes.
     let (told, waits) = sync_channel(0);
     thread::scope(|scope| {
         let group = &group;

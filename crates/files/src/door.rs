@@ -258,7 +258,6 @@ mod tests {
         for text in [&b"GET / HTTP/1.1\r\n"[..], &[0; 4], &[0, 0, 0, 1, 99], &[0xFF; 64]] {
             let mut stream = TcpStream::connect(address).expect("it listens");
             stream.write_all(text).expect("there is room");
-            // The connection is closed or reset.
             let _ = stream.read(&mut [0; 16]);
         }
         assert_eq!(refused.load(Relaxed), 4);

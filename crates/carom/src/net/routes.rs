@@ -51,7 +51,6 @@ impl Routes {
         self.groups.clear();
     }
 
-    /// Returns the nodes that need unicast copies of group messages.
     pub(crate) fn unreached(&self, paths: &Paths) -> BTreeSet<NodeId> {
         match self.choice {
             PathChoice::Multicast => BTreeSet::new(),

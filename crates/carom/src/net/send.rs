@@ -57,7 +57,6 @@ pub(crate) struct SendCounters {
 pub(crate) enum Multicast {
     /// The multicast was sent, or the route had none.
     Fine,
-    /// The operating system reports that multicast is unreachable.
     Unreachable,
 }
 

@@ -198,7 +198,6 @@ impl UdpNetwork {
         }
     }
 
-    /// Notifies the node if the unicast socket has become blocked or writable.
     fn report_blocked(&mut self, now: Time, node: &mut Node) {
         let is_blocked = self.sender.is_blocked();
         if std::mem::replace(&mut self.watch.is_blocked, is_blocked) != is_blocked {

@@ -31,7 +31,6 @@ pub(crate) struct GroupRuntime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Empty,
-    /// The queue has more messages, for the next round.
     More,
     /// A member lags too far behind, the engine is full, or the group is still being joined.
     Held,

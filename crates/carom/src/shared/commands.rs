@@ -74,7 +74,6 @@ pub(crate) enum NodeCommand {
         name: LockName,
         grant: u64,
     },
-    /// Moves the events of a topic to a separate queue.
     Subscribe {
         shared: Arc<GroupShared>,
         topic: Topic,

@@ -6,7 +6,6 @@ pub(crate) enum Report {
     StopsListening(GroupId),
     /// For the oracle, with the number of this stay.
     Joined(GroupId, GroupSettings, u32),
-    /// For the oracle.
     Left(GroupId),
     /// The node has notified the other nodes and is closed.
     Closed,

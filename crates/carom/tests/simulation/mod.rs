@@ -17,7 +17,6 @@ pub fn world(hosts: u32, seed: u64, loss: Loss) -> World {
     World::new(WorldConfig { loss, ..config(hosts, seed) })
 }
 
-/// Starts a node on each of the first `N` hosts.
 pub fn start<const N: usize>(world: &World, builder: impl Fn() -> Builder) -> [Node; N] {
     std::array::from_fn(|host| builder().start_on(&world.host(host as u32)).expect("a node"))
 }

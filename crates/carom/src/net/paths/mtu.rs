@@ -38,11 +38,8 @@ struct Search {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Repeats a small probe until it is answered.
     Greeting,
-    /// Probes the largest size.
     Whole,
-    /// Probes all common sizes.
     Ladder,
     Settled,
 }

@@ -87,7 +87,6 @@ impl<N: Network> NodeRuntime<N> {
             }
             Event::Confirmed(ref confirmed) => self.on_confirmed(confirmed),
             Event::View(_) => self.network.forget_views(),
-            // Another member sends in the bulk group, so this node's messages are given up.
             Event::Lost(Lost { sender, cause: LossCause::AnotherSender, .. }) if sender == own => {
                 if let Some(group) = self.groups.get_mut(id) {
                     group.own.give_up_unconfirmed();
