@@ -5,11 +5,11 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 pub use self::engines::Engines;
+use crate::OrderedGroups;
 use crate::lateral;
 use crate::membership::Membership;
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
 use crate::rdcm::{self, Rdcm};
-use crate::ring::OrderedGroups;
 use crate::rmp::{self, Rmp};
 use crate::wire::{Datagram, Header, Protocol};
 use crate::{

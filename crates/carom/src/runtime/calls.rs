@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use carom_proto::ring::{self, OrderedGroups, RingStatus};
+use carom_proto::OrderedGroups;
+use carom_proto::ring::{self, RingStatus};
 
 use carom_proto::ring::{Outcome, QueryId, QueryOptions, RequestOptions};
 use carom_proto::{GroupId, Time};

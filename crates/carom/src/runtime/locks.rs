@@ -2,7 +2,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use async_channel::Sender;
 
-use carom_proto::ring::{LockChange, LockName, LockNews, OrderedGroups};
+use carom_proto::OrderedGroups;
+use carom_proto::ring::{LockChange, LockName, LockNews};
 use carom_proto::{GroupId, Time};
 
 use crate::shared::commands::{LockGrant, ReplySender};

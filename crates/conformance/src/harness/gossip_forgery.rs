@@ -1,5 +1,5 @@
-//! Gossip that an attacker forges. It is encoded byte by byte, because the membership's encoders are
-//! not public.
+//! Gossip that an attacker forges. It is encoded byte by byte, because the membership's encoders
+//! are not public.
 
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Origin, Profile, RateOfFire, Rng};

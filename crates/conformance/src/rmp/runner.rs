@@ -5,8 +5,9 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use carom_proto::OrderedGroups as _;
 use carom_proto::loss::Loss;
-use carom_proto::ring::{Handler, JoinOptions, OrderedGroups as _, Process, Qos, RequestOptions};
+use carom_proto::ring::{Handler, JoinOptions, Process, Qos, RequestOptions};
 use carom_proto::rmp::{Config, Rmp};
 use carom_proto::{Engine as _, GroupId, GroupSettings, NodeId, Profile, Rng, SendOptions, Time};
 use carom_sim::scenario::{Runner, Scenario, Violation};

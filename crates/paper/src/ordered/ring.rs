@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::ring::{OrderedGroups as _, Qos, Quorum, RingView};
+use carom_proto::OrderedGroups as _;
+use carom_proto::ring::{Qos, Quorum, RingView};
 use carom_proto::rmp::{Config, Rmp};
 use carom_proto::{
     Engine as _, Event, GroupId, GroupSettings, Message, NodeId, Profile, Rng, SendOptions, Time,

@@ -3,8 +3,9 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Node, NodeEvent};
+use crate::OrderedGroups;
 use crate::membership::MembershipEvent;
-use crate::ring::{JoinOptions, OrderedGroups};
+use crate::ring::JoinOptions;
 use crate::{
     Engine, Event, GroupId, GroupSettings, JoinError, NetworkChange, NodeId, Profile, Time, View,
     ViewChange, ViewChangeKind,

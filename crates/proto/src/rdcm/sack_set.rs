@@ -1,3 +1,5 @@
+//! Sets of received packet numbers.
+
 use core::ops::Range;
 
 use rangemap::RangeSet;

@@ -48,7 +48,7 @@ pub struct QueryResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// Too many queries are in progress or their results were not
-    /// [fetched](super::OrderedGroups::poll_query).
+    /// [fetched](crate::OrderedGroups::poll_query).
     #[error("too many ring queries: {open} are in progress or not fetched")]
     TooMany {
         /// Number of these queries.

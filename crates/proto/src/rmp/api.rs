@@ -17,10 +17,11 @@ use super::rpc::{Client, ENVELOPE_BYTES, Guest};
 use super::seen::MAX_WAITING;
 use super::sender::Sender;
 use super::terms::Terms;
+use crate::OrderedGroups;
 use crate::ring::{
-    Epoch, JoinOptions, ListChange, ListChangeKind, LockError, LockName, OrderedGroups, Place,
-    Process, Qos, QueryError, QueryId, QueryOptions, QueryResult, ReplyError, RequestError,
-    RequestId, RequestOptions, RingView,
+    Epoch, JoinOptions, ListChange, ListChangeKind, LockError, LockName, Place, Process, Qos,
+    QueryError, QueryId, QueryOptions, QueryResult, ReplyError, RequestError, RequestId,
+    RequestOptions, RingView,
 };
 use crate::{
     Class, Destination, GroupId, GroupSettings, JoinError, NodeId, Profile, Time, Transmit,

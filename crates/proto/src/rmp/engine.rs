@@ -16,8 +16,9 @@ use super::reach::Reach;
 use super::ring::Snapshot;
 use super::rpc::RequestNumbers;
 use super::timing::Timing;
+use crate::OrderedGroups;
 use crate::outbox::Outbox;
-use crate::ring::{JoinOptions, OrderedGroups, Process, Qos};
+use crate::ring::{JoinOptions, Process, Qos};
 use crate::wire::{self, Datagram, Header};
 use crate::{
     Class, Destination, Engine, Event, GroupId, GroupSettings, JoinError, NetworkChange, NodeId,

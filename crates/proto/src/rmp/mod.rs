@@ -59,7 +59,7 @@
 //!
 //! # Methods beyond the engine trait
 //!
-//! [`OrderedGroups`](crate::ring::OrderedGroups) has the methods for locks, requests and queries.
+//! [`OrderedGroups`](crate::OrderedGroups) has the methods for locks, requests and queries.
 //! The results of locks and requests arrive as [`RingNews`](crate::ring::RingNews).
 //!
 //! ```

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{
-    Handler, LockName, OrderedGroups as _, Outcome, Qos, ReplyError, Request, RequestError,
-    RequestId, RequestOptions,
+    Handler, LockName, Outcome, Qos, ReplyError, Request, RequestError, RequestId, RequestOptions,
 };
 use carom_proto::rmp::Rmp;
 use carom_proto::{GroupId, NodeId, Rng};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use carom_proto::ring::{OrderedGroups as _, Qos, Quorum};
+use carom_proto::OrderedGroups as _;
+use carom_proto::ring::{Qos, Quorum};
 use carom_proto::rmp::Config;
 
 use crate::payloads;

@@ -1,6 +1,7 @@
 //! Parts of a group that meet: which part waits, and which joins the other.
 
-use carom_proto::ring::{OrderedGroups as _, Qos, Quorum};
+use carom_proto::OrderedGroups as _;
+use carom_proto::ring::{Qos, Quorum};
 use carom_proto::{Engine as _, NodeId};
 
 use crate::checks;

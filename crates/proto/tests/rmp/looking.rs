@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{
-    JoinOptions, LockName, OrderedGroups as _, Qos, QueryError, QueryId, QueryOptions, QueryResult,
-    Quorum, RingStatus,
+    JoinOptions, LockName, Qos, QueryError, QueryId, QueryOptions, QueryResult, Quorum, RingStatus,
 };
 use carom_proto::rmp::packet::{NewList, Packet};
 use carom_proto::{Engine, NodeId};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{
-    Epoch, ListChangeKind, LockName, Member, OrderedGroups as _, Process, Qos, Quorum, RingView,
-    Timestamp,
+    Epoch, ListChangeKind, LockName, Member, Process, Qos, Quorum, RingView, Timestamp,
 };
 use carom_proto::rmp::packet::{NewList, Packet, Position, Snapshot, SourceState};
 use carom_proto::rmp::{Config, Rmp, Round, What};

@@ -1,7 +1,8 @@
 //! Electorates: without a majority of the voters nothing is ordered, acknowledged or locked, from
 //! the first member on.
 
-use carom_proto::ring::{JoinOptions, LockChange, LockName, OrderedGroups as _, Qos, Quorum};
+use carom_proto::OrderedGroups as _;
+use carom_proto::ring::{JoinOptions, LockChange, LockName, Qos, Quorum};
 use carom_proto::{NodeId, Rng};
 
 use crate::forcing::force;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use carom_proto::OrderedGroups as _;
 use carom_proto::Rng;
-use carom_proto::ring::{LockName, OrderedGroups as _, Outcome, Qos, Quorum, RequestId};
+use carom_proto::ring::{LockName, Outcome, Qos, Quorum, RequestId};
 
 use crate::checks;
 use crate::rig::{GROUP, Host, MS, Told, World};

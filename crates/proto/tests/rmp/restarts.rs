@@ -1,6 +1,7 @@
 //! Members that are killed and come back under the same id, as another incarnation of their node.
 
-use carom_proto::ring::{OrderedGroups as _, Process, Qos, Quorum};
+use carom_proto::OrderedGroups as _;
+use carom_proto::ring::{Process, Qos, Quorum};
 use carom_proto::{Incarnation, NodeId};
 
 use crate::payloads;

@@ -446,15 +446,11 @@ impl<M: Machine> World<M> {
 
     fn send(&mut self, source: HostIx, transmit: &Transmit, datagram: &[u8]) {
         let Transmit { destination, class } = transmit;
-        let Destination::Tree(_, hops) = destination else {
-            return self.send_copy(source, destination, *class, datagram);
-        };
-        if hops.by_multicast {
-            self.send_copy(source, destination, *class, datagram);
-        }
-        for relay in &*hops.relays {
-            self.send_copy(source, &Destination::Node(*relay), *class, datagram);
-        }
+        let hops = if let Destination::Tree(_, hops) = destination { Some(hops) } else { None };
+        let direct = hops.is_none_or(|it| it.by_multicast).then(|| destination.clone());
+        let relays = hops.into_iter().flat_map(|it| it.relays.iter().copied());
+        let copies = direct.into_iter().chain(relays.map(Destination::Node));
+        copies.for_each(|to| self.send_copy(source, &to, *class, datagram));
     }
 
     fn send_copy(&mut self, source: HostIx, to: &Destination, class: Class, datagram: &[u8]) {

@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn character_literals_are_told_from_lifetimes() {
-        assert_eq!(code(r"['{', '\'', '\\', '\u{7b}', '§', b'\n', '}']"), "[ , , , , , b , ]");
+        assert_eq!(code(r"['{', '\'', '\\', '\u{7b}', '§', b'\n', '}']"), "[ , , , , , , ]");
         assert_eq!(
             code("fn f<'a>(x: &'a str) -> &'static T {}"),
             "fn f<'a>(x: &'a str) -> &'static T {}"

@@ -131,9 +131,12 @@ fn is_test_attribute(group: &Group) -> bool {
     group.delimiter() == Delimiter::Bracket && is_test(&path())
 }
 
-/// Returns the body of the function that begins with these tokens, or `None` if it is only declared.
+/// Returns the body of the function that begins with these tokens. `None` if it has no body.
 fn body(tokens: &[TokenTree]) -> Option<&Group> {
-    let is = |token: Option<&TokenTree>, chars: &str| matches!(token, Some(TokenTree::Punct(punct)) if chars.contains(punct.as_char()));
+    let is = |token: Option<&TokenTree>, chars: &str| {
+        let Some(TokenTree::Punct(punct)) = token else { return false };
+        chars.contains(punct.as_char())
+    };
     let mut places = 0..tokens.len();
     let end = places.find_map(|at| match &tokens[at] {
         TokenTree::Punct(punct) if punct.as_char() == ';' => Some(None),

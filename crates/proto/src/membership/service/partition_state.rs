@@ -79,6 +79,7 @@ impl Change {
         }
     }
 
+    /// Appends the encoded change to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.put(out);
     }

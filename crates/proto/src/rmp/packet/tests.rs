@@ -3,9 +3,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Incarnation;
-use crate::ring::{
-    Handler, ListChangeKind, LockName, Locks, Member, OrderedGroups as _, Qos, Quorum, RingView,
-};
+use crate::OrderedGroups as _;
+use crate::ring::{Handler, ListChangeKind, LockName, Locks, Member, Qos, Quorum, RingView};
 use crate::rmp::seen::Seen;
 use crate::wire::Datagram;
 

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
-use super::{
+use crate::ring::{
     Epoch, JoinOptions, LockError, LockName, Process, QueryError, QueryId, QueryOptions,
     QueryResult, ReplyError, RequestError, RequestId, RequestOptions, RingView,
 };
@@ -27,8 +27,8 @@ pub trait OrderedGroups: Engine {
     /// Returns `true` if this node's ring works: it is not being reformed and has its quorum.
     fn is_working(&self, group: GroupId) -> bool;
 
-    /// Returns the maximum size of an [unreliable](super::Qos::Unreliable) message, in bytes. Such
-    /// a message must fit in one packet.
+    /// Returns the maximum size of an [unreliable](crate::ring::Qos::Unreliable) message, in bytes.
+    /// Such a message must fit in one packet.
     fn unreliable_limit(&self) -> usize;
 
     /// Joins a group like [`Engine::join`], with options that apply only to this node.
@@ -46,27 +46,27 @@ pub trait OrderedGroups: Engine {
     /// Requests a lock of a group.
     ///
     /// The lock is granted at once if it is free. Otherwise, this node waits behind all earlier
-    /// requests. The outcome is reported by a [`RingNews::Lock`](super::RingNews::Lock). It is a
-    /// refusal if the ring has its maximum number of locks. A joining node can already request
+    /// requests. The outcome is reported by a [`RingNews::Lock`](crate::ring::RingNews::Lock). It
+    /// is a refusal if the ring has its maximum number of locks. A joining node can already request
     /// locks.
     ///
     /// A node holds a lock only once, until it calls [`Self::unlock`] or leaves. If it is removed
-    /// from the ring, its locks are reported as [lost](super::LockChange::Lost).
+    /// from the ring, its locks are reported as [lost](crate::ring::LockChange::Lost).
     ///
     /// # Errors
     /// The node is not in the group, has already requested the lock, or has too many requests.
     fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError>;
 
     /// Requests a lock like [`Self::lock`], but does not wait. If another member holds the lock,
-    /// the outcome is [`LockChange::Refused`](super::LockChange::Refused).
+    /// the outcome is [`LockChange::Refused`](crate::ring::LockChange::Refused).
     ///
     /// # Errors
     /// The same as for [`Self::lock`].
     fn try_lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError>;
 
     /// Releases a lock, or stops waiting for it. The outcome is
-    /// [`LockChange::Released`](super::LockChange::Released), unless the lock is requested again
-    /// first.
+    /// [`LockChange::Released`](crate::ring::LockChange::Released), unless the lock is requested
+    /// again first.
     ///
     /// # Errors
     /// The node is not in the group, or has not requested the lock.
@@ -74,15 +74,15 @@ pub trait OrderedGroups: Engine {
 
     /// Sends a request to a group, as a member of it or as a node that is not in it.
     ///
-    /// Every member receives it as [`RingNews::Request`](super::RingNews::Request) at its place
-    /// among the messages, and this node receives one
-    /// [`RingNews::Answer`](super::RingNews::Answer).
+    /// Every member receives it as [`RingNews::Request`](crate::ring::RingNews::Request) at its
+    /// place among the messages, and this node receives one
+    /// [`RingNews::Answer`](crate::ring::RingNews::Answer).
     ///
     /// With a [handler](RequestOptions::handler), the answer is the reply of the holder of the
     /// handler's lock, or of the next holder if it fails. If the lock is free, the request waits
     /// for a holder. Without a handler, the answer acknowledges the delivery with the request's
     /// [guarantee](RequestOptions::qos). A request may be executed twice
-    /// ([`Request::may_be_done`](super::Request::may_be_done)).
+    /// ([`Request::may_be_done`](crate::ring::Request::may_be_done)).
     ///
     /// # Errors
     /// The request is too large, its guarantee is not available in the group, too many requests or
@@ -95,7 +95,7 @@ pub trait OrderedGroups: Engine {
         options: RequestOptions,
     ) -> Result<RequestId, RequestError>;
 
-    /// Replies once to a request that this member [has to answer](super::Request::is_ours).
+    /// Replies once to a request that this member [has to answer](crate::ring::Request::is_ours).
     ///
     /// # Errors
     /// The node is not in the group, the request is not open, the reply is too large, or the send
