@@ -1,4 +1,4 @@
-//! `carom call`: a request from standard input, and its reply to standard output.
+//! `carom call`: sends standard input as a request, and prints the reply.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::mpsc::channel;
@@ -52,7 +52,7 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     match answered? {
         Ok(carom::Reply::Handled { payload, .. }) => args.write(&payload),
         Ok(_) => Ok(Outcome::Fine),
-        // Another node may have been in the group and left since.
+        // A member may have executed the request and left since.
         Err(RequestError::Unanswered) if is_nobody_there => {
             let done = match was_anybody_there {
                 true => " now: the request may have been executed",
@@ -73,7 +73,8 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
 }
 
 impl Args {
-    /// Sends the request from a node in no group. Sets `was_anybody_there` if it saw another node.
+    /// Sends the request from a node in no group. Sets `was_anybody_there` if another node was
+    /// online.
     fn ask(
         &self,
         node: &Node,
@@ -107,13 +108,14 @@ impl Args {
             return write_out(payload).map(|()| Outcome::Fine);
         }
         let Some(reply) = Reply::parse(payload) else {
-            let cause = format!("the reply of {} does not come from `carom serve`", self.group);
+            let cause =
+                format!("the reply from {} is not in the format of `carom serve`", self.group);
             return Err(CliError::new(cause, "use --raw for servers other than `carom serve`"));
         };
         write_out(&reply.output)?;
         if reply.code != 0 {
             output::say(format_args!(
-                "the command of {} failed with code {}",
+                "the command that serves {} failed with code {}",
                 self.group, reply.code
             ));
         }
@@ -149,7 +151,7 @@ fn write_out(bytes: &[u8]) -> Result<(), CliError> {
 
 const MOST_BYTES: u64 = 16 << 20;
 const UNANSWERED: u8 = 3;
-/// Timeout of the ring query. An online member answers within 100 ms.
+/// Timeout of the ring query. A member that is online answers within 100 ms.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(20);
 const EXAMPLE: &str = "Examples:

@@ -13,7 +13,7 @@ pub(crate) enum Framing {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Message(Vec<u8>),
-    /// Size in bytes of a message above the limit. The message was not kept.
+    /// Size, in bytes, of a message above the limit, which was discarded.
     TooLarge(u64),
     End,
 }
@@ -33,7 +33,7 @@ impl Framing {
     /// Reads the next message of at most `limit` bytes.
     ///
     /// # Errors
-    /// Fails if the stream fails. Returns `UnexpectedEof` if the stream ends within a frame.
+    /// Fails if the stream fails, or with `UnexpectedEof` if it ends within a frame.
     pub(crate) fn read(self, from: &mut impl BufRead, limit: usize) -> io::Result<Found> {
         match self {
             Self::Lines => read_line(from, limit),

@@ -3,7 +3,6 @@
 use carom::Loss;
 use carom_terminal::units;
 
-/// Loss injected on receipt.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LossArgs {
     /// Drop this share of datagrams on receipt, for testing

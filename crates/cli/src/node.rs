@@ -15,7 +15,6 @@ use carom_terminal::{CliError, output};
 
 use crate::quorum;
 
-/// Network settings of a node.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct NodeArgs {
     /// Network interface, by name or IPv4 address [default: the first one with multicast]
@@ -31,7 +30,7 @@ pub(crate) struct NodeArgs {
     /// Replaces gossip discovery
     #[arg(long = "registry", value_name = "ADDR", conflicts_with = "seeds", value_delimiter = ',')]
     registries: Vec<String>,
-    /// Cluster name expected of the registry
+    /// Cluster name that the registry must have
     #[arg(long, value_name = "NAME", default_value = "", requires = "registries")]
     #[arg(hide_default_value = true)]
     cluster: String,
@@ -54,7 +53,6 @@ pub(crate) struct NodeArgs {
     path: Path,
 }
 
-/// Delivery of packets to the other members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Path {
     /// Multicast, and unicast copies for members that multicast does not reach
@@ -106,14 +104,15 @@ impl NodeArgs {
         let news = News::of_start();
         news.tell(&node);
         let settled = self.find_seeds(&node, interrupt).and_then(|()| settle(&node, interrupt));
-        // Some restrictions of the network show only when the node sends.
+        // Some restrictions of the network become known only when the node sends.
         news.tell(&node);
         settled.map(|()| node)
     }
 
     /// Waits up to 3 s until another node answers.
     ///
-    /// Returns at once without seeds, and at a seed, because the first one would wait in vain.
+    /// Returns at once if there are no seeds, or if this node is a seed: the first seed to start
+    /// would wait in vain.
     fn find_seeds(&self, node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
         let others: Vec<&String> =
             self.seeds.iter().filter(|seed| !is_own(seed, node.endpoint())).collect();
@@ -148,7 +147,7 @@ fn unanswered(seeds: &[&str]) -> String {
     }
 }
 
-/// Waits until the node is settled, for at most 2 s. A wait in `join` could not be interrupted.
+/// Waits until the node is settled, for at most 2 s. The same wait in `join` cannot be interrupted.
 pub(crate) fn settle(node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
     let give_up = Instant::now() + SETTLE_PATIENCE;
     while Instant::now() < give_up && !node.settled(Duration::from_millis(50)) {
@@ -159,13 +158,13 @@ pub(crate) fn settle(node: &Node, interrupt: &Interrupt) -> Result<(), CliError>
     Ok(())
 }
 
-/// Joins `group` with the time-critical profile.
 pub(crate) fn join(node: &Node, group: &str, rate: RateOfFire) -> Result<Group, CliError> {
     let profile = Profile::time_critical().rate_of_fire(rate.r, rate.c);
     node.join(group, profile).map_err(|error| refused(group, &error))
 }
 
-/// If the members of the group have other settings, the fix names their flags.
+/// Returns the error for a failed join. If the members have other settings, its fix names their
+/// flags.
 pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
     let fix = match error {
         JoinGroupError::Refused(JoinError::Contradiction { theirs, .. }) => {
@@ -181,9 +180,10 @@ pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
     CliError::new(format!("group {group}: {error}"), fix)
 }
 
-/// Returns the error of a group that was closed while in use. Its cause is a notice of the node.
+/// Returns the error for a group that was closed while in use. Its cause is a notice of the node.
 ///
-/// A group is closed if it was joined before its members were known, and they have other settings.
+/// A group is closed if this node joined it before its members were known, and they have other
+/// settings.
 pub(crate) fn closed(node: &Node, group: &str) -> CliError {
     let notice = why_closed(node.notices(), group);
     let fix = notice.as_ref().and_then(|notice| notice.fix.clone());
@@ -200,7 +200,7 @@ fn why_closed(notices: Vec<Notice>, group: &str) -> Option<Notice> {
     notices.into_iter().rfind(|notice| notice.text.starts_with(&begin))
 }
 
-/// Number of a node's notices that were shown, so that each is shown once.
+/// Number of a node's notices already shown, so that each is shown once.
 #[derive(Debug)]
 pub(crate) struct News {
     seen: Cell<usize>,
@@ -223,7 +223,7 @@ impl News {
         notices
     }
 
-    /// Prints the new notices on standard error, routine ones only on a terminal.
+    /// Prints the new notices on standard error. Routine notices appear only on a terminal.
     pub(crate) fn tell(&self, node: &Node) {
         let is_seen = std::io::stderr().is_terminal();
         for notice in self.take(node).iter().filter(|it| is_told(it.is_routine, is_seen)) {
@@ -260,7 +260,7 @@ impl ServiceWatch {
         Self { is_away: Cell::default(), news: News::from_now(node) }
     }
 
-    /// Prints new notices without the state of the service: see [`Self::look`].
+    /// Prints new notices, except those about the registry, which [`Self::look`] reports.
     fn tell_news(&self, node: &Node) {
         let news = self.news.take(node);
         for notice in news.iter().filter(|it| !it.text.starts_with("the registry is")) {
@@ -268,7 +268,8 @@ impl ServiceWatch {
         }
     }
 
-    /// Prints notices, and when the service goes or returns, with the new state for JSON.
+    /// Prints new notices. Reports when the registry becomes unreachable or reachable, and then
+    /// returns its new state, as used in JSON.
     pub(crate) fn look(&self, node: &Node) -> Option<&'static str> {
         self.tell_news(node);
         let is_away = node.is_away();

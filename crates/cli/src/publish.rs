@@ -74,7 +74,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let qos = args.qos()?;
-    // The members may need time to confirm what was sent.
+    // The members may need time to confirm the messages.
     let interrupt = ring::listen()?;
     interrupt::into_outcome(run_until(args, qos, interrupt))
 }
@@ -189,7 +189,8 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Also waits until the membership is quiet: later members receive only later messages.
+    /// Waits for the members, and until no more of them join: a member receives only later
+    /// messages.
     fn wait_for_members(&self, limit: Limit) -> Result<(), CliError> {
         let started = Instant::now();
         let give_up = limit.of_rest(started);
@@ -253,7 +254,7 @@ impl<'a> Publisher<'a> {
                         result = Err(error);
                         break 'input;
                     }
-                    // Without input, the unused part of the rate is not saved up.
+                    // Without input, unused credit does not accumulate.
                     None => {
                         pace.idle(Instant::now());
                         break;
@@ -270,7 +271,8 @@ impl<'a> Publisher<'a> {
         result
     }
 
-    /// Waits for flow control. Returns `false` if the user interrupted first.
+    /// Publishes a message when flow control permits. Returns `false` if the user interrupted
+    /// first.
     fn publish(&mut self, message: Vec<u8>) -> Result<bool, CliError> {
         let bytes = message.len() as u64;
         let mut message = bytes::Bytes::from(message);
@@ -306,7 +308,7 @@ impl<'a> Publisher<'a> {
         CliError::new(format!("{noun} {number}: {error}"), error.fix())
     }
 
-    /// Drops others' messages. Reports lagging and failed members, and the registry's state.
+    /// Drops received messages. Reports lagging members, failed members, and the registry's state.
     fn drop_events(&self) -> Result<(), CliError> {
         self.service.look(self.node);
         self.promises.borrow_mut().look();
@@ -379,7 +381,7 @@ impl<'a> Publisher<'a> {
                     self.drop_events()?;
                     return Ok(Confirmation::Confirmed(safe));
                 }
-                // The engine counts a member that left with everything as a confirmation.
+                // A member that left after it had received everything counts as a confirmation.
                 Ok(_) | Err(ConfirmError::Nobody) => {
                     self.drop_events()?;
                     return Ok(match (self.left.get(), self.failed.get()) {
@@ -397,7 +399,7 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// An interrupted run is a success only if messages were sent and all of them are safe.
+    /// Returns the outcome. An interrupted run succeeds only if it sent messages and all are safe.
     fn outcome(&self, confirmed: &Confirmation) -> Outcome {
         let is_sent = self.messages > 0;
         match confirmed.is_finding() && is_sent {

@@ -105,7 +105,7 @@ fn receive(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     received.map(|()| Outcome::Fine)
 }
 
-/// Rejects a directory that cannot be written. A missing one is created later.
+/// Rejects a directory that cannot be written. A missing directory is created later.
 fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
     let there = directory.ancestors().find(|it| it.symlink_metadata().is_ok());
     let there = there.unwrap_or(Path::new("."));
@@ -195,7 +195,7 @@ impl Taker<'_> {
             // The channel is closed only after `feed` has returned.
             scope.spawn(move || drop(tell.send(waiting.wait())));
             let ended = self.feed(&receiving, &ended, &mut view);
-            // Ends the waiting thread as well.
+            // This also ends the waiting thread.
             receiving.stop();
             ended
         })?;
@@ -221,7 +221,8 @@ impl Taker<'_> {
 
     /// Connects, and verifies the data that is already present.
     ///
-    /// The stream is read meanwhile: the group need not wait. Returns its latest messages.
+    /// Meanwhile, the stream is read, so that the group does not wait. Returns the messages read
+    /// last.
     fn start(
         &self,
         offer: &Offer,
@@ -395,16 +396,18 @@ fn failed(group: &str, error: &ReceiveError) -> CliError {
         ReceiveError::Unreachable(_) => {
             "allow TCP in the firewall, and check the path with `carom doctor`"
         }
-        ReceiveError::SenderGone | ReceiveError::Stopped => "start it again: it resumes",
-        ReceiveError::Discarded(_) => "start it again for another transfer",
+        ReceiveError::SenderGone | ReceiveError::Stopped => "start `carom recv` again: it resumes",
+        ReceiveError::Discarded(_) => "start `carom recv` again for another transfer",
         ReceiveError::Aborted(_) => {
-            "start it again when the transfer is sent again: it resumes from the kept data"
+            "start `carom recv` again with the transfer: it resumes from the kept data"
         }
-        ReceiveError::Refused(_) => "start it again when the sender accepts this receiver",
+        ReceiveError::Refused(_) => {
+            "start `carom recv` again when the sender accepts this receiver"
+        }
         ReceiveError::Manifest(_) | ReceiveError::OtherManifest => {
             "report it to the operator of the sender; nothing was written"
         }
-        _ => "see `carom doctor`",
+        _ => "check the network with `carom doctor`",
     };
     CliError::new(format!("group {group}: {error}"), fix)
 }
@@ -474,7 +477,7 @@ mod tests {
         let reason = "image has changed since the transfer began".to_owned();
         let [cause, fix] = told(ReceiveError::Discarded(reason.clone()));
         assert!(cause.contains(&reason) && cause.ends_with("were removed"), "{cause}");
-        assert_eq!(fix, "start it again for another transfer");
+        assert_eq!(fix, "start `carom recv` again for another transfer");
         let [cause, fix] = told(ReceiveError::Aborted(reason.clone()));
         assert!(cause.contains(&reason) && !cause.contains("removed"), "{cause}");
         assert!(fix.ends_with("it resumes from the kept data"), "{fix}");

@@ -143,7 +143,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     Ok(Outcome::of(!summary.is_success()))
 }
 
-/// Raises the limit of open files: the default is too low for connections of a thousand receivers.
+/// Raises the limit of open files: the default is too low for a thousand connected receivers.
 fn allow_connections() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     // If the limit stays low, surplus receivers are refused, and they report this.
@@ -199,7 +199,7 @@ struct Sender<'a> {
     is_over: bool,
     /// Path MTU to all receivers while the stream was running.
     path_mtu: Option<u16>,
-    /// Pieces that the engine has accepted, and the number of sent bytes at which they have left.
+    /// Accepted pieces, each with the number of sent bytes at which it has been sent.
     ahead: VecDeque<(u32, u64)>,
     /// Pieces of the transfer, pieces that were sent, and bytes that were multicast.
     progress: (u32, u32, u64),
@@ -352,7 +352,6 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Handles the events of the transfer for 100 ms.
     fn follow(&mut self, events: &Receiver<Event>, stream: &Stream<'_>) {
         let until = Instant::now() + LOOK;
         loop {
@@ -459,7 +458,7 @@ fn fix(error: &SendError) -> &'static str {
         SendError::Options(_) | SendError::Sink(_) | SendError::Cancelled => {
             "send it again: receivers resume"
         }
-        _ => "see `carom doctor`",
+        _ => "check the network with `carom doctor`",
     }
 }
 

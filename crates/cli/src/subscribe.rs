@@ -91,7 +91,7 @@ struct Receiver {
     count: u64,
     /// Set only in an ordered group.
     ring: Option<RingWatch>,
-    /// Shared with the handler of the last words, which runs while the output blocks.
+    /// Shared with the interrupt handler, which prints the summary while the output is blocked.
     tally: Arc<Tally>,
 }
 
@@ -103,9 +103,9 @@ struct Tally {
     /// Packets recovered by a repair before their own multicast arrived. They were not lost.
     overtaken: AtomicU64,
     lost: AtomicU64,
-    /// The part of `lost` that did not fit in this program's event queue.
+    /// Losses because this program's event queue was full. Included in `lost`.
     lost_here: AtomicU64,
-    /// Unwritten at the end: messages that did not fit in the queue, and events in it.
+    /// Messages that did not fit in the event queue, and events still in it at the end.
     dropped: AtomicU64,
     unread: AtomicU64,
     /// Messages that contain a line feed. Reported once, in the summary.
@@ -152,7 +152,8 @@ impl Receiver {
         }
     }
 
-    /// Returns [`Next::More`] if the group is closed or the user interrupted before `--count`.
+    /// Writes events to the output. Returns [`Next::More`] if the group is closed or the user
+    /// interrupted before `--count`.
     fn events(
         &mut self,
         node: &Node,
@@ -317,7 +318,7 @@ impl Tally {
         self.dropped.store(group.dropped.saturating_sub(told), Relaxed);
     }
 
-    /// Returns the summary, with what was not written to the output.
+    /// Returns the summary, including the numbers of unwritten messages and events.
     fn last_words(&self, group: &str, is_ordered: bool) -> String {
         let words = if is_ordered { self.words_in_order(group) } else { self.words(group) };
         let [unread, dropped] = [&self.unread, &self.dropped].map(|count| count.load(Relaxed));

@@ -19,7 +19,7 @@ pub(crate) fn within<T>(future: impl Future<Output = T>, span: Duration) -> Opti
     poll(future, || end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()))
 }
 
-/// Polls `future` until `next` returns no time for which to wait.
+/// Polls `future` until it completes, or `next` returns no time to wait until the next poll.
 fn poll<T>(
     future: impl Future<Output = T>,
     mut next: impl FnMut() -> Option<Duration>,

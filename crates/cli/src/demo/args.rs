@@ -1,5 +1,3 @@
-//! Flags of `carom demo`.
-
 use std::time::Duration;
 
 use carom::{PathChoice, RateOfFire};
@@ -31,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) burst: Option<u32>,
-    /// Messages per second of each node, each in a random one of its groups
+    /// Messages per second that each node publishes, each to a random one of its groups
     #[arg(long, value_name = "RATE", default_value = "200/s", allow_hyphen_values = true)]
     #[arg(value_parser = units::rate)]
     pub(crate) rate: f64,
@@ -43,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "R,C", default_value = "8,5", allow_hyphen_values = true)]
     #[arg(value_parser = units::rate_of_fire)]
     pub(crate) rate_of_fire: RateOfFire,
-    /// Interleaved copies of each repair bin, against bursts
+    /// Interleaved copies of each repair bin; more than one helps against bursts of losses
     #[arg(long, value_name = "I", default_value_t = 1, allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) stagger: u8,

@@ -1,5 +1,3 @@
-//! Counts and delays of a run.
-
 use std::time::Duration;
 
 use carom::{How, Message};
@@ -11,10 +9,10 @@ pub(crate) struct Figures {
     pub(crate) expected: u64,
     pub(crate) delivered: u64,
     pub(crate) duplicates: u64,
-    /// Delivered messages that no node sent in this form.
+    /// Delivered messages whose content no node has sent.
     pub(crate) corrupted: u64,
     pub(crate) reported_lost: u64,
-    /// Messages recovered by a repair, including those that were only overtaken.
+    /// Messages recovered by a repair, including those whose own packets arrived later.
     pub(crate) fec: u64,
     pub(crate) nak: u64,
     /// Age at delivery of recovered and retransmitted messages.

@@ -1,4 +1,4 @@
-//! Labels of the messages, and a record of those that were received.
+//! Message labels, and a record of the received messages.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Label {
     pub(crate) publisher: u32,
     pub(crate) group: u32,
-    /// Number of messages that the publisher had sent to the group before.
+    /// Number of the publisher's earlier messages to the group.
     pub(crate) counter: u32,
 }
 
@@ -33,7 +33,7 @@ impl Label {
         message
     }
 
-    /// Returns the label of a message, or `None` if any of its bytes was changed.
+    /// Returns the label of a message, or `None` if the message is corrupted.
     pub(crate) fn of(message: &[u8]) -> Option<Self> {
         let (fields, rest) = message.split_at_checked(Self::BYTES)?;
         let field = |at: usize| Some(u32::from_be_bytes(*fields.get(at..)?.first_chunk()?));
@@ -49,7 +49,7 @@ impl Label {
     }
 }
 
-/// Messages that one member of one group has received: the counters of each publisher.
+/// Message counters that one member of one group has received, by publisher.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     seen: BTreeMap<u32, Seen>,

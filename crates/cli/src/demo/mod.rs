@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     Ok(Outcome::of(report.lost > 0 || report.duplicates > 0 || report.corrupted > 0))
 }
 
-/// Prints a note if multicast does not work. On a busy machine, members may only confirm it late.
+/// Prints a note if multicast does not work. On a busy machine, members may confirm it late.
 fn tell_path(args: &Args, path: &str) {
     if args.path() != PathChoice::Unicast && path != "multicast" {
         let interface = &args.interface;

@@ -1,5 +1,3 @@
-//! Members of the groups, drawn from the seed.
-
 use carom_proto::Rng;
 use carom_terminal::{CliError, counted};
 

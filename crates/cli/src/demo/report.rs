@@ -1,5 +1,3 @@
-//! Report at the end of the demo, as text and as JSON.
-
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
@@ -33,7 +31,7 @@ pub(crate) struct Report {
 pub(crate) struct Recovered {
     pub(crate) fec: u64,
     pub(crate) nak: u64,
-    /// Recovered from repairs that arrived before the messages, which were not lost.
+    /// Messages recovered before their own packets arrived, which were not lost.
     pub(crate) overtaken: u64,
 }
 
@@ -52,7 +50,7 @@ pub(crate) struct Work {
     /// Packets recovered from repairs before their own multicast arrived.
     pub(crate) overtaken: u64,
     pub(crate) repairs_sent: u64,
-    /// Data packets that entered bins: received packets and own packets.
+    /// Data packets, sent or received, that were added to repair bins.
     pub(crate) packets_binned: u64,
     pub(crate) xors: u64,
 }
@@ -65,7 +63,8 @@ impl Work {
 
     /// Returns the recovered messages of `figures`, without those that were only overtaken.
     ///
-    /// The engine delivers it as recovered: only afterwards it learns that it was not lost.
+    /// The engine delivers an overtaken message as recovered, and learns only later that it was not
+    /// lost.
     pub(crate) fn recovered(self, figures: &Figures) -> Recovered {
         let overtaken = self.overtaken.min(figures.fec);
         Recovered { fec: figures.fec - overtaken, nak: figures.nak, overtaken }

@@ -1,5 +1,3 @@
-//! Run of the demo: publishes at the rate, receives, and checks the received messages.
-
 use std::time::{Duration, Instant};
 
 use carom::{Event, PublishError};
@@ -14,7 +12,7 @@ use super::report::{DelayMs, Report, lost_and_outstanding};
 use super::table::{LiveTable, Totals};
 use super::world::World;
 
-/// One run. One thread publishes and receives in turn: the driver has the other CPU.
+/// A run of the demo. One thread both publishes and receives, which leaves a CPU for the driver.
 pub(crate) struct Run<'a> {
     args: &'a Args,
     plan: &'a Plan,
@@ -66,7 +64,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Publishes for the given time, and waits until all is settled, or 10 s pass without progress.
+    /// Publishes for `--seconds`. Then waits until every message is settled, or until 10 s pass
+    /// without progress.
     pub(crate) fn until_the_end(&mut self) {
         while self.started.elapsed() < self.args.seconds && !self.interrupt.is_asked() {
             self.publish_what_is_due();
@@ -112,7 +111,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Publishes what is due at each node in a group, by its rate since the start.
+    /// Publishes the messages that are due since the start, at each node that is in a group.
     fn publish_what_is_due(&mut self) {
         let passed = self.started.elapsed().min(self.args.seconds);
         let due = (passed.as_secs_f64() * self.args.rate) as u64;
@@ -128,7 +127,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns `false` if backpressure refuses the message of `node`, which then stays due.
+    /// Publishes a message of `node`. Returns `false` if backpressure refuses it, so that it stays
+    /// due.
     fn publish(&mut self, node: usize) -> bool {
         let sender = &mut self.senders[node];
         let place = self.rng.below(sender.counters.len());
@@ -252,7 +252,7 @@ impl<'a> Run<'a> {
 }
 
 const TICK: Duration = Duration::from_millis(1);
-/// Maximum number of messages per node and tick, for catching up after a pause of the process.
+/// Maximum number of messages per node and tick. Limits the burst after a pause of the process.
 const MOST_AT_ONCE: u64 = 64;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time for which an interrupted run still receives messages in flight.

@@ -1,5 +1,3 @@
-//! Live table on standard error, with one row per second.
-
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
@@ -36,7 +34,7 @@ impl LiveTable {
         now >= self.next_draw
     }
 
-    /// Returns `true` if the second of the current row is over, and the next row begins.
+    /// Draws the current row. Returns `true` if its second is over, so that the next row begins.
     pub(crate) fn draw(&mut self, now: Instant, totals: Totals, p99_ms: Option<f64>) -> bool {
         let over = now >= self.started + SECOND * self.row;
         if over || self.is_terminal {

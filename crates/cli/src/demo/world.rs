@@ -1,5 +1,3 @@
-//! Nodes of the demo, and their groups.
-
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -77,7 +75,7 @@ impl World {
         let statuses: Vec<_> = self.nodes.iter().map(Node::status).collect();
         let paths = || statuses.iter().flat_map(|status| &status.members);
         let multicast = paths().any(|member| matches!(member.path, MemberPath::Multicast));
-        // Members that are not confirmed yet receive unicast copies as well.
+        // A member that has not confirmed multicast receives unicast copies as well.
         let unicast = paths().any(|member| !matches!(member.path, MemberPath::Multicast));
         match (multicast, unicast) {
             (true, false) => "multicast",
@@ -95,7 +93,8 @@ impl World {
         }
     }
 
-    /// A member that is missing from a view does not receive what is sent.
+    /// Waits until every view is complete: a member that is missing from a view receives no
+    /// messages.
     fn await_views(&self, plan: &Plan, interrupt: &Interrupt) -> Result<(), CliError> {
         let mut progress = Instant::now();
         let mut least = usize::MAX;
@@ -162,9 +161,9 @@ fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, C
     Ok(nodes)
 }
 
-/// Returns a UDP port that is free now.
+/// Returns a UDP port that is currently free.
 ///
-/// Another demo may find it too: the two are then kept apart by addresses and seeds.
+/// Another demo may find the same port. Different addresses and seeds then keep the two apart.
 fn free_port() -> Result<u16, CliError> {
     UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
         .and_then(|socket| socket.local_addr())
@@ -172,7 +171,7 @@ fn free_port() -> Result<u16, CliError> {
         .map_err(|error| CliError::io("cannot find a free UDP port", &error))
 }
 
-/// They depend on the port, so that two demos do not wake each other's sockets.
+/// Returns addresses that depend on the port, so that two demos do not wake each other's sockets.
 fn pool(multicast_port: u16) -> MulticastPool {
     let [high, low] = multicast_port.to_be_bytes();
     MulticastPool {

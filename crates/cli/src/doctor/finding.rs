@@ -1,5 +1,3 @@
-//! Findings of the doctor: severity, cause, and fix.
-
 use std::fmt;
 
 use carom_terminal::{CliError, output};
@@ -49,7 +47,8 @@ impl Finding {
         Self { level: Level::Bad, ..Self::warn(check, cause, fix) }
     }
 
-    /// A problem of an interface that Carom would not choose is only a warning.
+    /// Names the interface. A problem of an interface that Carom would not choose is only a
+    /// warning.
     pub(crate) fn on(self, interface: &str, is_chosen: bool) -> Self {
         let level = if is_chosen { self.level } else { self.level.min(Level::Warn) };
         Self { interface: Some(interface.to_owned()), level, ..self }

@@ -1,5 +1,3 @@
-//! Checks of this machine.
-
 use std::net::Ipv4Addr;
 
 use carom::unstable::lateral;
@@ -198,9 +196,9 @@ fn of_timer() -> Finding {
 }
 
 const MEMBERSHIPS: &str = "/proc/sys/net/ipv4/igmp_max_memberships";
-/// Group of the probes. It is outside the pool of group addresses, so that no node receives them.
+/// Multicast address of the probes, outside the pool of group addresses: no node receives them.
 const PROBE_GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 254);
-/// Lower bound for a buffer: about 50 packets of 1 KiB, fewer than arrive in a short pause.
+/// Buffer size, in bytes, below which bursts are lost: it holds about 50 packets of 1 KiB.
 const HURTING_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub(crate) fn listen(
     Ok(())
 }
 
-/// Returns findings on what arrives from the listener at `host`. Takes about 5 s at most.
+/// Checks the path to the listener at `host`. Takes about 5 s at most.
 pub(crate) fn examine(
     host: &str,
     default_port: u16,
@@ -74,7 +74,7 @@ pub(crate) fn examine(
     };
     let socket = open(0)
         .and_then(|socket| {
-            // Without the group, the answer by multicast does not arrive, which is a finding.
+            // If joining fails, the multicast answer does not arrive, which is a finding.
             let _ = socket.join_multicast_v4(&GROUP, &interface);
             SockRef::from(&socket).set_multicast_if_v4(&interface)?;
             Ok(socket)
@@ -202,7 +202,7 @@ fn judge(listener: &SocketAddrV4, heard: &BTreeSet<Kind>, largest: usize) -> Fin
 
 fn judge_size(largest: usize) -> Finding {
     let (check, mtu) = ("datagram size", largest + IP_UDP_BYTES);
-    let cause = format!("the largest datagram that passes in both directions has {largest} bytes");
+    let cause = format!("the largest datagram that passes in both directions is {largest} bytes");
     let fix = "raise the MTU of all links and tunnels on the path (ip link set IFACE mtu 1500)";
     match mtu {
         1500.. => Finding::ok(check, cause),
@@ -244,14 +244,15 @@ fn arrived(kind: Kind) -> Option<&'static str> {
 fn open(port: u16) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
     UdpSocketState::new(UdpSockRef::from(&socket))?;
-    // It also lets the kernel coalesce received datagrams, which this program does not split.
+    // `UdpSocketState` also enables coalescing of received datagrams, which this program does not
+    // split.
     nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::UdpGroSegment, &false)?;
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(STEP))?;
     Ok(socket)
 }
 
-/// Returns the next packet, or `None` if there was none within 20 ms or it cannot be decoded.
+/// Returns the next packet. Returns `None` if none arrives within 20 ms, or it cannot be decoded.
 fn receive(
     socket: &UdpSocket,
     buffer: &mut [u8],
@@ -259,7 +260,7 @@ fn receive(
     match socket.recv_from(buffer) {
         Ok((length, from)) => Ok(Packet::decode(&buffer[..length]).map(|packet| (packet, from))),
         Err(error) if is_timeout(&error) => Ok(None),
-        // Rejection of an earlier datagram by the other side, or a signal.
+        // The other side rejected an earlier datagram, or a signal arrived.
         Err(error)
             if matches!(
                 error.kind(),
@@ -268,7 +269,7 @@ fn receive(
         {
             Ok(None)
         }
-        Err(error) => Err(CliError::io("cannot receive", &error)),
+        Err(error) => Err(CliError::io("cannot receive a datagram", &error)),
     }
 }
 
@@ -288,7 +289,7 @@ fn resolve(host: &str, default_port: u16) -> Result<SocketAddrV4, CliError> {
     })
 }
 
-/// Returns the local address that the kernel routes to `to` from. Nothing is sent.
+/// Returns the local address that the kernel uses to reach `to`. Sends nothing.
 fn route_to(to: SocketAddr) -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect(to).ok()?;
@@ -305,11 +306,12 @@ fn token() -> u64 {
     carom_proto::Rng::new(nanos ^ u64::from(std::process::id()) << 32).next_u64()
 }
 
-/// Group of the queries. It is outside the pool of group addresses, so that no node receives them.
+/// Multicast address of the queries, outside the pool of group addresses: no node receives them.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 253);
 const MAX_BYTES: usize = 65_507;
 const IP_UDP_BYTES: usize = 28;
-/// Sizes of Ethernet and jumbo frames, each with the next larger one, and the two largest sizes.
+/// Payloads of full Ethernet and jumbo frames, each with the next larger size, and the two largest
+/// UDP payloads.
 const COMMON_BYTES: [usize; 6] = [1_472, 1_473, 8_972, 8_973, 65_506, 65_507];
 const STEP: Duration = Duration::from_millis(20);
 const ASKINGS: usize = 5;

@@ -1,5 +1,3 @@
-//! Datagrams to this machine itself, and the resources that the system grants.
-
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -51,10 +49,11 @@ pub(crate) enum Buffer {
     Send,
 }
 
-/// Requests a buffer like a node does: beyond the system's limit where this is permitted.
+/// Requests a socket buffer as a node does, beyond the system's limit if permitted. Returns the
+/// granted size, in bytes.
 pub(crate) fn granted(buffer: Buffer, bytes: usize) -> io::Result<usize> {
     let socket = udp()?;
-    // Linux doubles the requested size, and reports the doubled one.
+    // Linux doubles the requested size, and reports the doubled size.
     let doubled = match buffer {
         Buffer::Receive => {
             if setsockopt(&socket, sockopt::RcvBufForce, &bytes).is_err() {
@@ -72,7 +71,7 @@ pub(crate) fn granted(buffer: Buffer, bytes: usize) -> io::Result<usize> {
     Ok(doubled / 2)
 }
 
-/// Returns the median and the maximum by which a sleep of 1 ms took longer, over 41 attempts.
+/// Returns the median and the maximum overshoot of 41 sleeps of 1 ms.
 pub(crate) fn timer_overshoot() -> (Duration, Duration) {
     let mut overshoots: Vec<Duration> = (0..TIMER_TRIES)
         .map(|_| {

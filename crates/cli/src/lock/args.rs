@@ -1,5 +1,3 @@
-//! Command line of `carom lock`.
-
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -24,7 +22,7 @@ pub(crate) struct Args {
     /// Command and its arguments, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
-    /// Do not wait for another holder, and at most 3 s for the ring
+    /// Do not wait while another member holds the lock; wait at most 3 s for the ring
     #[arg(long = "try", conflicts_with = "timeout")]
     pub(super) does_not_wait: bool,
     /// Maximum wait for the ring and the lock together. A ring gets at least 3 s to form; a TIME

@@ -1,4 +1,4 @@
-//! The command of `carom lock`, while it runs and after its lock is lost.
+//! Runs the command of `carom lock`, and ends it if its lock is lost.
 
 use std::io::IsTerminal as _;
 use std::os::unix::process::CommandExt as _;
@@ -66,9 +66,9 @@ impl<'a> Holding<'a> {
         command.args(rest).env("CAROM_GROUP", group).env("CAROM_LOCK", name);
         command.env("CAROM_FENCE", self.lock.fence().to_string());
         if !on_terminal() {
-            // In a process group of its own, signals also reach the processes that it starts. On a
-            // terminal, it stays in the foreground group, which may read from the terminal and
-            // receives Ctrl-C.
+            // In its own process group, the command and the processes that it starts all receive
+            // the signals. On a terminal, the command stays in the foreground group, which may read
+            // from the terminal and receives Ctrl-C.
             command.process_group(0);
         }
         command.spawn().map_err(|error| {
@@ -79,8 +79,8 @@ impl<'a> Holding<'a> {
 
     /// Ends the command if the lock is lost or in doubt, unless `--keep-running` is given.
     ///
-    /// In a partition that may not continue, the lock is in doubt: the other members may have
-    /// granted it to another one, and this node learns that only after it rejoins them.
+    /// In a partition that may not continue, the lock is in doubt: the other partition may have
+    /// granted it to another member, and this node learns of that only when it rejoins.
     fn watch_lock(&mut self, child: &Child, is_open: bool) {
         let why = match (self.lock.is_held() && is_open, self.ring.is_minority) {
             (false, _) => "is lost",
@@ -100,7 +100,7 @@ impl<'a> Holding<'a> {
         output::say_unless_blocked(text);
     }
 
-    /// On a terminal, the command has received the first interrupt request itself.
+    /// Forwards an interrupt request. On a terminal, the command itself received the first one.
     fn pass_on(&mut self, child: &Child, asked: u32) {
         self.asked = asked;
         match asked {
@@ -119,7 +119,7 @@ fn on_terminal() -> bool {
 /// Signals the command and, if it has its own process group, all processes that it has started.
 fn send(child: &Child, signal: Signal) {
     if let Ok(id) = i32::try_from(child.id()) {
-        // The process was not waited for yet, so the id is still its own, even if it has ended.
+        // The process has not been reaped, so the id is still its own even if it has ended.
         let id = Pid::from_raw(id);
         let _ = if on_terminal() { kill(id, signal) } else { killpg(id, signal) };
     }

@@ -39,7 +39,8 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         None => Ok(Outcome::Code(args.conflict_code)),
         Some(lock) => Holding::new(args, lock, asking.ring, interrupt).run(&group),
     });
-    // After an orderly leave, no failure is to be detected: the next member gets it at once.
+    // After an orderly leave, no failure must be detected, so the next member gets the lock at
+    // once.
     group.leave();
     node.close();
     ended
@@ -83,7 +84,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Waits for `future`. Returns `None` at the time `give_up`.
+    /// Waits for `future` until `give_up`, and then returns `None`.
     fn wait<T>(
         &mut self,
         future: impl Future<Output = T>,

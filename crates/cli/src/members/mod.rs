@@ -89,8 +89,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     Ok(Outcome::Fine)
 }
 
-/// Waits until the node is settled and no node has appeared for 500 ms, for at most 5 s. Nodes that
-/// receive our hello answer one by one.
+/// Waits until the node is settled and no node has appeared for 500 ms, for at most 5 s. Nodes
+/// answer a hello one by one.
 fn settle(node: &Node, interrupt: &Interrupt) {
     let mut quiet = Duration::ZERO;
     let mut waited = Duration::ZERO;

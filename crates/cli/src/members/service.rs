@@ -77,7 +77,7 @@ impl Question<'_> {
         loop {
             let seen = observer.observe();
             if seen.is_current {
-                // Changes that led to this state are not news.
+                // Changes that led to this state are not reported.
                 observer.take_changes();
                 return Ok(observer.observe());
             }
@@ -171,7 +171,7 @@ impl Question<'_> {
         Report { group: self.group, away: !seen.is_current, members, changes }
     }
 
-    /// Returns the group's name if it was given, or its id: the service stores no names.
+    /// Returns the group's name, or its id if the name was not given: the service stores no names.
     fn name(&self, group: GroupId) -> String {
         let given = self.group.filter(|name| GroupId::of_name(name) == group);
         given.map_or_else(|| group.to_string(), str::to_owned)

@@ -1,5 +1,3 @@
-//! State of the sent messages at the end of a run.
-
 use carom::{ConfirmError, Confirmed};
 use carom_terminal::counted;
 

@@ -1,8 +1,7 @@
-//! Rate limit of the messages.
-
 use std::time::{Duration, Instant};
 
-/// Steady rate in small batches. Credit is limited to 20 ms, so that no burst follows a pause.
+/// Rate limit with small batches. At most 20 ms of credit are kept, so that no burst follows a
+/// pause.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: Option<f64>,

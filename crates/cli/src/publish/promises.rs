@@ -28,7 +28,6 @@ pub(super) struct Kept {
     pub(super) is_interrupted: bool,
 }
 
-/// Order in which the messages of one run are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Order {
     /// Messages of one sender in the order sent
@@ -40,9 +39,9 @@ pub(crate) enum Order {
 /// Number of members that can fail at once without losing a delivered message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resilience {
-    /// This number, at least 1.
+    /// The given number, at least 1.
     Of(u8),
-    /// Fewer than half. The order is final.
+    /// Fewer than half of the members. The order is final.
     Majority,
     All,
 }

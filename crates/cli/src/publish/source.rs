@@ -1,4 +1,4 @@
-//! Messages from standard input, read ahead on a thread: Ctrl-C takes effect without input.
+//! Reads messages from standard input ahead, on a thread, so that Ctrl-C takes effect at any time.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -61,7 +61,7 @@ impl Source {
     }
 }
 
-/// Sends what one read returns as one batch, so that many short lines cost one wake-up.
+/// Sends all messages of one read as one batch, so that many short lines cost one wake-up.
 fn read_all(
     mut from: BufReader<impl std::io::Read>,
     framing: Framing,
@@ -104,7 +104,7 @@ fn holds_another(buffer: &[u8], framing: Framing) -> bool {
 fn too_large(framing: Framing, number: u64, size: u64, limit: usize) -> CliError {
     let noun = framing.noun();
     CliError::new(
-        format!("{noun} {number} has {size} bytes: a message has at most {limit}"),
+        format!("{noun} {number} is {size} bytes long: expected at most {limit}"),
         match framing {
             Framing::Lines => "split it, for example with `fold -b`",
             Framing::Frames => "split it into several frames",
@@ -156,7 +156,7 @@ mod tests {
         let cause = cause.expect("it does not fit");
         assert_eq!(count, 1);
         let (cause, fix) = cause.split_once('\n').expect("a cause and a fix");
-        assert!(cause.starts_with("error: line 2 has 8 bytes"), "{cause}");
+        assert!(cause.starts_with("error: line 2 is 8 bytes long"), "{cause}");
         assert!(cause.ends_with("at most 4"), "{cause}");
         assert_eq!(fix, "fix: split it, for example with `fold -b`");
     }

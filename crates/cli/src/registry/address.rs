@@ -15,7 +15,7 @@ pub(crate) fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, CliError> {
             Err(_) => format!("{name}:{DEFAULT_PORT}"),
         };
         let found = with_port.to_socket_addrs().map_err(|error| {
-            let cause = format!("registry {name:?}: {}", plain(&error));
+            let cause = format!("registry {name:?} cannot be resolved: {}", plain(&error));
             CliError::new(cause, "give the address of a `carom registry`, HOST or HOST:PORT")
         })?;
         all.extend(found.filter(SocketAddr::is_ipv4));

@@ -11,16 +11,15 @@ use carom_terminal::{CliError, Outcome, output, units};
 use super::address;
 use super::limits::{check_detection, check_name};
 
-/// Flags of `carom registry detector`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Rack whose nodes are watched, as the nodes give it (`carom sub --rack`)
+    /// Rack whose nodes are watched, as given to the nodes with `--rack`
     #[arg(long, value_name = "NAME")]
     rack: String,
     /// Address of a registry, HOST or HOST:PORT; separate several with commas, or repeat the flag
     #[arg(long = "registry", value_name = "ADDR", value_delimiter = ',', required = true)]
     registries: Vec<String>,
-    /// Cluster name expected of the registry
+    /// Cluster name that the registry must have
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     cluster: String,
     /// UDP address that sends and answers pings [default: any address, a free port]
@@ -120,8 +119,8 @@ fn changes(before: &DetectorStatus, now: &DetectorStatus) -> Vec<String> {
     lines
 }
 
-/// Returns the status without everything that the first line does not show. Links are often made
-/// before the status can be read for the first time, and are then reported as changes.
+/// Returns the status without the parts that the first line does not show. Links that are made
+/// before the first status is read are then reported as changes.
 fn unshown(status: DetectorStatus) -> DetectorStatus {
     let (processes, watched) = (Vec::new(), Vec::new());
     DetectorStatus { processes, watched, counters: BTreeMap::new(), ..status }

@@ -1,10 +1,7 @@
-//! Limits of values that the registry accepts.
-
 use std::time::Duration;
 
 use carom_terminal::CliError;
 
-/// Rejects detection times below 100 ms.
 pub(super) fn check_detection(flag: &str, time: Duration) -> Result<(), CliError> {
     if time >= LEAST_DETECTION {
         return Ok(());
@@ -18,7 +15,7 @@ pub(super) fn check_name(flag: &str, name: &str) -> Result<(), CliError> {
         return Ok(());
     }
     let fix = format!("give a name of at most {LONGEST_NAME} bytes");
-    Err(CliError::new(format!("{flag}: the name has {} bytes, which is too long", name.len()), fix))
+    Err(CliError::new(format!("{flag}: the name is too long: {} bytes", name.len()), fix))
 }
 
 const LEAST_DETECTION: Duration = Duration::from_millis(100);

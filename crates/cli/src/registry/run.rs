@@ -13,13 +13,13 @@ use super::address::default_http;
 use super::limits::{check_detection, check_name};
 use crate::waiting;
 
-/// Flags of the registry.
 #[derive(clap::Args)]
 pub(super) struct Serve {
     /// Directory of the store (created if missing); acknowledged changes are on disk
     #[arg(long, value_name = "DIR", default_value = "carom-registry", conflicts_with = "etcd")]
     store: PathBuf,
-    /// Start with an empty store if the existing one is lost or damaged; it is moved aside
+    /// Start with an empty store if the existing one is lost or damaged; a damaged store is moved
+    /// aside
     #[arg(long, conflicts_with = "etcd")]
     new_store: bool,
     #[command(flatten)]
@@ -66,7 +66,6 @@ pub(super) struct Serve {
 /// `true` if this program was built without etcd. The flags of etcd are then parsed and rejected.
 const NO_ETCD: bool = cfg!(not(feature = "etcd"));
 
-/// Flags of the store in etcd.
 #[derive(clap::Args)]
 struct Etcd {
     /// Keep the state in etcd, which several processes share: client URLs of etcd, separated by
@@ -79,7 +78,7 @@ struct Etcd {
     #[arg(value_parser = units::duration)]
     #[arg(requires = "etcd")]
     etcd_lease: Duration,
-    /// Name of the user at etcd
+    /// User name for etcd
     #[arg(long, hide = NO_ETCD, value_name = "NAME")]
     #[arg(requires = "etcd", requires = "etcd_password_file")]
     etcd_user: Option<String>,

@@ -11,7 +11,6 @@ use serde::de::DeserializeOwned;
 
 use super::address::default_http;
 
-/// Flags of `carom registry members`.
 #[derive(clap::Args)]
 pub(super) struct Members {
     /// Group name
@@ -21,7 +20,6 @@ pub(super) struct Members {
     service: Service,
 }
 
-/// Service to query, and output format.
 #[derive(clap::Args)]
 pub(super) struct Service {
     /// HTTP address of the service's status and metrics
@@ -85,7 +83,7 @@ impl Service {
             }
             Err(ureq::Error::StatusCode(404)) => Ok(None),
             Err(ureq::Error::StatusCode(503)) => {
-                let cause = format!("{} cannot answer now", self.http);
+                let cause = format!("the registry at {} cannot answer at the moment", self.http);
                 Err(CliError::new(cause, "see `carom registry status`, or query another process"))
             }
             Err(error) => {

@@ -1,4 +1,4 @@
-//! `carom ring force-quorum`: continuation of a ring that has lost its quorum permanently.
+//! `carom ring force-quorum`: continues a ring that has lost its quorum permanently.
 
 use std::time::{Duration, Instant};
 

@@ -9,19 +9,20 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Creates the limit of a subcommand that starts now. `None` means until Ctrl-C.
+    /// Creates the limit of a subcommand that starts now. Without `time`, it waits until Ctrl-C.
     pub(crate) fn new(time: Option<Duration>) -> Self {
         Self { started: Instant::now(), time }
     }
 
-    /// Returns the end of a wait for the ring, at least 3 s later, so that one can form.
+    /// Returns the end of a wait for the ring: at least 3 s after `now`, so that a ring can form.
     pub(super) fn of_ring(self, now: Instant) -> Option<Instant> {
         Some(self.end()?.max(now + FORMS_WITHIN))
     }
 
-    /// Returns the end of a wait that begins at `now`, with the node in the ring.
+    /// Returns the end of a wait that begins at `now`, when this node is in the ring.
     ///
-    /// Below 3 s it begins here: the ring had its own. Otherwise at least 1 s is left for a query.
+    /// A limit below 3 s is counted from `now`, because the wait for the ring had its own 3 s. With
+    /// any other limit, at least 1 s is left for a query.
     pub(crate) fn of_rest(self, now: Instant) -> Option<Instant> {
         match self.time? {
             time if time < FORMS_WITHIN => Some(now + time),
@@ -29,7 +30,7 @@ impl Limit {
         }
     }
 
-    /// Returns `None` also if the end is out of the clock's range.
+    /// Returns `None` if there is no limit, or if the end is out of the clock's range.
     fn end(self) -> Option<Instant> {
         self.started.checked_add(self.time?)
     }
@@ -37,7 +38,7 @@ impl Limit {
 
 /// Minimum wait for a ring. A ring of running hosts forms in less than a second.
 pub(super) const FORMS_WITHIN: Duration = Duration::from_secs(3);
-/// Minimum wait in the ring. A ring that works answers in less time.
+/// Minimum wait in the ring. A working ring answers in less time.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

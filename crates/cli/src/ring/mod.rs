@@ -16,7 +16,6 @@ use crate::{node, quorum, waiting};
 pub(crate) use limit::Limit;
 pub(crate) use news::RingWatch;
 
-/// Flags of a subcommand whose group may be an ordered one.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct OrderedArgs {
     /// Make the group an ordered one: all members receive the same messages in the same order
@@ -29,7 +28,6 @@ pub(crate) struct OrderedArgs {
     no_rejoin: bool,
 }
 
-/// Flags of a subcommand whose group is an ordered one.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct RingArgs {
     /// Members that a partition of the ring needs to continue after a fault, the same at all
@@ -84,7 +82,7 @@ impl RingArgs {
         Profile::ordered().quorum(quorum).voter(is_voter)
     }
 
-    /// Prints a warning, without an electorate, about what cannot be guaranteed.
+    /// Warns of the hazard `what` if the group has no electorate.
     pub(crate) fn warn(&self, what: &str) {
         if self.quorum_of.is_none() {
             output::say(format_args!(
@@ -95,7 +93,7 @@ impl RingArgs {
     }
 }
 
-/// Starts to count interrupt requests. The grace period is 4 s: leaving a ring takes time.
+/// Counts interrupt requests from now on. The grace period is 4 s: leaving a ring takes time.
 pub(crate) fn listen() -> Result<&'static Interrupt, CliError> {
     interrupt::listen_with(LEAVE_WITHIN)
 }
@@ -175,8 +173,8 @@ pub(crate) fn look(
     rings.map_err(|error| CliError::new(error.to_string(), error.fix()))
 }
 
-/// Handles all pending events, for a subcommand that needs no messages: a member that does not take
-/// them delays the others. Reports changes of the ring. Returns `false` if the group is closed.
+/// Discards messages, because a member that does not receive them delays the other members. Reports
+/// changes of the ring. Returns `false` if the group is closed.
 pub(crate) fn drain(group: &Group, watch: &mut RingWatch) -> bool {
     loop {
         match group.recv_timeout(Duration::ZERO) {

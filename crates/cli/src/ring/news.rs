@@ -1,5 +1,3 @@
-//! Changes of a ring, as text and as JSON.
-
 use carom::{NodeId, Removal, RingNews, SeqNo};
 use carom::{Place, Process, RingView, ViewEvent};
 use carom_terminal::{counted, output};
@@ -32,7 +30,8 @@ impl RingWatch {
         }
     }
 
-    /// Without members that join or leave, if standard error is shared with another program.
+    /// Creates a watch that does not report members that join or leave, for a standard error that
+    /// is shared with another program.
     pub(crate) fn quiet(own: NodeId) -> Self {
         Self { tells_all: false, ..Self::new(own) }
     }
@@ -199,7 +198,8 @@ pub(crate) fn view(view: &RingView) -> Value {
     })
 }
 
-/// Returns the voters that the ring needs, or else the members that it needs after a fault.
+/// Returns the number of voters that the ring needs. Without an electorate, returns the number of
+/// members that it needs after a fault.
 pub(crate) fn needed(view: &RingView) -> usize {
     view.required_voters().unwrap_or_else(|| view.least())
 }

@@ -1,5 +1,3 @@
-//! One run of the command, on its own threads.
-
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -73,20 +71,20 @@ impl Program {
         let mut stdin = child.stdin.take().expect("it is piped");
         let payload = request.payload.clone();
         thread::spawn(move || {
-            // A command may have a reason not to read all of its input.
+            // A command need not read all of its input.
             let _ = stdin.write_all(&payload);
         });
         thread::spawn(move || {
             let reply = outcome(child, limit);
-            // The receiver is gone at the end of the program.
+            // The receiver no longer exists when the program ends.
             let _ = done.send(Done { request: id, reply });
         });
         Ok(number)
     }
 }
 
-/// Returns `true` if the command may start later. Errors of the program itself are permanent.
-/// Others pass, such as a lack of resources, or a disk that does not answer.
+/// Returns `true` if the command may start later. Errors of the program file are permanent, but a
+/// lack of resources or an unresponsive disk is not.
 pub(super) fn may_pass(error: &io::Error) -> bool {
     use Errno::{
         E2BIG, EACCES, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOEXEC, ENOTDIR, EPERM,

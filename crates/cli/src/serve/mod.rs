@@ -43,8 +43,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 4, allow_hyphen_values = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
-    /// Maximum run time of a command; the reply of one that is ended has code 124 and the output so
-    /// far [default: no limit]
+    /// Maximum run time of a command. A command that exceeds it is ended, and its reply has code
+    /// 124 and the output so far [default: no limit]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
     timeout: Option<Duration>,
     #[command(flatten)]
@@ -93,7 +93,7 @@ struct Server<'a> {
 #[derive(Debug)]
 struct Running {
     process: u32,
-    /// Time of SIGTERM or, after that, of SIGKILL.
+    /// Time of the next signal: SIGTERM, and SIGKILL after it.
     end_at: Option<Instant>,
     /// `true` after SIGTERM.
     is_late: bool,
@@ -108,7 +108,7 @@ enum Right<'a> {
 struct Counts {
     replied: u64,
     failed: u64,
-    /// The part of `failed` that exceeded `--timeout`.
+    /// Failed commands that exceeded `--timeout`. Included in `failed`.
     ended: u64,
     /// Replies that came too late: another server had replied, or the caller no longer waited.
     late: u64,
@@ -145,7 +145,8 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// The first interrupt request lets running commands finish, a second one ends them.
+    /// Serves until it is interrupted. The first interrupt request lets running commands finish,
+    /// and a second one ends them.
     fn serve(&mut self) -> Result<(), CliError> {
         loop {
             let asked = self.interrupt.count();
@@ -198,7 +199,8 @@ impl<'a> Server<'a> {
                         output::say(format_args!("serving handler {handler} of {name}"));
                         self.lock = Right::Held(lock);
                     }
-                    // It has rejoined as a new member, so its new request is last in the queue.
+                    // This node has rejoined as a new member, so its new request is last in the
+                    // queue.
                     Poll::Ready(Err(LockError::Lost)) => {
                         self.lock = Right::asked(self.group, self.args.handler);
                     }
@@ -229,8 +231,8 @@ impl<'a> Server<'a> {
     /// Starts commands for waiting requests.
     ///
     /// # Errors
-    /// Fails if the program cannot be run, now or later. The next server then takes over, including
-    /// the request.
+    /// Fails if the program can never be run. The next server then takes over, including the
+    /// request.
     fn start_commands(&mut self) -> Result<(), CliError> {
         while self.running.len() < usize::from(self.args.jobs) {
             let Some(request) = self.waiting.pop_front() else { return Ok(()) };
@@ -255,14 +257,14 @@ impl<'a> Server<'a> {
     }
 
     fn on_done(&mut self, done: Done) {
-        // A command that was given up is not in the map, and its request has a reply.
+        // A command that was given up is no longer in the map: its request already has a reply.
         let Some(running) = self.running.remove(&done.request) else { return };
         let code = if running.is_late { LATE } else { done.reply.code };
         self.reply(done.request, Reply { code, ..done.reply });
     }
 
-    /// Sends SIGTERM to commands that exceed `--timeout`, and SIGKILL after the grace period.
-    /// Killed ones get a reply at once, because other processes may keep their output open.
+    /// Sends SIGTERM to commands that exceed `--timeout`, and SIGKILL after the grace period. A
+    /// killed command gets a reply at once, because other processes may keep its output open.
     fn end_late_commands(&mut self) {
         let (now, mut given_up) = (Instant::now(), Vec::new());
         for (request, running) in &mut self.running {

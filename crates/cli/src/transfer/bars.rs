@@ -1,5 +1,3 @@
-//! Progress on standard error: a bar with rate and remaining time on a terminal, otherwise lines.
-
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 

@@ -30,7 +30,7 @@ pub(crate) struct Stream<'a> {
 /// Messages that the engine has accepted. It accepts far more than it has sent.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// Packets and file bytes up to the end of each message that is not sent yet.
+    /// Packets and file bytes up to the end of each unsent message.
     messages: VecDeque<(u64, u64)>,
     given: (u64, u64),
     sent_bytes: u64,
@@ -72,7 +72,6 @@ impl<'a> Stream<'a> {
         self.fragment_bytes.store(config.fragment_bytes(), Relaxed);
     }
 
-    /// Ends the stream, because another member sends in the group.
     pub(crate) fn refuse(&self) {
         self.is_refused.store(true, Relaxed);
     }
@@ -146,7 +145,7 @@ impl BlockSink for &Stream<'_> {
         Ok(())
     }
 
-    /// Returns a multiple of the packet size, so that datagrams leave in one system call.
+    /// Returns a multiple of the packet size, so that datagrams are sent in one system call.
     fn largest(&self) -> usize {
         let packet = self.fragment_bytes.load(Relaxed);
         self.group.payload_limit().min((MOST_BYTES / packet).max(1) * packet)
@@ -158,19 +157,20 @@ impl BlockSink for &Stream<'_> {
         let is_enough = || self.gives_up() || self.handle.is_served() || is_still();
         match waiting::until(confirmed, is_enough) {
             None if self.gives_up() => Err(SinkError("interrupted by the user".into())),
-            // A receiver with missing data fetches it.
+            // Receivers fetch missing data.
             Some(_) | None => Ok(()),
         }
     }
 }
 
 const OFFER_EVERY: Duration = Duration::from_millis(500);
-/// Maximum size of a block in bytes: as many packets as leave in one system call.
+/// Maximum size of a block in bytes: as many packets as one system call sends.
 const MOST_BYTES: usize = 61_000;
 /// Maximum wait for confirmation. Receivers with missing data then fetch it.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time without a new piece at a receiver with gaps after the end. Fetching is faster then.
+/// Time without a new piece at a receiver with gaps, after the end of the stream. Beyond it,
+/// fetching is faster.
 const STILL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

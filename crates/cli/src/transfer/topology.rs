@@ -10,7 +10,6 @@ use carom::{NodeId, topology};
 use carom_proto::Endpoint;
 use carom_terminal::CliError;
 
-/// Flag with the description of the network.
 #[derive(clap::Args)]
 pub(crate) struct TopologyArgs {
     /// TOML description of the network and of the location of each node

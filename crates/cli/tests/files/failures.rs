@@ -94,8 +94,8 @@ fn receivers_of_a_changed_source_keep_nothing_and_report_it() {
         let cause = "group g: the sender ended the transfer: 'data' has changed since the transfer \
                      began; the received pieces were removed";
         assert_eq!(error["cause"], cause);
-        assert_eq!(error["fix"], "start it again for another transfer");
-        assert_says(&ended, "start it again for another transfer");
+        assert_eq!(error["fix"], "start `carom recv` again for another transfer");
+        assert_says(&ended, "start `carom recv` again for another transfer");
         let left: Vec<_> = fs::read_dir(net.path(name)).expect("a directory").collect();
         assert!(left.is_empty(), "{left:?}");
     }

@@ -29,7 +29,7 @@ fn the_output_of_the_handlers_command_is_the_reply() {
     failing.said.wait_for("serving handler 2 of quotes");
     assert_eq!(output(call(&lan, "hello", &[]), 0), ["HELLO"]);
     let mut failed = call(&lan, "hello", &["--handler", "2"]);
-    failed.said.wait_for("the command of quotes failed with code 3");
+    failed.said.wait_for("the command that serves quotes failed with code 3");
     assert_eq!(output(failed, 1), ["hello", "so what"]);
     let mut unanswered = call(&lan, "hello", &["--handler", "5", "--timeout", "500ms"]);
     unanswered.said.wait_for("handler 5 of quotes: the request was not answered in time");
