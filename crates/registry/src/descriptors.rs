@@ -5,14 +5,14 @@ use nix::sys::resource::{Resource, getrlimit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
     pub(crate) links: usize,
-    /// Those of `links` that have not sent a hello yet.
+    /// Share of `links` for connections that have not sent a hello yet.
     pub(crate) new_links: usize,
     pub(crate) http: usize,
 }
 
 /// Descriptors reserved for the store, the listeners, the runtime and the rest of the program.
 const OWN: usize = 32;
-/// Few scrapers and operators connect at a time.
+/// Few scrapers and operators connect at the same time.
 const MOST_HTTP: usize = 64;
 const MOST_NEW_LINKS: usize = 256;
 

@@ -12,7 +12,7 @@ use crate::driver::{self, Driver};
 use crate::error::RegistryError;
 use crate::registry::system_random;
 
-/// Running failure detector. Dropping it sends a goodbye and ends it.
+/// A running failure detector of a rack. Dropping it sends a goodbye and ends the detector.
 ///
 /// ```no_run
 /// use carom_registry::{Detector, DetectorOptions};
@@ -33,49 +33,52 @@ pub struct Detector {
 /// Settings of a failure detector.
 #[derive(Clone, Debug)]
 pub struct DetectorOptions {
-    /// Rack to watch, with the name that its nodes were given. At most 255 bytes.
+    /// Name of the rack to watch, as given to its nodes. At most 255 bytes.
     pub rack: String,
     /// Addresses of registry processes. One is enough, because each names the others.
     pub registries: Vec<SocketAddr>,
     /// Cluster name of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// UDP address of the pings. Default: any address of the host and any free port.
+    /// UDP address for pings. Default: all addresses of the host, and any free port.
     pub listen: SocketAddr,
     /// Address at which other detectors ping this one. Set it if the registry runs on the same
-    /// machine. Default: `listen`; if that is any address of the host, the source address of the
-    /// connections to the registry processes.
+    /// machine. Default: `listen`, or, if `listen` is the unspecified address, the source address
+    /// of the connections to the registry processes.
     pub advertise: Option<SocketAddr>,
-    /// Time without answers after which a node is reported. `None`: the registry's. Least 100 ms.
+    /// Time without answers after which a node is reported, at least 100 ms. Default: `None`, which
+    /// selects the detection time of the registry.
     pub detection_time: Option<Duration>,
-    /// Seed of the detector's id and of random pauses. Default: from the operating system.
+    /// Seed of the detector's id and of random pauses. Default: `None`, a seed from the operating
+    /// system.
     pub seed: Option<u64>,
 }
 
 /// Snapshot of a failure detector's state.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct DetectorStatus {
-    /// Id under which registry processes and other detectors know it.
+    /// Id by which registry processes and other detectors know this detector.
     pub detector: String,
-    /// Rack that it watches.
+    /// Rack that the detector watches.
     pub rack: String,
-    /// Address at which it is pinged and from which it pings.
+    /// UDP address from which the detector pings, and at which it is pinged.
     pub address: String,
-    /// Registry processes that it knows.
+    /// Registry processes that the detector knows.
     pub processes: Vec<ProcessStatus>,
-    /// Nodes and detectors that it pings.
+    /// Nodes and detectors that this detector pings.
     pub watched: Vec<String>,
-    /// Reason of the last refusal by a registry process, unless one has accepted it since.
+    /// Reason for the last refusal by a registry process. `None` once a process accepts the
+    /// detector.
     pub refused: Option<String>,
-    /// All counters, by name.
+    /// Counters of the detector, by name.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Registry process, as a driver sees it.
+/// A registry process, as a detector sees it.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct ProcessStatus {
-    /// TCP address.
+    /// TCP address of the process.
     pub address: String,
-    /// `true` if a connection to it is open.
+    /// `true` if a connection to the process is open.
     pub linked: bool,
 }
 
@@ -97,10 +100,12 @@ impl DetectorOptions {
 impl Detector {
     /// Starts a failure detector.
     ///
-    /// Without a registry process, it keeps trying and reports that in its status.
+    /// If no registry process answers, the detector keeps trying, and its status shows no linked
+    /// process.
     ///
     /// # Errors
-    /// The UDP address cannot be bound, or the system cannot create a thread.
+    /// Returns an error if the UDP address cannot be bound, or if the system cannot create a
+    /// thread.
     ///
     /// # Panics
     /// Panics if `registries` is empty.
@@ -136,15 +141,16 @@ impl Detector {
         }
     }
 
-    /// Returns `true` if the detector has ended by itself.
+    /// Returns `true` if the detector's thread has ended unexpectedly.
     pub fn has_ended(&self) -> bool {
         self.driver.has_ended()
     }
 
-    /// Says goodbye, so that another detector gets the rack at once, and ends.
+    /// Sends a goodbye, so that another detector takes over the rack at once, and ends the
+    /// detector.
     ///
     /// # Errors
-    /// The detector's thread panicked.
+    /// Returns an error if the detector's thread has panicked.
     pub fn stop(mut self) -> Result<(), RegistryError> {
         self.driver.stop()
     }

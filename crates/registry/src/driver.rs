@@ -256,7 +256,7 @@ fn register(runtime: &Runtime, socket: StdSocket) -> std::io::Result<UdpSocket> 
     UdpSocket::from_std(socket)
 }
 
-/// A panic of another user of the lock leaves the machine in a valid state.
+/// Locks the machine. A panic of another user of the lock leaves the machine in a valid state.
 fn locked<M>(machine: &Mutex<M>) -> MutexGuard<'_, M> {
     machine.lock().unwrap_or_else(PoisonError::into_inner)
 }

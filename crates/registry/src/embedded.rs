@@ -84,7 +84,8 @@ impl EmbeddedStore {
         begun
     }
 
-    /// `backend` returns the storage, and is called again after an error.
+    /// Opens the store on the storage that `backend` returns. `backend` is called again after an
+    /// error.
     #[cfg(test)]
     pub(crate) fn on<B: redb::StorageBackend>(
         backend: impl Fn() -> B + Send + 'static,
@@ -165,10 +166,11 @@ impl EmbeddedStore {
         Ok(PartitionState::restore(version, groups))
     }
 
-    /// Stores all commits in one transaction, or none, and skips those that are stored already.
+    /// Stores all commits in one transaction, or none of them. Skips commits that are already
+    /// stored.
     ///
     /// # Errors
-    /// The store is damaged and cannot be used any more.
+    /// Returns an error if the store is damaged and can no longer be used.
     pub(crate) fn commit(
         &mut self,
         commits: &[Commit],
@@ -178,8 +180,8 @@ impl EmbeddedStore {
             Err(error @ StoreError::Damaged { .. }) => return Err(error),
             Err(error) => error,
         };
-        tracing::warn!(%error, "the store failed to make a commit");
-        // The database reports only an error. The file shows whether the commits were made.
+        tracing::warn!(%error, "the store failed to commit");
+        // The error does not show whether the commits were made, but the file does.
         let is_full = error.is_full();
         self.close();
         match self.reopen().and_then(|()| self.has_all(commits)) {
@@ -246,7 +248,8 @@ impl EmbeddedStore {
     }
 
     fn database(&self) -> Result<&Database, StoreError> {
-        let closed = || StoreError::Failed { error: "it is closed".into(), is_full: false };
+        let closed =
+            || StoreError::Failed { error: "the database is closed".into(), is_full: false };
         self.database.as_ref().ok_or_else(closed)
     }
 }
@@ -330,9 +333,9 @@ impl StoreFiles {
 }
 
 const DATABASE: &str = "membership.redb";
-/// Marker: a store exists in this directory.
+/// Name of the marker file, which records that a store exists in the directory.
 const MARKER: &str = "membership.store";
-/// Name that a damaged database is kept under when a new store replaces it.
+/// Name of a damaged database after a new store has replaced it.
 const ASIDE: &str = "membership.redb.damaged";
 
 fn version_of(versions: &impl ReadableTable<u16, u64>, partition: u16) -> Result<u64, StoreError> {

@@ -53,7 +53,7 @@ fn expected(changes: &[Change]) -> PartitionState {
     state
 }
 
-/// Disk of limited capacity, which outlives its databases. A broken one panics in its sync.
+/// Disk of limited capacity that outlives its databases. A broken disk panics when it syncs.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk(Arc<Mutex<(Vec<u8>, u64)>>);
 

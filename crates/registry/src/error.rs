@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Error that prevents a registry process from starting or ends it.
+/// An error that prevents a registry process from starting, or ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     /// The store cannot be used.
@@ -15,16 +15,16 @@ pub enum RegistryError {
     Listen {
         /// Command-line flag that sets the address.
         flag: &'static str,
-        /// Address.
+        /// Address that cannot be bound.
         address: SocketAddr,
-        /// Error of the operating system.
+        /// Error from the operating system.
         error: io::Error,
     },
     /// The system cannot create a thread or a runtime.
-    #[error("cannot start: {}", plain(.0))]
+    #[error("cannot start a thread or its runtime: {}", plain(.0))]
     Start(io::Error),
-    /// The process panicked. It has already reported the panic.
-    #[error("the registry process has failed")]
+    /// A thread of the registry panicked. It has already reported the panic.
+    #[error("a thread of the registry has panicked")]
     Panicked,
 }
 
@@ -36,10 +36,10 @@ pub enum StoreError {
     Open {
         /// Path of the database.
         path: PathBuf,
-        /// Error of the system or the database.
+        /// Error from the system or the database.
         error: String,
     },
-    /// A store existed, and its data is gone.
+    /// A store existed in the directory, but its data is lost.
     #[error("the store has lost its data: {path} {how}")]
     Lost {
         /// Path of the database.
@@ -58,7 +58,7 @@ pub enum StoreError {
     Format {
         /// Format of the store.
         found: u32,
-        /// Format of this version.
+        /// Format that this version supports.
         expected: u32,
     },
     /// The database file has the format of another version of this program.
@@ -72,12 +72,12 @@ pub enum StoreError {
     /// The store belongs to another cluster, or has another number of partitions.
     #[error("the store belongs to {theirs}, not to {ours}")]
     Other {
-        /// Cluster and partitions of the store.
+        /// Cluster and number of partitions of the store.
         theirs: String,
-        /// Requested cluster and partitions.
+        /// Requested cluster and number of partitions.
         ours: String,
     },
-    /// No member of etcd answers, or none that is connected to a majority.
+    /// No etcd member answers, or no member that answers is connected to a majority.
     #[error("etcd does not answer at {addresses}: {error}")]
     Unreachable {
         /// Client addresses that were tried.
@@ -85,7 +85,7 @@ pub enum StoreError {
         /// Error of the last attempt.
         error: String,
     },
-    /// Etcd answers but rejects the request.
+    /// Etcd rejects a request.
     #[error("etcd at {addresses} rejected the request: {error}")]
     Refused {
         /// Client addresses that were tried.
@@ -93,10 +93,10 @@ pub enum StoreError {
         /// Error that etcd returned.
         error: String,
     },
-    /// The settings of etcd are invalid.
+    /// The settings for etcd are invalid, for the given reason.
     #[error("{0}")]
     Settings(String),
-    /// The program was built without the feature `etcd`.
+    /// The program was built without the feature `etcd`, which the store requires.
     #[error("this program was built without etcd support")]
     NotBuilt,
     /// The stored data is invalid.
@@ -105,10 +105,10 @@ pub enum StoreError {
         /// Description of the damage.
         what: String,
     },
-    /// A read or write failed.
+    /// A read from the store, or a write to it, failed.
     #[error("the store failed: {error}")]
     Failed {
-        /// Error of the database.
+        /// Error from the database.
         error: String,
         /// `true` if the disk is full.
         is_full: bool,

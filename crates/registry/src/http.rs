@@ -1,8 +1,9 @@
 //! HTTP server for status and metrics.
 //!
 //! HTTP gets a bounded share of the process's descriptors, so that it cannot displace the
-//! connections of nodes. At most `max_connections` are open. Each answers one request and ends
-//! within a fixed time. Further connections wait in the system's queue, which costs no descriptor.
+//! connections of nodes. At most `max_connections` are open. Each connection answers one request
+//! and ends within a fixed time. Further connections wait in the system's queue, which costs no
+//! descriptor.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -84,7 +84,7 @@ impl Links {
             self.close(id);
             return Err(LinkEnd::TooSlow);
         }
-        // The writing task may have ended. Its `End` is in the queue then.
+        // If the writing task has ended, its `End` is already in the queue.
         let _ = link.outgoing.send(bytes);
         Ok(())
     }
@@ -157,7 +157,7 @@ async fn write(
     arrivals: mpsc::Sender<Arrival>,
 ) {
     while let Some(bytes) = queue.recv().await {
-        // The time limit is per chunk: a slow peer is not one that does not read.
+        // The time limit is per chunk, so that a slow peer is not taken for one that does not read.
         for piece in bytes.chunks(BUFFER_BYTES) {
             let written = tokio::time::timeout(WRITE_WITHIN, stream.write_all(piece)).await;
             waiting.fetch_sub(piece.len(), Ordering::Relaxed);

@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::error::RegistryError;
 use crate::registry::system_random;
 
-/// Running observer of a registry. Dropping it ends it.
+/// A running observer of the members of groups. Dropping it ends the observer.
 ///
 /// ```no_run
 /// use carom_registry::{Observer, ObserverOptions};
@@ -35,46 +35,47 @@ pub struct ObserverOptions {
     pub registries: Vec<SocketAddr>,
     /// Cluster name of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// Name of the group to observe. Default: `None`, all groups.
+    /// Name of the group to observe. Default: `None`, which observes all groups.
     pub group: Option<String>,
 }
 
 /// Snapshot of an observer's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// `false` if the registry, or a part of it, is unreachable: the last known data is shown.
+    /// `false` if the registry, or a part of it, is unreachable, so that the data may be outdated.
     pub is_current: bool,
-    /// Reason of the last refusal by a registry process, unless one has accepted it since.
+    /// Reason for the last refusal by a registry process. `None` once a process accepts the
+    /// observer.
     pub refused: Option<String>,
-    /// Nodes that are in at least one observed group, ordered by id.
+    /// Nodes that are in at least one observed group, in order of their ids.
     pub nodes: Vec<ObservedNode>,
 }
 
-/// Node that is in at least one group.
+/// A node that is in at least one observed group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedNode {
-    /// Node id.
+    /// Id of the node.
     pub node: NodeId,
     /// Incarnation of the node in the registry.
     pub incarnation: u32,
-    /// UDP endpoint.
+    /// UDP endpoint of the node.
     pub endpoint: SocketAddr,
-    /// Groups of the node, ordered by id.
+    /// Groups of the node, in order of their ids.
     pub groups: Vec<GroupId>,
 }
 
-/// Change of the members of a group.
+/// A change of the members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservedChange {
     /// Kind of change: joined, left or failed.
     pub kind: ChangeKind,
-    /// Group that changed.
+    /// Group whose members changed.
     pub group: GroupId,
     /// Node that joined, left or failed.
     pub node: NodeId,
     /// Incarnation of the node in the registry.
     pub incarnation: u32,
-    /// UDP endpoint of the node; its last one if it left or failed.
+    /// UDP endpoint of the node, or its last endpoint if the node left or failed.
     pub endpoint: SocketAddr,
 }
 
@@ -89,10 +90,10 @@ impl ObserverOptions {
 impl Observer {
     /// Starts an observer.
     ///
-    /// An unreachable registry process, or a refusal, is not an error: the observer keeps trying.
+    /// The observer keeps trying if a registry process is unreachable or refuses it.
     ///
     /// # Errors
-    /// The system cannot create a thread.
+    /// Returns an error if the system cannot create a thread.
     ///
     /// # Panics
     /// Panics if `registries` is empty.
@@ -131,7 +132,8 @@ impl Observer {
         }
     }
 
-    /// Returns the changes since the last call, in the order in which the registry reported them.
+    /// Returns the changes since the previous call, in the order in which the registry reported
+    /// them.
     pub fn take_changes(&self) -> Vec<ObservedChange> {
         let mut machine = self.driver.machine();
         let changes = std::iter::from_fn(|| machine.poll_change());
@@ -145,7 +147,7 @@ impl Observer {
         changes.collect()
     }
 
-    /// Returns `true` if the observer has ended by itself.
+    /// Returns `true` if the observer's thread has ended unexpectedly.
     pub fn has_ended(&self) -> bool {
         self.driver.has_ended()
     }

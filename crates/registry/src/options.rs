@@ -1,5 +1,3 @@
-//! Settings of a registry process.
-
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -10,29 +8,33 @@ use carom_proto::membership::service::server::ServerConfig;
 /// Settings of a registry process.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Store for the state.
+    /// Store for the state of the registry.
     pub store: StoreOptions,
-    /// `true` to move a lost or damaged embedded store aside and start empty. Running nodes then
-    /// join again. A readable store is kept. Default: false; a lost or damaged store is an error.
+    /// `true` to replace a lost or damaged embedded store by an empty one. A damaged store is moved
+    /// aside, a readable one is kept, and running nodes join again. Default: `false`, which makes a
+    /// lost or damaged store an error.
     pub new_store: bool,
-    /// TCP address for nodes. Default: any address of the host, port 7402. Port 0: any free port.
+    /// TCP address for nodes. Port 0 selects a free port. Default: port 7402 on all addresses of
+    /// the host.
     pub listen: SocketAddr,
-    /// Address that is announced to nodes, if it differs from `listen`. Default: `listen`; if that
-    /// is any address of the host, the host's first address that is not loopback.
+    /// Address announced to nodes, if it differs from `listen`. Default: `listen`, or, if `listen`
+    /// is the unspecified address, the host's first address that is not loopback.
     pub advertise: Option<SocketAddr>,
-    /// Address of the HTTP server for `/status`, `/members` and `/metrics`; `None` disables it.
-    /// Every host that can reach it can list the members of groups. Default: port 7403 on loopback.
+    /// Address of the HTTP server for `/status`, `/members` and `/metrics`. `None` disables the
+    /// server. Every host that can reach it can list the members of groups. Default: port 7403 on
+    /// loopback.
     pub http: Option<SocketAddr>,
-    /// Settings of the registry.
+    /// Settings of the registry's decisions, such as the cluster name and the detection time.
     pub server: ServerConfig,
-    /// Seed of random choices. Default: from the operating system.
+    /// Seed of random choices. Default: `None`, a seed from the operating system.
     pub seed: Option<u64>,
 }
 
 /// Store for the state of a registry process.
 #[derive(Clone, Debug)]
 pub enum StoreOptions {
-    /// Embedded store in its own directory, created if missing. It owns all partitions.
+    /// Embedded store in this directory, which is created if missing. The process owns all
+    /// partitions.
     Embedded(PathBuf),
     /// Store in etcd, shared by any number of processes. Requires the feature `etcd`.
     Etcd(EtcdOptions),
@@ -41,17 +43,18 @@ pub enum StoreOptions {
 /// Addresses, lease and credentials for etcd.
 #[derive(Clone)]
 pub struct EtcdOptions {
-    /// Client addresses, `http` or `https://HOST:PORT`, of all members: each can replace another.
+    /// Client addresses of all etcd members: `http://HOST:PORT` or `https://HOST:PORT`. If a member
+    /// does not answer, another one is used.
     pub urls: Vec<String>,
-    /// Time that this process may be disconnected from etcd before others take over its partitions,
-    /// in whole seconds. Etcd extends it if it is shorter than its own elections take. Default: 5
-    /// s.
+    /// Time for which this process may be disconnected from etcd before other processes take over
+    /// its partitions, in whole seconds. Etcd extends it if its own elections take longer. Default:
+    /// 5 s.
     pub lease: Duration,
     /// User name and password. Default: none.
     pub user: Option<(String, String)>,
-    /// File with the CA certificate (PEM) of the etcd servers, for `https`.
+    /// File with the CA certificate (PEM) of the etcd servers, for `https`. Default: `None`.
     pub ca: Option<PathBuf>,
-    /// Files with the client certificate and its key (PEM), for `https`.
+    /// Files with the client certificate and its key (PEM), for `https`. Default: `None`.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -76,7 +79,7 @@ impl Options {
 }
 
 impl EtcdOptions {
-    /// Returns the default settings, for an etcd at the given addresses.
+    /// Returns the default settings for etcd at the given client addresses.
     pub fn new(urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let urls = urls.into_iter().map(Into::into).collect();
         Self { urls, lease: Duration::from_secs(5), user: None, ca: None, identity: None }

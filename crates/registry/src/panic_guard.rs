@@ -1,4 +1,4 @@
-//! Conversion of panics of the database into errors.
+//! Converts panics of the database into errors.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -16,7 +16,8 @@ static HOOK: Once = Once::new();
 /// Runs `work` on the database and converts a panic into [`StoreError::Damaged`].
 ///
 /// Such a panic is caused by damage that the verification of the pages did not find. The database
-/// must not be used again. Nothing is printed for such a panic; all others are reported as before.
+/// must not be used again. Nothing is printed for such a panic. All other panics are reported as
+/// usual.
 pub(crate) fn catch_panics<T>(
     work: impl FnOnce() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {

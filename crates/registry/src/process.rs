@@ -23,7 +23,7 @@ pub(crate) struct Process<S: Store> {
     links: Links,
     store: S,
     address: SocketAddr,
-    /// Reason why the process cannot serve at the moment, if there is one.
+    /// Reason why the process currently cannot serve, if any.
     trouble: watch::Sender<Option<String>>,
     begun: Instant,
 }
@@ -50,7 +50,8 @@ enum Input<R> {
 const BATCH: usize = 64;
 /// Time limit for open requests, and then for queued data, when the process stops.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
-/// Time limit for the store to release its partitions. It is longer than the store tries.
+/// Time limit for the store to release its partitions. It exceeds the time for which the store
+/// tries.
 const CLOSE_WITHIN: Duration = Duration::from_secs(4);
 
 impl<S: Store> Process<S> {
@@ -205,7 +206,7 @@ impl<S: Store> Process<S> {
         }
     }
 
-    /// Carries out one command. Returns `true` if the server received an event in the process.
+    /// Executes a command. Returns `true` if this caused an event for the server.
     fn run_command(&mut self, command: LinkCommand) -> bool {
         match command {
             LinkCommand::Send { link, bytes } => {

@@ -1,5 +1,3 @@
-//! Registry process in its own thread.
-
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread::{self, JoinHandle};
@@ -21,9 +19,9 @@ use crate::process::{Inputs, Process};
 use crate::store::Store;
 use crate::writer::Writer;
 
-/// Running registry process.
+/// A running registry process.
 ///
-/// Dropping it stores and acknowledges the requests received so far, and then ends it.
+/// Dropping it ends the process, after the requests received so far are stored and acknowledged.
 #[derive(Debug)]
 pub struct Registry {
     address: SocketAddr,
@@ -50,11 +48,12 @@ const HTTP_REQUESTS: usize = 16;
 impl Registry {
     /// Starts a registry process.
     ///
-    /// It owns all partitions, or with etcd its share of them once it is registered there.
+    /// With an embedded store, it owns all partitions. With etcd, it owns its share of them once it
+    /// is registered.
     ///
     /// # Errors
-    /// The store cannot be opened or belongs to another cluster, or an address cannot be bound. No
-    /// thread is left running in that case.
+    /// Returns an error if the store cannot be opened or belongs to another cluster, or if an
+    /// address cannot be bound. No thread is left running in that case.
     pub fn start(options: Options) -> Result<Self, RegistryError> {
         let Options { store, new_store, listen, advertise, http, server: config, seed } = options;
         match store {
@@ -82,7 +81,7 @@ impl Registry {
         }
     }
 
-    /// Returns the address that nodes are given to connect to.
+    /// Returns the TCP address that is announced to nodes.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -92,12 +91,13 @@ impl Registry {
         self.http
     }
 
-    /// Returns the reason why the process cannot serve now. Nodes continue with known members.
+    /// Returns the reason why the process currently cannot serve, or `None` if it can. Meanwhile,
+    /// nodes continue with the members that they know.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.borrow().clone()
     }
 
-    /// Returns `true` if the process has ended by itself.
+    /// Returns `true` if the process has ended because of an error or a panic.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -105,7 +105,7 @@ impl Registry {
     /// Waits until the process ends.
     ///
     /// # Errors
-    /// The store cannot be used any more, or the process panicked.
+    /// Returns an error if the store can no longer be used, or if the process panicked.
     pub fn wait(mut self) -> Result<(), RegistryError> {
         let ended = self.thread.take().map_or(Ok(Ok(())), JoinHandle::join);
         Ok(ended.map_err(|_| RegistryError::Panicked)??)
@@ -114,7 +114,7 @@ impl Registry {
     /// Stores and acknowledges the requests received so far, and ends the process.
     ///
     /// # Errors
-    /// Same as [`Registry::wait`].
+    /// Returns the same errors as [`Registry::wait`].
     pub fn stop(mut self) -> Result<(), RegistryError> {
         self.request_stop();
         self.wait()

@@ -10,12 +10,12 @@ use carom_proto::rdcm::topology::{LinkId, Vertex};
 use carom_proto::{Endpoint, GroupId, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
-/// Snapshot of a registry process.
+/// Snapshot of the state of a registry process.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Status {
     /// Random id of the process, drawn at its start.
     pub process: String,
-    /// Cluster that it serves.
+    /// Name of the cluster that the process serves.
     pub cluster: String,
     /// TCP address for nodes.
     pub address: String,
@@ -27,73 +27,74 @@ pub struct Status {
     pub links: usize,
     /// Number of requests that wait for the store.
     pub open_requests: usize,
-    /// Store of the state.
+    /// Status of the store.
     pub store: StoreStatus,
     /// Partitions that the process knows, including those that it owns.
     pub partitions: Vec<PartitionStatus>,
-    /// Nodes for which it holds leases.
+    /// Nodes whose leases the process holds.
     pub nodes: Vec<NodeStatus>,
     /// Failure detectors considered alive.
     pub detectors: Vec<KnownDetector>,
-    /// Multicast manager of bulk groups; `None` if no network description is given.
+    /// Multicast manager of bulk groups, or `None` if no network description is given.
     pub multicast: Option<MulticastStatus>,
     /// All counters, by name.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Multicast manager of a registry process. Senders use the one of the owner of partition 0.
+/// Multicast manager of a registry process. Senders use the manager of the process that owns
+/// partition 0.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct MulticastStatus {
     /// Number of hosts in the network.
     pub hosts: u32,
-    /// Number of links in the network, without those to default places of other nodes.
+    /// Number of links in the network, excluding the links to default places of unlisted nodes.
     pub links: usize,
-    /// Links considered dead, as the names of their two ends.
+    /// Links considered dead, each as the names of its two ends.
     pub dead_links: Vec<String>,
     /// Groups in which a sender uses this manager.
     pub groups: Vec<MulticastGroup>,
 }
 
-/// Group of the multicast manager.
+/// A group in which a sender uses the multicast manager.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct MulticastGroup {
-    /// Group id.
+    /// Id of the group.
     pub group: String,
     /// Id of the sender.
     pub sender: String,
-    /// Number of receivers with a place.
+    /// Number of receivers that have a place in the overlay.
     pub receivers: usize,
-    /// Links of the multicast tree, as the names of their two ends.
+    /// Links of the multicast tree, each as the names of its two ends.
     pub links: Vec<String>,
 }
 
-/// Failure detector that is considered alive.
+/// A failure detector that is considered alive.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct KnownDetector {
-    /// Detector id.
+    /// Id of the detector.
     pub detector: String,
-    /// Rack that it watches.
+    /// Rack that the detector watches.
     pub rack: String,
-    /// UDP endpoint at which it is pinged.
+    /// UDP endpoint at which the detector is pinged.
     pub endpoint: String,
-    /// `true` if it is connected. Without a connection it watches no nodes for this process.
+    /// `true` if the detector is connected. Otherwise it watches no nodes for this process.
     pub linked: bool,
-    /// Time since it was last heard, in milliseconds.
+    /// Time since the detector was last heard, in milliseconds.
     pub silent_ms: u64,
-    /// Nodes assigned to it: those of its rack and of racks without a detector.
+    /// Nodes assigned to the detector: those of its rack, and of racks without a detector.
     pub watches: Vec<String>,
-    /// Next detector in the chain, which it pings as well; `None` if it is the only one.
+    /// Next detector in the chain, which this detector pings as well. `None` for the only detector.
     pub next: Option<String>,
 }
 
 /// Store of a registry process.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct StoreStatus {
-    /// `embedded` or `etcd`.
+    /// Kind of store: `embedded` or `etcd`.
     pub kind: String,
     /// `true` if the process may own partitions, because its lease at the store is valid.
     pub registered: bool,
-    /// Current problem of the store, if there is one.
+    /// Current problem of the store, if any.
     pub trouble: Option<String>,
     /// TCP addresses of all live processes in the store. Empty for an embedded store.
     pub processes: Vec<String>,
@@ -102,50 +103,51 @@ pub struct StoreStatus {
     pub(crate) counters: Vec<(&'static str, u64)>,
 }
 
-/// Partition known to the process.
+/// A partition that the process knows.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct PartitionStatus {
     /// Partition number.
     pub partition: u16,
-    /// `true` if this process owns it.
+    /// `true` if this process owns the partition.
     pub owned: bool,
-    /// TCP address of its owner; `None` while it is between two owners.
+    /// TCP address of the owner, or `None` while the partition has no owner.
     pub owner: Option<String>,
-    /// Number of its changes so far.
+    /// Number of changes of the partition so far.
     pub version: u64,
-    /// Number of its groups that have members.
+    /// Number of groups in the partition that have members.
     pub groups: usize,
     /// Number of members of these groups. A node counts once in each of its groups.
     pub members: usize,
 }
 
-/// Node that is considered alive.
+/// A node that is considered alive.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// Node id.
+    /// Id of the node.
     pub node: String,
-    /// Number of times that it came back after it was declared dead.
+    /// Number of times that the node came back after it was declared dead.
     pub incarnation: u32,
-    /// UDP endpoint.
+    /// UDP endpoint of the node.
     pub endpoint: String,
-    /// Rack; empty if the node did not name one.
+    /// Rack of the node. Empty if the node did not name one.
     pub rack: String,
-    /// `true` if it is connected to this process.
+    /// `true` if the node is connected to this process.
     pub linked: bool,
-    /// Time since it was last heard, in milliseconds.
+    /// Time since the node was last heard, in milliseconds.
     pub silent_ms: u64,
-    /// Failure detector that pings it; without one, its lease or the ring detects its failure.
+    /// Failure detector that pings the node. Without one, the node's lease or the ring detects a
+    /// failure.
     pub watched_by: Option<String>,
-    /// Node that it pings in the ring; `None` without a ring.
+    /// Node that this node pings in the ring, or `None` without a ring.
     pub next: Option<String>,
 }
 
-/// Group, as known to the process.
+/// A group, as the process knows it.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct GroupStatus {
-    /// Group id.
+    /// Id of the group.
     pub group: String,
-    /// Settings of the group, from its first join.
+    /// Settings of the group, taken from its first join.
     pub profile: String,
     /// Version of the partition after the last change of the group.
     pub version: u64,
@@ -153,14 +155,14 @@ pub struct GroupStatus {
     pub members: Vec<MemberStatus>,
 }
 
-/// Member of a group.
+/// A member of a group.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// Node id.
+    /// Id of the member.
     pub node: String,
-    /// Incarnation of the node in the registry.
+    /// Incarnation of the member in the registry.
     pub incarnation: u32,
-    /// UDP endpoint.
+    /// UDP endpoint of the member.
     pub endpoint: String,
 }
 

@@ -12,7 +12,7 @@ use crate::status::StoreStatus;
 /// Store of partitions, and source of their ownership.
 ///
 /// The process calls [`Store::handle_time`] and [`Store::handle_report`] with every event. It then
-/// passes the events of [`Store::poll`] to the server until there are no more, and calls again at
+/// passes all events of [`Store::poll`] to the server, and calls [`Store::handle_time`] again at
 /// the time of [`Store::due`].
 pub(crate) trait Store {
     type Report: fmt::Debug + Send;
@@ -43,8 +43,8 @@ pub(crate) trait Store {
     /// Returns the reason why this process cannot own partitions at the moment, if there is one.
     fn trouble(&self) -> Option<&str>;
 
-    /// Returns, once, the error that makes the store unusable; the process ends with it. The
-    /// default implementation returns `None`: the store retries for the lifetime of the process.
+    /// Returns the error that makes the store unusable, only once. The process then ends with this
+    /// error. The default implementation returns `None`, for a store that retries forever.
     fn take_failure(&mut self) -> Option<StoreError> {
         None
     }

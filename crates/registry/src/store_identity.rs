@@ -1,5 +1,3 @@
-//! Identity of a store: the cluster and the number of partitions that it belongs to.
-
 use std::fmt;
 
 use crate::error::StoreError;
@@ -24,8 +22,7 @@ impl StoreIdentity {
         bytes
     }
 
-    /// # Errors
-    /// The format is another one, or the bytes are malformed.
+    /// Fails if the format is not [`FORMAT`], or if the bytes are malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
         let damaged = || StoreError::Damaged { what: "its identity cannot be read".into() };
         let (format, rest) = bytes.split_first_chunk().ok_or_else(damaged)?;
@@ -38,8 +35,7 @@ impl StoreIdentity {
         Ok(Self { cluster, partitions: u16::from_be_bytes(*partitions) })
     }
 
-    /// # Errors
-    /// The store belongs to another cluster, or has another number of partitions.
+    /// Fails if the store belongs to another cluster, or has another number of partitions.
     pub(crate) fn ensure_matches(&self, ours: &Self) -> Result<(), StoreError> {
         if self != ours {
             return Err(StoreError::Other { theirs: self.to_string(), ours: ours.to_string() });

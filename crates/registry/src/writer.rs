@@ -67,7 +67,7 @@ impl Store for Writer {
 
     fn commit(&mut self, commit: Commit, _before: &PartitionState) {
         if let Some(commits) = &self.commits {
-            // The thread ends after this sender is dropped. If the send fails, it has failed.
+            // The thread ends only after this sender is dropped, unless it has failed.
             if commits.send(commit).is_err() && self.failure.is_none() {
                 let error = "the writing thread has ended".into();
                 self.failure = Some(StoreError::Failed { error, is_full: false });
@@ -118,7 +118,7 @@ impl Store for Writer {
 }
 
 impl Drop for Writer {
-    /// Writes all commits that were handed over, and ends the thread.
+    /// Writes all submitted commits, and ends the thread.
     fn drop(&mut self) {
         self.commits = None;
         if let Some(thread) = self.thread.take() {
@@ -127,7 +127,7 @@ impl Drop for Writer {
     }
 }
 
-/// Makes waiting commits in one transaction: a write costs the same for one as for all.
+/// Combines waiting commits into one transaction: one write costs the same for all as for one.
 fn serve(mut store: EmbeddedStore, commits: &Receiver<Commit>, reports: &mpsc::Sender<Report>) {
     while let Ok(first) = commits.recv() {
         let mut together = vec![first];

@@ -9,7 +9,7 @@ use carom::{MulticastPool, PathChoice, Profile};
 use carom_registry::{Options, Registry};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// More than may be open at a time, regardless of the process's limit.
+/// More requests than can be open at once, regardless of the process's limit.
 const HALF_REQUESTS: usize = 100;
 const IDLE_LINKS: usize = 40;
 

@@ -21,7 +21,7 @@ pub fn parse<T: Parser>() -> Result<Option<T>, CliError> {
     }
 }
 
-/// Returns the exit code of a command. Prints the error if it failed.
+/// Returns the exit code for the result of a command. Prints the error if the command failed.
 pub fn exit_code(ended: Result<Outcome, CliError>) -> ExitCode {
     match ended {
         Ok(outcome) => outcome.into(),

@@ -1,5 +1,3 @@
-//! Counts with their nouns.
-
 use std::fmt::Display;
 
 /// Formats a count with its noun, in the plural unless the count is 1: `1 message`, `2 entries`.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use crate::units::UnitError;
 
-/// Error that ends a command early, with its exit code.
+/// An error that ends a command early, with its exit code.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CliError {
     cause: String,
@@ -15,7 +15,7 @@ pub struct CliError {
     code: u8,
 }
 
-/// Outcome of a command that could do its work.
+/// Outcome of a command that did its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Success: exit code 0.
@@ -27,18 +27,18 @@ pub enum Outcome {
 }
 
 impl CliError {
-    /// Creates a usage or environment error: exit code 2.
+    /// Creates a usage or environment error, with exit code 2.
     pub fn new(cause: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { cause: one_line(&cause.into()), fix: one_line(&fix.into()), code: WRONG_USE }
     }
 
-    /// Creates the error of an interruption before the work began: exit code 0.
+    /// Creates the error for an interruption before the work began, with exit code 0.
     pub fn interrupted() -> Self {
         Self { cause: "interrupted before the work began".to_owned(), fix: String::new(), code: 0 }
     }
 
-    /// Creates the error of an interruption during the work: exit code 0. `what` describes the
-    /// state in which the work was left.
+    /// Creates the error for an interruption during the work, with exit code 0. `what` describes
+    /// the state in which the work was left.
     pub fn interrupted_after(what: impl Into<String>) -> Self {
         Self { cause: one_line(&what.into()), fix: String::new(), code: 0 }
     }
@@ -58,7 +58,7 @@ impl CliError {
         self.code == 0
     }
 
-    /// Creates the error of a failed system operation. `tried` names the operation or its object.
+    /// Creates the error for a failed system operation. `tried` names the operation or its object.
     pub fn io(tried: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let fix = match error.kind() {
@@ -70,7 +70,7 @@ impl CliError {
         Self::new(format!("{tried}: {}", plain(error)), fix)
     }
 
-    /// Creates the error of reading or writing a file that the user has named.
+    /// Creates the error for a failure to read or write a file that the user named.
     pub fn file(name: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let fix = match error.kind() {
@@ -145,7 +145,7 @@ impl From<Outcome> for ExitCode {
 }
 
 impl Outcome {
-    /// Interruption of a command before its work was done: a shell's exit code for SIGINT.
+    /// The command was interrupted before its work was done. The exit code is a shell's for SIGINT.
     pub const INTERRUPTED: Self = Self::Code(SIGNALLED);
 
     /// Returns [`Self::Finding`] if `finding` is `true`, otherwise [`Self::Fine`].
@@ -162,7 +162,7 @@ pub fn plain(error: &std::io::Error) -> String {
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
-/// Returns the fix for an invalid value: clap's `values`, or the range or format in `cause`.
+/// Returns the fix for an invalid value, from clap's `values` or the range or format in `cause`.
 fn possible(values: &str, cause: &str) -> Option<String> {
     if !values.is_empty() {
         return Some(format!("give one of: {values}"));

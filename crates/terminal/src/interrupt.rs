@@ -14,17 +14,18 @@ pub struct Interrupt {
     last_words: Mutex<Option<Box<dyn Fn() -> String + Send>>>,
 }
 
-/// Counts Ctrl-C, SIGTERM and SIGHUP. A command that runs 0.8 s longer is terminated by force.
+/// Counts Ctrl-C, SIGTERM and SIGHUP as interrupt requests. A command that has not ended 0.8 s
+/// after the first request is terminated by force.
 pub fn listen() -> Result<&'static Interrupt, CliError> {
     listen_with(PATIENCE)
 }
 
-/// Like [`listen`], for a command that may need up to `patience` to end.
+/// Like [`listen`], but for a command that may need up to `patience` to end.
 pub fn listen_with(patience: Duration) -> Result<&'static Interrupt, CliError> {
     listen_by(move || on_signal(patience))
 }
 
-/// Like [`listen`], for a command that handles every request itself, and is never forced to end.
+/// Like [`listen`], but for a command that handles every request itself and is never terminated.
 pub fn listen_to_all() -> Result<&'static Interrupt, CliError> {
     listen_by(|| {
         INTERRUPT.ask();
@@ -40,7 +41,7 @@ fn listen_by(on_signal: impl FnMut() + Send + 'static) -> Result<&'static Interr
 
 /// Converts an interruption into exit code 130, and prints its cause.
 ///
-/// For subcommands with a task: their caller must not take an interrupted run for success.
+/// It is for commands whose caller must not mistake an interrupted run for a success.
 pub fn into_outcome(ended: Result<Outcome, CliError>) -> Result<Outcome, CliError> {
     match ended {
         Err(error) if error.is_interruption() => {
@@ -67,7 +68,8 @@ impl Interrupt {
         self.wait_for_more(0, timeout) > 0
     }
 
-    /// Waits until there were more than `seen` requests, or `timeout`. Returns their number.
+    /// Waits until there are more than `seen` requests, for at most `timeout`. Returns their
+    /// number.
     pub fn wait_for_more(&self, seen: u32, timeout: Duration) -> u32 {
         let waited = self.wake.wait_timeout_while(self.locked(), timeout, |asked| *asked <= seen);
         *waited.unwrap_or_else(PoisonError::into_inner).0

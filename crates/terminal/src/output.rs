@@ -30,7 +30,7 @@ pub fn say(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Like [`say`], but takes at most 200 ms, before steps that must follow in any case.
+/// Like [`say`], but takes at most 200 ms, for use before steps that must always follow.
 pub fn say_unless_blocked(line: String) {
     let (done, is_done) = channel();
     std::thread::spawn(move || {
@@ -46,7 +46,7 @@ pub fn draw(text: impl Display) {
     let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
-/// Returns the error of a failed write to standard output.
+/// Returns the error for a failed write to standard output.
 pub fn not_written(error: &std::io::Error) -> CliError {
     let cause = format!("standard output: {}", crate::error::plain(error));
     CliError::new(cause, "check where the output is written, and whether the disk is full")

@@ -138,7 +138,7 @@ pub fn bandwidth(text: &str) -> Result<Bandwidth, UnitError> {
     Ok(Bandwidth::BytesPerSecond(bytes as u64))
 }
 
-/// Parses the name of a group. It must not be blank, too long or contain control characters.
+/// Parses the name of a group, which must not be blank, too long, or contain control characters.
 pub fn name(text: &str) -> Result<String, UnitError> {
     if text.trim().is_empty() {
         return Err(wrong("the group name is blank".to_owned(), "write a name such as numbers"));
@@ -151,7 +151,7 @@ pub fn name(text: &str) -> Result<String, UnitError> {
     Ok(text.to_owned())
 }
 
-/// Parses a rate-of-fire: `8,5` or `(8, 5)` is r = 8, from 1 to 32, and c = 5.
+/// Parses a rate-of-fire (r, c), with r from 1 to 32: `8,5` or `(8, 5)`.
 pub fn rate_of_fire(text: &str) -> Result<RateOfFire, UnitError> {
     let fix = "write r,c such as 8,5, with r from 1 to 32";
     let numbers = text.trim_matches(['(', ')']).split_once(',');

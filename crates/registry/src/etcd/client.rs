@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::error::{StoreError, plain};
 use crate::options::EtcdOptions;
 
-/// Members of an etcd cluster. All clones use the same member until it does not answer.
+/// Members of an etcd cluster. All clones use the same member until that member stops answering.
 #[derive(Clone)]
 pub(super) struct Members {
     inner: Arc<Inner>,
@@ -26,7 +26,7 @@ struct Inner {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// No response: the request may have been done, not done, or still be in flight.
+    /// No response: the request may have taken effect, may be in flight, or may be lost.
     Unsure(String),
     /// Not done: etcd's database is full.
     Full,
@@ -35,8 +35,7 @@ pub(crate) enum Trouble {
 }
 
 impl Members {
-    /// # Errors
-    /// The settings are invalid, or one of their files cannot be read.
+    /// Fails if the settings are invalid, or if one of their files cannot be read.
     pub(super) fn new(options: &EtcdOptions) -> Result<Self, StoreError> {
         if options.urls.is_empty() {
             return Err(StoreError::Settings("no etcd address is given".into()));
@@ -89,8 +88,8 @@ impl Members {
         Err(trouble)
     }
 
-    /// Repeats a request until it is answered or the time is over. The request may take effect
-    /// several times.
+    /// Repeats a request until it is answered or `within` has passed. It may take effect several
+    /// times.
     pub(super) async fn retry<T, F>(
         &self,
         within: Duration,

@@ -18,7 +18,8 @@ use super::records::{self, CommitRecord};
 use super::rendezvous::Registered;
 use super::report::Report;
 
-/// Follower. Its reports carry `generation`.
+/// Reads all data of etcd, and follows its changes. Reports carry `generation`, so that the reports
+/// of a replaced follower are dropped.
 pub(super) struct Follower {
     pub(super) members: Members,
     pub(super) keys: Keys,
@@ -118,7 +119,8 @@ impl Follower {
         Ok(snapshot)
     }
 
-    /// Reads a range at `revision`, or at the newest one. Also returns the revision read.
+    /// Reads a range at `revision`, or at the newest revision. Also returns the revision that was
+    /// read.
     async fn range(
         &self,
         (from, to): (String, String),
@@ -188,7 +190,8 @@ impl Follower {
         if is_behind {
             return Some(Ended::Lost("an etcd member lags behind".into()));
         }
-        // The changes were compacted, or the token has expired. Reading obtains a new one.
+        // The changes were compacted, or the token has expired. Reading all data obtains a new
+        // token.
         if response.canceled() || response.compact_revision() != 0 {
             return Some(Ended::Lost(format!(
                 "etcd canceled the watch: {}",
@@ -238,7 +241,7 @@ impl Backoff {
     }
 }
 
-/// Converts a watched pair into an event. Returns `None` if the pair is not one of this program.
+/// Converts a watched pair into an event. Returns `None` for a key that is not followed.
 fn watch_event(keys: &Keys, pair: &KeyValue, is_gone: bool) -> Option<WatchEvent> {
     let change = match keys.read(pair.key())? {
         Key::Process(lease) if is_gone => KeyChange::Process(lease, None),
@@ -261,7 +264,8 @@ fn watch_event(keys: &Keys, pair: &KeyValue, is_gone: bool) -> Option<WatchEvent
     Some(WatchEvent { revision: pair.mod_revision(), change })
 }
 
-/// Returns the groups of each partition from the pairs under [`Keys::states`], in their order.
+/// Parses the pairs under [`Keys::states`], in the order of their keys, into the groups of each
+/// partition.
 pub(super) fn groups<'a>(
     keys: &Keys,
     pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>,

@@ -29,7 +29,7 @@ pub(super) enum Key {
 }
 
 impl Keys {
-    /// Creates the keys of the cluster of this name, in which any characters are allowed.
+    /// Creates the keys of a cluster. Its name may contain any characters.
     pub(super) fn new(cluster: &str) -> Self {
         let name = cluster.replace('%', "%25").replace('/', "%2F");
         Self { root: format!("/carom/{name}/") }
@@ -59,7 +59,7 @@ impl Keys {
         format!("{}/{:016x}", self.group(partition, group), node.0)
     }
 
-    /// Returns the first key of commits, owners and processes, and the first after them.
+    /// Returns the range of keys of commits, owners and processes. The end is exclusive.
     pub(super) fn watched(&self) -> (String, String) {
         (format!("{}commit/", self.root), format!("{}process{AFTER_SLASH}", self.root))
     }

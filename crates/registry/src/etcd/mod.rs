@@ -42,7 +42,8 @@ use crate::status::StoreStatus;
 use crate::store::{Store, StoreEvent};
 use crate::store_identity::StoreIdentity;
 
-/// Maximum number of changes, with up to two operations each. Etcd accepts 128 per transaction.
+/// Maximum number of changes in a commit. A change takes up to two operations, and etcd accepts 128
+/// per transaction.
 pub(crate) const MAX_COMMIT_CHANGES: usize = 63;
 
 pub(crate) struct EtcdStore {
@@ -58,7 +59,7 @@ pub(crate) struct EtcdStore {
     ownership: Ownership,
     follower: Option<AbortHandle>,
     generation: u64,
-    /// `true` while the follower has not read all data yet.
+    /// `true` while the follower reads all data.
     is_reading: bool,
     trouble: Option<String>,
     counters: Counters,
@@ -91,10 +92,11 @@ const START_WITHIN: Duration = Duration::from_secs(5);
 const REGISTER_AGAIN_AFTER: Duration = Duration::from_millis(300);
 
 impl EtcdStore {
-    /// Creates the store of an unregistered process at `address`. Its tasks use `reports`.
+    /// Creates the store of a process at `address` that is not registered yet. Its tasks send their
+    /// reports to `reports`.
     ///
     /// # Errors
-    /// Etcd does not answer within 5 s, or its keys belong to another cluster.
+    /// Fails if etcd does not answer within 5 s, or if its keys belong to another cluster.
     pub(crate) async fn open(
         options: &EtcdOptions,
         config: &ServerConfig,
@@ -189,7 +191,7 @@ impl EtcdStore {
         });
     }
 
-    /// Handles the end of the lease: this process cannot prove any more that it is alive.
+    /// Handles the end of the lease: this process can no longer prove that it is alive.
     fn lapse(&mut self, now: Instant, why: &str) {
         let Registration::Valid { lease, .. } = &self.registration else { return };
         tracing::warn!(lease = lease.id, why, "the lease of this process has ended");
@@ -253,7 +255,7 @@ impl EtcdStore {
     fn on_snapshot(&mut self, snapshot: Snapshot) {
         self.is_reading = false;
         if self.is_serving() {
-            // The state could not be read before.
+            // The trouble was that the state could not be read.
             self.trouble = None;
         }
         self.ownership.load(snapshot);

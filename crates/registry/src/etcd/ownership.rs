@@ -154,7 +154,7 @@ impl Ownership {
         self.revision > 0
     }
 
-    /// Gives up all partitions, because this process cannot prove any more that it is alive.
+    /// Gives up all partitions, because this process can no longer prove that it is alive.
     pub(super) fn lapse(&mut self) {
         if let Some(lease) = self.lease.take() {
             self.lapsed = Some(lease);
@@ -224,7 +224,8 @@ impl Ownership {
         None
     }
 
-    /// Marks the server's state of the partition as incomplete. Returns the request for it.
+    /// Marks the server's state of the partition as incomplete. Returns the request to read it
+    /// again.
     pub(super) fn reload(&mut self, partition: u16) -> Request {
         if let Some(entry) = self.partitions.get_mut(usize::from(partition)) {
             (entry.is_loaded, entry.term) = (false, None);
@@ -294,7 +295,8 @@ impl Ownership {
         pauses.min()
     }
 
-    /// Handles the revision at which a request about the owner key took effect, if it did.
+    /// Handles the answer to a request for the owner key: the revision at which it took effect, if
+    /// any.
     pub(super) fn on_answer(&mut self, now: Instant, partition: u16, done: Option<i64>) {
         let entry = &mut self.partitions[usize::from(partition)];
         self.is_dirty = true;
@@ -366,7 +368,7 @@ impl Ownership {
         }
     }
 
-    /// Omits owners that are not alive, because their keys are about to be deleted.
+    /// Reports the owners, except those that are not alive: their keys are about to be deleted.
     fn report_owners(&mut self) {
         let owned = (0..).zip(&self.partitions).filter_map(|(partition, entry)| {
             let owner = entry.owner.filter(|owner| self.processes.contains_key(&owner.lease))?;
@@ -386,7 +388,7 @@ impl Partition {
         self.owner.filter(|owner| owner.lease == lease).map(|owner| owner.term)
     }
 
-    /// Returns `true` if the owner key may be relied on.
+    /// Returns `true` if the partition may be owned when its owner key is that of this process.
     ///
     /// With a request in flight, the known key may be one that this process has deleted.
     fn may_be_owned(&self) -> bool {

@@ -12,7 +12,7 @@ use super::keys::Keys;
 /// Last commit of a partition: its version, and the log of its changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommitRecord {
-    /// Revision at which the owner began, which no other owner's record has.
+    /// Term of the owner: the revision at which it began. No other owner has the same term.
     pub(super) term: i64,
     /// Version before the first change.
     pub(super) after: u64,
@@ -49,12 +49,12 @@ impl CommitRecord {
     }
 }
 
-/// Parses the address of a process, which is stored as text to be readable with `etcdctl`.
+/// Parses the address of a process. It is stored as text, so that `etcdctl` shows it.
 pub(super) fn address(bytes: &[u8]) -> Option<SocketAddr> {
     str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// Returns at most two writes per change. `before` is the state before the commit.
+/// Returns the writes of a commit to a partition in the state `before`: at most two per change.
 pub(super) fn operations(keys: &Keys, commit: &Commit, before: &PartitionState) -> Vec<Operation> {
     let mut writes = BTreeMap::new();
     let mut heads: BTreeMap<GroupId, Head> = BTreeMap::new();

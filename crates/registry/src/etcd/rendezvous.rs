@@ -1,4 +1,4 @@
-//! Selection of the owner of a partition.
+//! Selects the owner of a partition.
 //!
 //! The method is highest random weight: a process that starts or ends moves only its own share
 //! (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998).
@@ -16,9 +16,11 @@ pub(crate) struct Registered {
     pub(super) since: i64,
 }
 
-/// Returns the lease of the process that is entitled to `partition`, the same everywhere.
+/// Returns the lease of the process that is entitled to `partition`. The result is the same in
+/// every process.
 ///
-/// A restarted process gets its old share. Of two with the same address, the later one wins.
+/// A restarted process gets its old share. Of two processes with the same address, the later one
+/// wins.
 pub(super) fn entitled(partition: u16, processes: &BTreeMap<i64, Registered>) -> Option<i64> {
     let weigh = |process: &Registered| (weight(partition, process.address), process.since);
     let heaviest = processes.iter().max_by_key(|(_, process)| weigh(process));

@@ -21,7 +21,7 @@ use crate::store_identity::StoreIdentity;
 pub(crate) struct Lease {
     pub(super) id: i64,
     pub(super) time: Duration,
-    /// Time until which etcd keeps the lease at least: a lease time after the last renewal.
+    /// Earliest time at which etcd can end the lease: one lease time after the last renewal.
     pub(super) until: Instant,
 }
 
@@ -124,7 +124,8 @@ impl Members {
         self.revoke_within(lease, CALL_WITHIN, ANSWER_WITHIN).await
     }
 
-    /// With shorter attempts, so that a member that hangs leaves time for the others, at the end.
+    /// Revokes the lease when the process ends. Attempts are shorter, so that a member that hangs
+    /// leaves time for the other members.
     pub(super) async fn revoke_at_end(&self, lease: i64) -> Result<(), Trouble> {
         self.revoke_within(lease, END_WITHIN, END_ANSWER_WITHIN).await
     }
@@ -144,7 +145,7 @@ impl Members {
         }
     }
 
-    /// Returns the revision at which the owner key was created, or `None` if there was one.
+    /// Creates the owner key of a partition. Returns the revision, or `None` if the key existed.
     pub(super) async fn claim(
         &self,
         keys: &Keys,
@@ -162,7 +163,8 @@ impl Members {
         self.change_owner(txn).await
     }
 
-    /// Returns the revision at which the owner key was deleted, or `None` if it was gone.
+    /// Deletes the owner key of a partition. Returns the revision, or `None` if the key did not
+    /// exist.
     pub(super) async fn release(
         &self,
         keys: &Keys,
@@ -183,7 +185,8 @@ impl Members {
         Ok(revision.filter(|_| answer.succeeded()))
     }
 
-    /// Makes a commit, at most once regardless of the number of attempts. Returns its revision.
+    /// Commits, at most once regardless of the number of attempts. Returns the revision of the
+    /// commit.
     pub(super) async fn commit(&self, commit: Transaction) -> Result<i64, CommitFailure> {
         let end = Instant::now() + COMMIT_WITHIN;
         let mut is_unsure = commit.is_unsure;
@@ -232,7 +235,8 @@ impl Transaction {
 
     /// Returns the revision of the commit.
     ///
-    /// After a failed comparison, the stored commit is this one, from before, or another owner's.
+    /// After a failed comparison, the stored commit is this one, made by an earlier attempt, or
+    /// another owner's.
     fn outcome(&self, answer: &TxnResponse) -> Result<i64, CommitFailure> {
         if answer.succeeded() {
             let revision = answer.header().map(|header| header.revision());
