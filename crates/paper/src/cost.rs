@@ -4,7 +4,7 @@
 //! separated by leaving work out. Without repairs (c = 0), a packet is still decoded, accounted and
 //! delivered. With short messages, the bins are still kept, but there is almost nothing to XOR.
 //!
-//! Processor time of this thread. The minimum of several rounds counts, without other load.
+//! The result is the processor time of this thread, as the minimum of several rounds.
 
 use std::fmt;
 use std::time::Duration;
@@ -39,7 +39,8 @@ pub(crate) struct CostOutcome {
     pub(crate) xors_per_packet: f64,
     pub(crate) repairs_per_packet: f64,
     pub(crate) bins: u64,
-    /// Groups shared with each other node, summed: a limit for `bins` of occupied regions.
+    /// Number of groups shared with each other node, summed. It limits the `bins` of occupied
+    /// regions.
     pub(crate) shared_groups: u64,
     /// Processor time per data packet. It differs from run to run.
     pub(crate) ns: Nanoseconds,
@@ -209,7 +210,7 @@ impl fmt::Display for CostRun {
     }
 }
 
-/// Number of datagrams handed over at once, as after a `recvmmsg`.
+/// Number of datagrams passed to the engine at once, as after a `recvmmsg`.
 const BATCH: usize = 64;
 const SHORT_BYTES: usize = 8;
 

@@ -1,8 +1,8 @@
 //! The evaluations of the Slingshot, Ricochet, RMP and RDCM papers, repeated in the simulator.
 //!
 //! Each experiment has a plan: a TOML file with the setting, the values that the paper reports and
-//! the relations that must hold. A [`Suite`] runs the jobs of its experiments in parallel, and jobs
-//! that are alike only once. It returns a [`Report`] for each experiment: a table of points,
+//! the relations that must hold. A [`Suite`] runs the jobs of its experiments in parallel, and
+//! runs equal jobs only once. It returns a [`Report`] for each experiment: a table of points,
 //! figures that also show the paper's points, and relations with their margins. [`Report::csv`],
 //! [`Report::svg`], [`html::page`] and [`Report::json`] export a report.
 //!

@@ -23,14 +23,14 @@ pub(crate) struct Plan<S> {
     pub(crate) setup: S,
 }
 
-/// Part of a plan that all experiments have.
+/// The part of a plan that all experiments have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heading {
     /// Name of the experiment.
     pub experiment: String,
-    /// Title, in a few words.
+    /// Title of the experiment, in a few words.
     pub title: String,
-    /// Paper and figure.
+    /// Paper and figure that the experiment reproduces.
     pub source: String,
     /// Result that the paper reports, in words.
     pub reports: String,
@@ -44,24 +44,24 @@ pub struct Heading {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reported {
-    /// Name of the figure.
+    /// Name of the figure in which the points are drawn.
     pub figure: String,
-    /// Text in the legend.
+    /// Label of the points in the legend.
     pub label: String,
-    /// The points (x, y).
+    /// Coordinates (x, y) of the points.
     pub points: Vec<(f64, f64)>,
 }
 
 /// Reason why a plan is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlanError {
-    /// File name.
+    /// Name of the plan file.
     pub file: String,
     /// Line number, from 1, or `None` if the error does not concern a line.
     pub line: Option<usize>,
     /// Description of the error.
     pub cause: String,
-    /// Suggested fix.
+    /// Suggestion for correcting the plan.
     pub fix: String,
 }
 
@@ -115,7 +115,7 @@ fn refused(file: &str, text: &str, error: &toml::de::Error) -> PlanError {
     PlanError { file, line, cause, fix: format!("known keys here: {}", known.join(", ")) }
 }
 
-/// Value for full runs, and one for `--quick`.
+/// Value for full runs, and another one for `--quick`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Scaled<T> {

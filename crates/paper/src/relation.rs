@@ -4,16 +4,16 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
-/// Relation between a measured value and a limit.
+/// A relation that must hold between a measured value and a limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Relation {
-    /// Description of the relation.
+    /// Claim that the relation checks, in words.
     pub claim: String,
     /// Measured value in the worst case.
     pub measured: f64,
     /// Side of the limit on which the value must be.
     pub sense: Sense,
-    /// Limit.
+    /// Limit of the measured value.
     pub limit: f64,
     /// Unit of the measured value, the limit and the margin.
     pub unit: &'static str,
@@ -29,9 +29,9 @@ pub struct Relation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sense {
-    /// At or above the limit.
+    /// The value must be at or above the limit.
     AtLeast,
-    /// At or below the limit.
+    /// The value must be at or below the limit.
     AtMost,
 }
 
@@ -61,7 +61,7 @@ impl Relation {
         self
     }
 
-    /// Sets the note to the reason why the relation does not hold, if it does not.
+    /// Sets the note to the reason why the relation does not hold, unless it holds.
     #[must_use]
     pub(crate) fn because(self, why_not: &str) -> Self {
         if self.holds { self } else { self.noted(why_not) }
@@ -94,13 +94,15 @@ pub(crate) fn greatest_last(a: &f64, b: &f64) -> Ordering {
     a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(b))
 }
 
-/// Returns the value that [`least_first`] orders first, and its setting. NaN if there are none.
+/// Returns the value that [`least_first`] orders first, and its setting. Returns NaN if there are
+/// no values.
 pub(crate) fn lowest<S: Default>(values: impl IntoIterator<Item = (f64, S)>) -> (f64, S) {
     let values = values.into_iter();
     values.min_by(|a, b| least_first(&a.0, &b.0)).unwrap_or((f64::NAN, S::default()))
 }
 
-/// Returns the value that [`greatest_last`] orders last, and its setting. NaN if there are none.
+/// Returns the value that [`greatest_last`] orders last, and its setting. Returns NaN if there are
+/// no values.
 pub(crate) fn highest<S: Default>(values: impl IntoIterator<Item = (f64, S)>) -> (f64, S) {
     let values = values.into_iter();
     values.max_by(|a, b| greatest_last(&a.0, &b.0)).unwrap_or((f64::NAN, S::default()))

@@ -1,5 +1,3 @@
-//! Results of experiments.
-
 use crate::figure::{Figure, Kind, Shape};
 use crate::plan::{Heading, RunScale};
 use crate::relation::{Better, Relation};
@@ -9,7 +7,7 @@ use crate::{csv, json, svg};
 /// Results of one experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Common part of the plan.
+    /// The common part of the experiment's plan.
     pub heading: Heading,
     pub(crate) quick: bool,
     pub(crate) seed: u64,
@@ -65,12 +63,13 @@ impl Report {
         csv::write(&self.table)
     }
 
-    /// Returns the values measured on this machine's processor as CSV.
+    /// Returns the processor times measured on this machine as CSV, or `None` if none were
+    /// measured.
     pub fn measured_csv(&self) -> Option<String> {
         self.measured.as_ref().map(csv::write)
     }
 
-    /// Returns the figures as one SVG.
+    /// Returns all figures as one SVG image.
     pub fn svg(&self) -> String {
         svg::draw(&self.figures)
     }

@@ -25,11 +25,11 @@ use crate::work::{Ends, Run};
 pub(crate) struct ServiceRun {
     pub(crate) wiring: Wiring,
     pub(crate) membership: Membership,
-    /// Interval between two updates of a node. Each one changes a random counter of its own.
+    /// Interval between two updates of a node. Each update changes a random one of its counters.
     pub(crate) interval: Duration,
     pub(crate) loss: f64,
     pub(crate) config: lateral::Config,
-    /// Duration of the warm-up, and of the measured interval.
+    /// Durations of the warm-up and of the measured interval.
     pub(crate) spans: (Duration, Duration),
     pub(crate) tail: Duration,
     pub(crate) seed: u64,
@@ -143,7 +143,8 @@ impl Run for ServiceRun {
         Some(outcome(&world, &replicas))
     }
 
-    /// The packets that arrive at nodes, weighted by their cost relative to a bare engine.
+    /// Estimates the number of packets that arrive at nodes, weighted by their cost relative to a
+    /// bare engine.
     fn cost(&self) -> f64 {
         let (warm_up, span) = self.spans;
         let seconds = (warm_up + span + self.tail).as_secs_f64();

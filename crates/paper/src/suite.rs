@@ -1,4 +1,4 @@
-//! Selection, execution and reporting of experiments.
+//! Selects, runs and reports experiments.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -11,7 +11,7 @@ use crate::plan::{Heading, PlanError, RunScale, experiment_of};
 use crate::report::Report;
 use crate::work::{Job, Outcome};
 
-/// Experiments that run together and share jobs.
+/// A set of experiments that run together and share jobs.
 #[derive(Debug)]
 pub struct Suite {
     entries: Vec<Entry>,
@@ -23,25 +23,25 @@ struct Entry {
     loaded: Loaded,
 }
 
-/// Options of a run of a [`Suite`].
+/// Options for running a [`Suite`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// `true` for the plans' short runs.
+    /// `true` to use the short runs of the plans. Default: `false`.
     pub quick: bool,
-    /// Seed of all randomness.
+    /// Seed of all randomness. Default: 1.
     pub seed: u64,
-    /// Number of jobs that run at the same time.
+    /// Number of jobs that run at the same time. Default: one per processor.
     pub jobs: NonZeroUsize,
 }
 
-/// Observer of a run.
+/// Observer of a run of a [`Suite`].
 pub trait Watch: Sync {
-    /// Returns `true` if the run is to end early. Unfinished experiments are then not reported.
+    /// Returns `true` to end the run early. Unfinished experiments are then not reported.
     fn ends(&self) -> bool {
         false
     }
 
-    /// Reports that a job is done.
+    /// Handles the progress of the run, after each finished job.
     fn on_progress(&self, progress: &Progress) {
         let _ = progress;
     }
@@ -50,14 +50,14 @@ pub trait Watch: Sync {
 /// Observes nothing and never ends a run early.
 impl Watch for () {}
 
-/// Progress of a run.
+/// Progress of a run of a [`Suite`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Number of jobs done.
+    /// Number of finished jobs.
     pub done: usize,
     /// Total number of jobs.
     pub total: usize,
-    /// Description of the last job done.
+    /// Description of the job that finished last.
     pub last: String,
 }
 
@@ -78,7 +78,7 @@ impl Default for Options {
 }
 
 impl Suite {
-    /// Returns all experiments, with the built-in plans.
+    /// Returns the suite of all experiments, with the built-in plans.
     ///
     /// # Panics
     /// Panics if a built-in plan is invalid. A test reads all of them.
@@ -90,7 +90,8 @@ impl Suite {
         Self { entries: entries.collect() }
     }
 
-    /// Returns the experiments of these names, each once, in the order of [`Suite::all`].
+    /// Returns the suite of the experiments with these names, each once, in the order of
+    /// [`Suite::all`].
     ///
     /// # Errors
     /// Returns [`SuiteError::Unknown`] for the first unknown name.
@@ -104,7 +105,7 @@ impl Suite {
         Ok(suite)
     }
 
-    /// Returns the headings of the plans, in order.
+    /// Returns the headings of the plans, in the order of the experiments.
     pub fn plans(&self) -> impl Iterator<Item = &Heading> {
         self.entries.iter().map(|entry| &entry.loaded.heading)
     }
@@ -170,8 +171,8 @@ impl Shared {
     }
 }
 
-/// Runs the jobs, the longest first, so that no thread ends with a long one alone, and then those
-/// that need the whole machine. A job that the observer ended early has no outcome.
+/// Runs the jobs, the longest first, so that no thread is left alone with a long job. Jobs that
+/// need the whole machine run afterwards. A job that the observer ended early has no outcome.
 fn in_parallel(jobs: &[Job], threads: NonZeroUsize, watch: &impl Watch) -> Vec<Option<Outcome>> {
     let (mut together, alone): (Vec<usize>, Vec<usize>) =
         (0..jobs.len()).partition(|place| !jobs[*place].is_alone);

@@ -138,7 +138,7 @@ fn draw_series<X, Y>(
     }
 }
 
-/// Draws Carom's points as discs and the paper's as triangles. They differ without color too.
+/// Draws Carom's points as discs and the paper's as triangles, so that they differ without color.
 fn draw_markers<X, Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
     series: &Series,
@@ -173,7 +173,7 @@ fn colour(figure: &Figure, number: usize) -> RGBColor {
     }
 }
 
-/// Returns the range of an axis, or else that of the values with a margin.
+/// Returns the range of an axis. If it has none, returns that of the values, with a margin.
 fn ends(axis: &Axis, values: impl Iterator<Item = f64>) -> (f64, f64) {
     if let Some(range) = axis.range {
         return range;

@@ -11,7 +11,7 @@ pub(crate) trait Run: Debug + Display + Send + Sync + 'static {
     /// `true` if processor time is measured, while no other job may run.
     const IS_ALONE: bool = false;
 
-    /// Returns `None` if the run was ended early.
+    /// Performs the run. Returns `None` if it was ended early.
     fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome>;
 
     /// Estimates the relative duration, as the number of data packets and repairs handled.
@@ -19,7 +19,7 @@ pub(crate) trait Run: Debug + Display + Send + Sync + 'static {
 }
 
 pub(crate) struct Job {
-    /// Equal runs have the same key.
+    /// Key of the run. Equal runs have equal keys.
     pub(crate) key: String,
     pub(crate) name: String,
     pub(crate) cost: f64,

@@ -248,8 +248,7 @@ impl EmbeddedStore {
     }
 
     fn database(&self) -> Result<&Database, StoreError> {
-        let closed =
-            || StoreError::Failed { error: "the database is closed".into(), is_full: false };
+        let closed = || StoreError::Failed { error: "database closed".into(), is_full: false };
         self.database.as_ref().ok_or_else(closed)
     }
 }

@@ -7,7 +7,8 @@ use crate::record::{Delivery, Entry, Place, Process, Record, Records, Streams};
 
 pub(crate) type Violation = String;
 
-/// Checks rules that hold at any time: nothing is damaged, invented, repeated, or had and lost.
+/// Checks rules that hold at any time: no message is damaged, invented, repeated, or both delivered
+/// and reported lost.
 pub(crate) fn always(records: &Records) -> Vec<Violation> {
     let mut found = Vec::new();
     let streams = Streams::of(records);
@@ -104,7 +105,7 @@ pub(crate) fn unseen(records: &Records, alive: &[Process]) -> Vec<Violation> {
     found
 }
 
-/// Returns live members that have nothing after message `number` of some live sender.
+/// Returns live members that received nothing that a live sender published after the faults ended.
 pub(crate) fn unreached(records: &Records, alive: &[Process], tails: &Tails) -> Vec<Violation> {
     let mut found = Vec::new();
     for receiver in alive {
@@ -199,7 +200,7 @@ struct Loss {
     host: u32,
     first: u32,
     last: u32,
-    /// Processes of the host to which the report can refer: a receiver gets those of one at a time.
+    /// Processes of the host to which the report can refer. A receiver receives from one at a time.
     starts: Vec<u32>,
 }
 

@@ -131,7 +131,7 @@ fn await_delivery(awaited: Receiver<(u64, Published)>, orders: &Orders, record: 
     }
 }
 
-/// Once per second: a sender must not fall silent for members that are disconnected meanwhile.
+/// Confirms once per second, because a sender must not fall silent while members are disconnected.
 fn confirm(group: &Group, kind: Kind, orders: &Orders, record: &Record) {
     if kind != Kind::Lateral {
         return;

@@ -1,4 +1,4 @@
-//! Records that the members leave.
+//! Records that the members write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -64,7 +64,7 @@ pub(crate) enum Line {
         host: u32,
         is_there: bool,
     },
-    /// For readers: joined, order of the harness, failed publish, ring without a quorum.
+    /// Note for readers: joined, order of the harness, failed publish, ring without a quorum.
     Note(String),
 }
 

@@ -57,7 +57,7 @@ impl<'a> Site<'a> {
         self.host.address.parse().expect("the lab gave it an address")
     }
 
-    /// Starts the host's next process. One that was ordered to leave has had time for that.
+    /// Starts the host's next process. A process that was ordered to leave has had time to do so.
     pub(crate) fn start(&mut self) {
         self.leaving = None;
         self.starts += 1;

@@ -87,7 +87,7 @@ fn views_match_acknowledged_changes_after_etcd_and_registry_die() {
     let again = again.expect("it was started");
     super::await_shares(&second, &again);
     await_views(&hosts);
-    // A process that was just started has its knowledge from etcd alone.
+    // A process that was just started has its state from etcd alone.
     etcd.await_health(0);
     let fresh = Registry::start(&etcd.urls());
     for registry in [&second, &again, &fresh] {

@@ -136,7 +136,7 @@ impl Etcd {
         });
     }
 
-    /// Sends a request by JSON, in place of the protocol that programs normally use.
+    /// Sends a request as JSON, instead of the protocol that programs normally use.
     pub(crate) fn ask(&self, what: &str, question: &Value) -> Value {
         self.try_ask(what, question).unwrap_or_else(|error| panic!("{what}: {error}"))
     }

@@ -68,7 +68,8 @@ fn partial_views_repair_losses_and_are_refreshed() {
         sub.interrupt();
         sub.end();
     }
-    // All that no repair recovered was requested from the publisher, in the view or not.
+    // Packets that no repair recovered were requested from the publisher, even if it was not in the
+    // view.
     assert!(lost == 0 && repaired > 300, "{repaired} repaired, {lost} lost");
     witness.stop();
     assert_partial(&witness.wrote.seen, 5);

@@ -28,7 +28,7 @@ pub(super) fn all() -> [EngineSuite; 7] {
     ]
 }
 
-/// Every engine gives up eventually, in its own way, and reports the loss.
+/// Returns a setup in which every engine gives up eventually, in its own way, and reports the loss.
 fn setup<C: Clone + Debug + 'static, E: Engine + 'static>(
     config: &C,
     limit_bytes: usize,

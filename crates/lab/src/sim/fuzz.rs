@@ -81,7 +81,8 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
         ));
     }
     let interrupt = interrupt::listen()?;
-    // A panic of an engine is a finding, reported with its seed. Its own output would bury that.
+    // A panic of an engine is a finding, which is reported with its seed. The panic's output would
+    // hide the report.
     std::panic::set_hook(Box::new(|_| {}));
     if let Some(path) = &args.trace {
         trace(&*suite, args.from, path)?;
@@ -221,7 +222,7 @@ impl Failed {
     }
 }
 
-/// Number of failing seeds after which the search stops. One is enough to work on.
+/// Number of failing seeds after which the search stops.
 const MAX_FAILURES: u64 = 3;
 const MAX_SHOWN: usize = 5;
 const TICK: Duration = Duration::from_millis(50);

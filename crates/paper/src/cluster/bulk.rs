@@ -27,7 +27,7 @@ pub(crate) struct BulkOutcome {
     pub(crate) incomplete: u32,
     /// Mean goodput, 0 to 1 of the link's capacity. An incomplete receiver counts as 0.
     pub(crate) mean_share: f64,
-    /// The same for the last receiver to complete. It is 0 if a receiver is incomplete.
+    /// Goodput of the last receiver to complete, as a share. It is 0 if a receiver is incomplete.
     pub(crate) least_share: f64,
     /// Mean goodput of the receivers, in bits of payload per second.
     pub(crate) goodput: f64,
@@ -71,7 +71,7 @@ struct Ledger {
     sent_at: Vec<Time>,
 }
 
-/// Time limit of a run, as a multiple of the packets' time on the link.
+/// Time limit of a run, as a multiple of the packets' transmission time on the link.
 const MOST_TIMES: u32 = 100;
 const MOST: Duration = Duration::from_millis(500);
 
@@ -154,7 +154,7 @@ impl Ledger {
         Self { begin, packets, lacking, complete: Vec::new(), sent_at: Vec::new() }
     }
 
-    /// Returns the observations of the packets that count. The first packet only started the group.
+    /// Returns the observations of the counted packets: the first packet only started the group.
     fn of<'a>(&self, tally: &'a Tally) -> &'a [Seen] {
         tally.packets.get(1..).unwrap_or_default()
     }

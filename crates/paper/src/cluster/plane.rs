@@ -20,11 +20,11 @@ pub(crate) struct Setting {
     pub(crate) link_delay: Duration,
     pub(crate) queue_bytes: u64,
     pub(crate) sender_queue_bytes: u64,
-    /// Loss of each link, of all packets alike.
+    /// Loss on each link, which affects all packets alike.
     pub(crate) loss: Loss,
     pub(crate) payload_bytes: usize,
     pub(crate) detect_after: Duration,
-    /// Silence after which RDCM evicts a receiver. `None` is RDCM's default.
+    /// Silence after which RDCM evicts a receiver. `None` selects RDCM's default.
     pub(crate) gone_after: Option<Duration>,
     pub(crate) controls_congestion: bool,
     pub(crate) seed: u64,

@@ -42,10 +42,10 @@ pub(crate) struct Maker<'a> {
 
 /// Interval at which the sender announces the number of its packets, in protocols that do so.
 const BEACONS: Duration = Duration::from_millis(1);
-/// Assumed distance between members of SRM. A packet takes about this time over links with some
+/// Assumed distance between members of SRM. A packet takes about this time over links with several
 /// hundred kilobytes queued, which is usual when repairs are sent to all members.
 const SRM_DISTANCE: Duration = Duration::from_millis(3);
-/// Full links have room for few acknowledgments of RDCM, while windows need them soon.
+/// Delay of RDCM's acknowledgments. Full links have room for few, but windows need them soon.
 const ACK_DELAY: Duration = Duration::from_micros(500);
 /// Time after which RDCM repeats a repair, for round trips of less than half a millisecond.
 const RESEND_AFTER: Duration = Duration::from_millis(2);
@@ -85,8 +85,8 @@ impl Protocol {
         Duration::from_nanos(nanos)
     }
 
-    /// Returns `true` if all members' multicasts keep to the group's tree (RDCM, section 6). LBRM's
-    /// loggers have routes of their own, and RDCM's repairs are not multicast.
+    /// Returns `true` if the multicasts of all members use only the group's tree (RDCM, section 6).
+    /// LBRM's loggers have routes of their own, and RDCM's repairs are not multicast.
     pub(super) fn keeps_to_the_tree(self) -> bool {
         match self {
             Self::Srm | Self::Tmtp | Self::Rmtp => true,
@@ -94,7 +94,8 @@ impl Protocol {
         }
     }
 
-    /// Divides the group into domains. LBRM has two tiers, with domains as large as they are many.
+    /// Divides the group into domains. LBRM has two tiers, with as many domains as a domain has
+    /// members.
     fn hierarchy(self, plane: &Plane) -> Hierarchy {
         let (ports, receivers) = (plane.setting.ports as usize, plane.receivers().len());
         let (least, tiers) = match self {
@@ -141,7 +142,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Heads do not fail here: a receiver that waits for a repair always queries the same one.
+    /// Heads do not fail here: a receiver that waits for a repair always queries the same head.
     fn domains(&self, base: DomainConfig) -> DomainConfig {
         let detect_after = self.plane.setting.detect_after;
         let (hierarchy, climb_after) = (self.hierarchy.clone(), u32::MAX);
@@ -207,7 +208,7 @@ impl Ridden {
         }
     }
 
-    /// Returns the packets that arrived by the tree and as repairs, if they are counted.
+    /// Returns the numbers of packets that arrived by the tree and as repairs, if they are counted.
     pub(crate) fn arrived(&self) -> Option<(u64, u64)> {
         match self {
             Self::Rdcm(engine) => engine.arrived(GROUP),

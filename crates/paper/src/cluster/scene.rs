@@ -108,7 +108,8 @@ impl Scene {
         self.idle_at
     }
 
-    /// Advances to `end`, and then switches the multicasts to the tree that the protocol wants.
+    /// Advances to `end`, and then switches the multicasts to the tree that the protocol has
+    /// chosen.
     pub(crate) fn run_until(&mut self, end: Time, note: &mut impl FnMut(&Happening<Event>)) {
         self.world.run_until(end, &mut |happening| note(&happening));
         let sender = self.world.machine(HostIx(self.plane.sender()));
@@ -123,7 +124,8 @@ impl Scene {
         }
     }
 
-    /// Sends a message to all receivers, to prepare the group. `None`: the run is ended early.
+    /// Sends a message to all receivers, to prepare the group. Returns `None` if the run is ended
+    /// early.
     ///
     /// # Panics
     /// Panics if that takes too long.

@@ -19,7 +19,7 @@ use crate::work::{Ends, Run};
 pub(crate) struct StreamRun {
     pub(crate) setting: Setting,
     pub(crate) protocol: Protocol,
-    /// Sending rate in bits of payload per second. `None`: more than the network can carry.
+    /// Sending rate in bits of payload per second. With `None`, the sender sends as fast as it can.
     pub(crate) bits_per_second: Option<u64>,
     pub(crate) length: Duration,
     pub(crate) bin: Duration,

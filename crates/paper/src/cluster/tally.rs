@@ -100,7 +100,8 @@ fn about(protocol: Protocol, datagram: &[u8]) -> About {
     }
 }
 
-/// `of_packet` returns the subject of a packet which is neither a message nor a repair.
+/// Returns the subject of a datagram. `of_packet` handles a packet that is neither a message nor a
+/// repair.
 fn about_guest<'a, P: GuestPacket<'a>>(
     datagram: &'a [u8],
     of_packet: impl FnOnce(P) -> About,

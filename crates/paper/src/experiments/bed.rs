@@ -71,7 +71,7 @@ pub(crate) fn check_list<T: PartialOrd + Copy + fmt::Debug>(
     most: T,
 ) -> Result<(), String> {
     if values.is_empty() {
-        return Err(format!("{name} is empty"));
+        return Err(format!("{name} is empty: expected at least one value"));
     }
     match values.iter().find(|value| **value < least || **value > most) {
         Some(value) => {

@@ -150,7 +150,7 @@ impl Experiment for UnderChurn {
                 return Err(format!("replaced_per_minute must contain {percent} %"));
             }
             if self.views.at(quick).is_empty() {
-                return Err("views is empty".to_owned());
+                return Err("views is empty: expected at least one value".to_owned());
             }
         }
         Ok(())

@@ -16,7 +16,8 @@ use super::stays::{BEGINNING, Stay, Stays};
 use crate::plan::Span;
 
 /// Replacement of nodes at a constant rate. A random node departs, and at the same time another
-/// starts on its own host and joins as many groups. Departing nodes crash and leave in turn.
+/// node starts on its own host and joins as many groups. Departing nodes alternately crash and
+/// leave.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Churn {
     /// Share of the nodes that is replaced per minute.
@@ -107,7 +108,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Draws `churn` until `end`. A node that departs within `grace` is not owed the message.
+    /// Draws `churn` until `end`. A node that departs within `grace` after a send is not owed the
+    /// message.
     pub(super) fn draw(
         churn: Option<&Churn>,
         groups: &mut Groups,

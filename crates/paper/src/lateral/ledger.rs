@@ -12,7 +12,8 @@ use super::membership::Groups;
 use super::stays::Stays;
 use crate::delays::Delays;
 
-/// Open account of a run. It counts packets that are sent from `counts` on and before `until`.
+/// Account of a run that has not ended. It counts packets that are sent from `counts` on and before
+/// `until`.
 pub(super) struct Ledger {
     groups: Rc<Groups>,
     stays: Rc<Stays>,
@@ -26,7 +27,7 @@ pub(super) struct Ledger {
 struct Tally {
     expected: u64,
     direct: u64,
-    /// Repaired packets that are not known to be overtaken.
+    /// Repaired packets that are not known to have been overtaken.
     repaired: BTreeMap<(HostIx, [u64; 3]), Repaired>,
     overtaken: u64,
 }

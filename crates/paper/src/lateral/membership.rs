@@ -6,7 +6,8 @@ use carom_proto::{GroupId, NodeId, RateOfFire, Rng};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Membership {
-    /// One group of random hosts, every second with `odd`, so that the mean c can be fractional.
+    /// One group of random hosts. Every second host uses `odd`, so that the mean c can be
+    /// fractional.
     OneGroup { size: u32, rate: RateOfFire, odd: RateOfFire },
     /// Groups A and B. `both` hosts are in both, and the others are divided evenly.
     TwoGroups { both: u32, a: RateOfFire, b: RateOfFire },
@@ -85,7 +86,7 @@ impl Groups {
         Self { members, of, rates, odd: None, has_tags }
     }
 
-    /// Adds a host, in as many random groups as the first one has, and returns its number.
+    /// Adds a host that joins as many random groups as the first host has. Returns its number.
     pub(super) fn welcome(&mut self, rng: &mut Rng) -> u32 {
         let host = self.of.len() as u32;
         let mut choice: Vec<u32> = (0..self.count()).collect();

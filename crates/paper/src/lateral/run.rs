@@ -44,11 +44,13 @@ pub(crate) struct LateralRun {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Length {
-    /// Mean number of packets received before the measurement: equal bins diverge by then.
+    /// Mean number of packets that a node receives before the measurement. By then, bins that
+    /// started equal have diverged.
     pub(crate) warm_up_packets: u32,
     pub(crate) losses: u32,
-    /// Time for which sending continues afterwards, so that the last losses can be repaired. With
-    /// churn, a node that departs within this time after a send is not owed the packet.
+    /// Time for which sending continues after the measurement, so that the last losses can be
+    /// repaired. With churn, a node that departs within this time after a send is not owed the
+    /// packet.
     pub(crate) tail: Duration,
 }
 
@@ -64,7 +66,7 @@ pub(crate) enum Variant {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LateralOutcome {
-    /// Losses by [`Groups::tag`]: of all groups together, or of each of two.
+    /// Losses by [`Groups::tag`]: of all groups together, or of each of two groups.
     pub(crate) groups: Vec<GroupOutcome>,
     pub(crate) overhead: f64,
     pub(crate) xors_per_packet: f64,
@@ -85,7 +87,7 @@ impl Run for LateralRun {
         Some(outcome(driven))
     }
 
-    /// The data packets and repairs that arrive at nodes.
+    /// Estimates the number of data packets and repairs that arrive at nodes.
     fn cost(&self) -> f64 {
         let hosts = f64::from(self.membership.nodes(self.wiring.hosts()));
         let counted = f64::from(self.length.losses) / self.loss.rate().max(1e-3);
@@ -221,7 +223,8 @@ impl LateralRun {
     }
 }
 
-/// With churn, a node is owed a stream from its join on, and packets are kept for the usual time.
+/// Returns the settings for runs with churn. A node is owed a stream from its join on, and packets
+/// are kept for the usual time.
 fn when_nodes_come_and_go(base: Config) -> Config {
     let Config { buffer_age, give_up_after, .. } = Config::default();
     Config { stream_start: StreamStart::AskSender, buffer_age, give_up_after, ..base }
@@ -302,7 +305,7 @@ struct Work {
     sent: PerClass,
     /// Part of `sent` that went to departed nodes.
     to_nobody: PerClass,
-    /// Numbers of XORs and of packets added to bins, by host. `None` where there is no node.
+    /// Numbers of XORs and of packets added to bins, by host. `None` for a host without a node.
     binned: Vec<Option<(u64, u64)>>,
 }
 

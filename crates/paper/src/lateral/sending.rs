@@ -13,7 +13,7 @@ use super::membership::{Groups, group_id};
 use super::stays::{BEGINNING, Stays};
 use crate::work::Ends;
 
-/// Sender of all messages. Each node has a random phase, and draws one of its groups.
+/// Sender of all messages. Each node has a random phase, and draws a group for each message.
 pub(super) struct Sending {
     groups: Rc<Groups>,
     stays: Rc<Stays>,
@@ -48,7 +48,8 @@ impl Sending {
         }
     }
 
-    /// Sends what is due before `to`, and applies changes. `None`: the run is ended early.
+    /// Sends the messages that are due before `to`, and applies changes. Returns `None` if the run
+    /// is ended early.
     pub(super) fn go_on<E: Engine>(
         &mut self,
         world: &mut World<Member<E>>,

@@ -16,7 +16,7 @@ use crate::work::{Ends, Run};
 /// Run of SRM with one engine per node, which acts like one process per group would.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SrmRun {
-    /// Setting. Fields that are specific to the lateral engine have no effect.
+    /// Setting of the run. Fields that are specific to the lateral engine have no effect.
     pub(crate) run: LateralRun,
     pub(crate) preset: Preset,
 }

@@ -19,7 +19,6 @@ pub(super) struct Stay {
 }
 
 impl Stays {
-    /// A node is owed a message if it stays for `grace` after the send.
     pub(super) fn new(stays: Vec<Stay>, grace: Duration) -> Self {
         Self { stays, grace }
     }

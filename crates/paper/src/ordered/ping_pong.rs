@@ -9,7 +9,7 @@ use carom_proto::ring::Qos;
 use super::ring::{Counts, Ring, Setting};
 use crate::work::{Ends, Run};
 
-/// Message that each member passes on to another one, which is drawn at random.
+/// A message that each member forwards to another member, drawn at random.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PingPongRun {
     pub(crate) setting: Setting,
@@ -21,7 +21,7 @@ pub(crate) struct PingPongRun {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PingPongOutcome {
-    /// Mean latency, from the sending application to the one that is to answer.
+    /// Mean latency, from the sending application to the application that must answer.
     pub(crate) mean: Duration,
     pub(crate) longest: Duration,
     pub(crate) counts: Counts,

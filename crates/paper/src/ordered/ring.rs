@@ -118,7 +118,7 @@ impl Ring {
         sent.expect("all members stay").expect("the engine's queue has room");
     }
 
-    /// Returns the next delivered message, of those that have already been delivered.
+    /// Returns the next of the messages that have already been delivered.
     pub(super) fn received(&mut self) -> Option<Received> {
         while let Some(Happening { at, host, event }) = self.world.poll_event() {
             if let Event::Message(message) = event {

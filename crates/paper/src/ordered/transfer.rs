@@ -14,7 +14,7 @@ use crate::work::{Ends, Run};
 pub(crate) struct TransferRun {
     pub(crate) setting: Setting,
     pub(crate) sources: u32,
-    /// `true` if the sources are not counted as destinations. They are members nevertheless.
+    /// `true` if the sources are not counted as destinations. They are members in any case.
     pub(crate) apart: bool,
     pub(crate) file_bytes: usize,
     pub(crate) message_bytes: usize,
@@ -24,7 +24,8 @@ pub(crate) struct TransferRun {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TransferOutcome {
     pub(crate) destinations: u32,
-    /// Rate of all files together at each destination, in bytes per second, or NaN if too late.
+    /// Total rate of all files at each destination, in bytes per second, for each repeat. NaN if
+    /// the transfer took too long.
     pub(crate) rates: Vec<f64>,
     pub(crate) counts: Counts,
 }

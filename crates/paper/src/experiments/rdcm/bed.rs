@@ -27,7 +27,7 @@ enum Members {
 }
 
 impl Bed {
-    /// Returns the setting without losses, and with gaps that count as losses at once.
+    /// Returns the setting without losses, in which every gap counts as a loss at once.
     pub(crate) fn setting(&self, scale: RunScale) -> Setting {
         let (ports, k) = *self.bcube.at(scale.quick);
         let group = match &self.group {

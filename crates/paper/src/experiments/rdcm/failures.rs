@@ -17,12 +17,12 @@ pub(crate) struct RdcmFailures {
     bin: Scaled<Span>,
     /// Rate at which the application sends, in payload.
     megabits_per_second: u32,
-    /// Index of the receiver to which the tree's link fails.
+    /// Index of the receiver whose link in the tree fails.
     link_dies_above: usize,
     /// Time of the link's failure, as a share of the length.
     link_dies_at: Share,
     fails: usize,
-    /// Time of its failure, as a share of the length.
+    /// Time at which the receiver `fails`, as a share of the length.
     fails_at: Share,
     holds: Holds,
 }
@@ -32,7 +32,7 @@ pub(crate) struct RdcmFailures {
 struct Holds {
     /// Rate of the living receivers in the slowest interval, relative to the application's rate.
     received_at_least_percent: f64,
-    /// Repairs below the failed link until the tree is replaced, in percent of the rate sent.
+    /// Rate of repairs below the failed link until the tree is replaced, relative to the rate sent.
     by_repair_at_least_percent: f64,
     /// Rate by the tree at this receiver afterwards, relative to the application's rate.
     by_tree_at_least_percent: f64,
@@ -77,7 +77,7 @@ impl RdcmFailures {
         let replaced = outcome.rebuilt_at.iter().copied().find(|at| *at >= dies);
         let replaced = replaced.unwrap_or(f64::NAN);
         let holds = &self.holds;
-        // The first interval is left out, because the first messages are still on their way.
+        // The first interval is left out, because the first messages are still in flight.
         let received = outcome.least(bin..end, |bin| bin.received);
         let by_repair = outcome.mean(dies..replaced - bin, |bin| bin.by_repair);
         let by_tree = outcome.mean(replaced + bin..end, |bin| bin.by_tree);

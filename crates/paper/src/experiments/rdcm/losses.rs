@@ -113,7 +113,7 @@ impl RdcmLosses {
 }
 
 /// Returns the minimum of `compare` for a pair of protocols, and the setting where it is reached.
-/// It covers all settings that satisfy `counts` and in which both protocols ran.
+/// Only settings that satisfy `counts` and in which both protocols ran are compared.
 fn closest(
     points: &[Point<'_>],
     (above, below): (Protocol, Protocol),

@@ -37,7 +37,7 @@ struct Flow {
 struct Holds {
     /// Lower limit of the rate in the slowest interval after the start, relative to the mean.
     least_part_at_least_percent: f64,
-    /// Percentage by which a run may be slower than that with the next longer detection time.
+    /// Percentage by which a run may be slower than the run with the next longer detection time.
     chance_percent: f64,
 }
 

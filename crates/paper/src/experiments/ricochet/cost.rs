@@ -14,9 +14,10 @@ pub(crate) struct RicochetCost {
     payload_bytes: usize,
     packets: Scaled<u32>,
     rounds: Scaled<u32>,
-    /// Number of datagrams that a node receives per second. The waiting time is computed for it.
+    /// Number of datagrams that a node receives per second. The waiting time is computed for this
+    /// rate.
     datagrams_per_second: f64,
-    /// Upper limit of the time per packet with the most groups, relative to the fewest.
+    /// Upper limit of the time per packet with the most groups, relative to that with the fewest.
     at_most_times: f64,
     /// Reason why the time exceeds the limit, reported if it does.
     why_not: String,

@@ -19,14 +19,14 @@ pub(crate) struct RicochetLosses {
     rates: Scaled<Vec<Share>>,
     models: Scaled<Vec<Model>>,
     staggers: Scaled<Vec<u8>>,
-    /// Settings of the nodes. The relations are evaluated for the first of them.
+    /// Settings of the nodes. The relations are evaluated for the first of these settings.
     nodes: Vec<Nodes>,
     /// Quantity on the horizontal axis.
     sweeps: Sweeps,
     /// Time for which sending continues in additional runs with NAKs, in which everything should be
-    /// delivered. `None` for no such runs.
+    /// delivered. `None` disables these runs.
     with_naks: Option<Span>,
-    /// `true` if the delays of each run are drawn in a further figure.
+    /// `true` if the delays of each run are drawn in an additional figure.
     distribution: bool,
     holds: Vec<Holds>,
 }
@@ -160,7 +160,7 @@ impl RicochetLosses {
         }
     }
 
-    /// Points with the same label differ only in the swept quantity.
+    /// Returns the label of a line. Points with the same label differ only in the swept quantity.
     fn line_of(&self, place: Place) -> String {
         let of_losses = match self.sweeps {
             Sweeps::BurstLength => format!("{} % loss", significant(100.0 * place.rate)),

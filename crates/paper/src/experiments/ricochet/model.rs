@@ -89,7 +89,7 @@ impl Experiment for RicochetModel {
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
         if self.model.is_empty() {
-            return Err("model is empty".to_owned());
+            return Err("model is empty: expected at least one value".to_owned());
         }
         Ok(())
     }

@@ -21,7 +21,8 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Returns a ring of `members` members, whose engines have their defaults.
+    /// Returns the setting of a ring of `members` members, whose engines have their default
+    /// settings.
     pub(crate) fn setting(&self, scale: RunScale, members: u32) -> Setting {
         let ethernet = Ethernet {
             bits_per_second: u64::from(self.megabits_per_second) * 1_000_000,
@@ -63,7 +64,8 @@ impl Bed {
     }
 }
 
-/// `unreliable`, `unordered`, `source`, `total`, `majority`, `all`, or the number of other holders.
+/// Level of service, written as `unreliable`, `unordered`, `source`, `total`, `majority`, `all`, or
+/// the number of other members that must hold a message.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Level(pub(crate) Qos);
@@ -93,6 +95,6 @@ impl TryFrom<String> for Level {
     }
 }
 
-/// Several datagrams of the largest size.
+/// Space for several datagrams of the largest size.
 const LEAST_INTERFACE_BYTES: usize = 8192;
 const MOST_CPU: Duration = Duration::from_millis(100);

@@ -26,7 +26,8 @@ struct Holds {
     /// Upper limit of the variation of the mean latency over the numbers of destinations, relative
     /// to the shortest, at levels that do not depend on this number.
     flat_within_percent: f64,
-    /// Upper limit of the latency in total order, relative to unordered and source-ordered.
+    /// Upper limit of the latency in total order, relative to that of unordered and source-ordered
+    /// messages.
     total_at_most_times: f64,
     /// Lower limit of the latency added by each member that must hold a message.
     each_holder_costs_at_least: Span,
@@ -110,7 +111,7 @@ impl RmpLatency {
     }
 }
 
-/// Returns the holders and the latency in milliseconds, with the most destinations.
+/// Returns the numbers of holders and the latencies in milliseconds, with the most destinations.
 fn resilience(points: &[Point<'_>]) -> Vec<(f64, f64)> {
     let most = points.iter().map(|point| point.destinations).max().unwrap_or(0);
     let holders = |point: &Point<'_>| match point.qos {

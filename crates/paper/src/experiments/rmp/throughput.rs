@@ -28,7 +28,7 @@ struct Holds {
     /// Lower limit of the aggregate throughput with the most destinations.
     #[serde(default)]
     aggregate_at_least_times_the_link: Option<f64>,
-    /// Lower limits of the throughput at each destination, each a relation of its own.
+    /// Lower limits of the throughput at each destination, each checked as a separate relation.
     #[serde(default)]
     one_source_at_least_percent: Vec<f64>,
     /// Upper limit of the variation between runs with one source, relative to the fastest.
@@ -132,7 +132,8 @@ impl RmpThroughput {
         }
         let one = || points.iter().filter(|point| point.run.sources == 1);
         let percents = || one().map(Point::link_percent);
-        // A transfer that took too long has the rate NaN, like `low` and `high`: no relation holds.
+        // The rate of a transfer that took too long is NaN. Then `low` and `high` are NaN as well,
+        // and no relation holds.
         let low = percents().min_by(least_first).unwrap_or(f64::NAN);
         let high = percents().max_by(greatest_last).unwrap_or(f64::NAN);
         let payload = one().map(Point::payload_percent).fold(f64::NAN, f64::min);

@@ -30,7 +30,7 @@ struct Golden {
     loss: Share,
     /// Maximum difference from the expected bounds, in points.
     within_points: f64,
-    /// c, with the expected lower and upper bound in percent.
+    /// Values of c, each with its expected lower and upper bound in percent.
     bounds: Vec<(u8, f64, f64)>,
 }
 
@@ -44,7 +44,8 @@ impl SlingshotModel {
         }
     }
 
-    /// Returns each c for each rate of loss, followed by the expected bounds.
+    /// Returns the settings for each c and each loss rate, followed by those of the expected
+    /// bounds.
     fn settings(&self) -> Vec<Setting> {
         let swept = self.losses.iter();
         let swept = swept.flat_map(|loss| self.c.iter().map(|c| self.setting(*c, *loss)));
@@ -136,7 +137,8 @@ impl SlingshotModel {
         figure
     }
 
-    /// Returns the distance of the worst point from the bounds, negative inside, in deviations.
+    /// Returns the relation for the worst point's distance from the bounds, in standard deviations.
+    /// The distance is negative inside the bounds.
     fn inside(&self, points: &[Modelled]) -> Relation {
         let outside = |point: &Modelled| {
             let bounds = point.setting.recovered().expect("plans are checked before they are run");
