@@ -1,5 +1,3 @@
-//! `carom call`: sends standard input as a request, and prints the reply.
-
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::mpsc::channel;
 use std::time::Duration;

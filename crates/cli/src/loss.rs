@@ -1,5 +1,3 @@
-//! Flags that inject loss, for every subcommand that receives.
-
 use carom::Loss;
 use carom_terminal::units;
 

@@ -97,7 +97,6 @@ impl NodeArgs {
         builder.seeds(&self.seeds)
     }
 
-    /// Starts the node, prints its notices, and waits for the seeds.
     pub(crate) fn start(&self, builder: Builder, interrupt: &Interrupt) -> Result<Node, CliError> {
         let node =
             Node::start(builder).map_err(|error| CliError::new(error.to_string(), error.fix()))?;

@@ -1,5 +1,3 @@
-//! `carom pub`: standard input, published to the members of a group.
-
 mod confirmation;
 mod pace;
 mod promises;

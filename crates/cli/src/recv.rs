@@ -1,5 +1,3 @@
-//! `carom recv`: a transfer to a group, received into a directory.
-
 use std::collections::{BTreeSet, VecDeque};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -250,7 +248,6 @@ impl Taker<'_> {
         Ok((receiving, early))
     }
 
-    /// Passes the stream to the transfer until the transfer has ended.
     fn feed(
         &self,
         receiving: &Receiving,

@@ -1,5 +1,3 @@
-//! `carom send`: files and directories, sent to all receivers of a group at once.
-
 mod slow;
 mod summary;
 

@@ -1,5 +1,3 @@
-//! `carom sub`: messages of a group, written to standard output.
-
 use std::io::{BufWriter, ErrorKind, StdoutLock, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -309,7 +307,6 @@ impl Tally {
         self.lost.load(Relaxed) + self.dropped.load(Relaxed)
     }
 
-    /// Updates the counts of queued and dropped messages, and of overtaken packets.
     fn look(&self, status: &Status, group: &str) {
         self.overtaken.store(status.stats.lateral.overtaken, Relaxed);
         let Some(group) = status.groups.iter().find(|it| it.name == group) else { return };

@@ -1,5 +1,3 @@
-//! `carom tune --model`: the effect of a rate-of-fire, by the analysis of Slingshot.
-
 use carom::RateOfFire;
 use carom::unstable::lateral::model::{ModelError, Setting};
 use carom_terminal::{CliError, Outcome, output, units};

@@ -13,7 +13,6 @@ pub(crate) fn until<T>(
     poll(future, || (!gives_up()).then_some(STEP))
 }
 
-/// Waits for `future` for at most `span`.
 pub(crate) fn within<T>(future: impl Future<Output = T>, span: Duration) -> Option<T> {
     let end = Instant::now() + span;
     poll(future, || end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()))

@@ -1,5 +1,3 @@
-//! `carom-lab paper`: the evaluations of the papers, reproduced in the simulator.
-
 use std::fs;
 use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;

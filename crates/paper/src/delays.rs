@@ -1,5 +1,3 @@
-//! Delays measured in a run, and their statistics.
-
 use std::time::Duration;
 
 /// Delays in nanoseconds, in ascending order.

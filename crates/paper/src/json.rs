@@ -1,5 +1,3 @@
-//! Tables as JSON.
-
 use serde_json::{Map, Value, json};
 
 use crate::table::{Cell, Table};

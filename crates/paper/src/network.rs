@@ -1,5 +1,3 @@
-//! Networks between the hosts of an experiment.
-
 use carom_sim::{Jitter, Link, Topology};
 use serde::Deserialize;
 

@@ -161,7 +161,6 @@ fn rate_of_fire<'de, D: Deserializer<'de>>(value: D) -> Result<RateOfFire, D::Er
     units::rate_of_fire(&String::deserialize(value)?).map_err(D::Error::custom)
 }
 
-/// Length and seed of the runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunScale {
     pub(crate) quick: bool,

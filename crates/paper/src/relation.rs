@@ -1,5 +1,3 @@
-//! Relations that must hold, with their margins.
-
 use std::cmp::Ordering;
 
 use serde::Serialize;

@@ -1,5 +1,3 @@
-//! Selects, runs and reports experiments.
-
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;

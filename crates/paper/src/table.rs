@@ -1,5 +1,3 @@
-//! Points of an experiment, as rows of named columns.
-
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Table {
     /// Names of the columns, which end with the unit.

@@ -234,7 +234,6 @@ fn filled() -> tempfile::TempDir {
     folder
 }
 
-/// Opens the store and reads all partitions, like a process that starts.
 fn read_all(folder: &Path) -> Result<Vec<PartitionState>, StoreError> {
     let store = open(folder)?;
     (0..PARTITIONS).map(|partition| store.load(partition)).collect()

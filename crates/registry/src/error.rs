@@ -1,5 +1,3 @@
-//! Errors of a registry process and of its store.
-
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -116,7 +114,6 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns `true` if the disk is full.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Failed { is_full: true, .. })
     }

@@ -39,7 +39,6 @@ const HEADER_WITHIN: Duration = Duration::from_secs(5);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const RETRY_ACCEPT: Duration = Duration::from_millis(100);
 
-/// Serves until the runtime ends, with at most `max_connections` open connections.
 pub(crate) async fn serve(
     listener: TcpListener,
     requests: mpsc::Sender<StatusRequest>,

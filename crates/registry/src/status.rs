@@ -1,5 +1,3 @@
-//! Status of a registry process, for operators.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -183,7 +181,6 @@ pub(crate) struct StatusContext<'a> {
 }
 
 impl StoreStatus {
-    /// Returns the status of an embedded store, which is always registered.
     pub(crate) fn embedded() -> Self {
         let (processes, counters) = (Vec::new(), Vec::new());
         Self { kind: "embedded".into(), registered: true, trouble: None, processes, counters }

@@ -1,5 +1,3 @@
-//! Interface between a registry process and its store.
-
 use std::fmt;
 use std::time::Instant;
 

@@ -41,7 +41,6 @@ impl Figures {
     }
 }
 
-/// Distribution of delays, with three significant digits.
 pub(crate) struct Delays(Histogram<u64>);
 
 impl Default for Delays {

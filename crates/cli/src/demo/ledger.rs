@@ -1,5 +1,3 @@
-//! Message labels, and a record of the received messages.
-
 use std::collections::BTreeMap;
 
 /// Label at the start of a message, from which the rest of the message is derived.

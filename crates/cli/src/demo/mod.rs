@@ -1,5 +1,3 @@
-//! `carom demo`: loss repair between real nodes on real sockets of this machine.
-
 mod args;
 mod figures;
 mod ledger;

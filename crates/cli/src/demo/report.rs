@@ -47,7 +47,6 @@ pub(crate) struct DelayMs {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
     pub(crate) losses_injected: u64,
-    /// Packets recovered from repairs before their own multicast arrived.
     pub(crate) overtaken: u64,
     pub(crate) repairs_sent: u64,
     /// Data packets, sent or received, that were added to repair bins.

@@ -1,5 +1,3 @@
-//! `carom doctor`: checks of this machine, or of the path to another one.
-
 mod finding;
 mod local;
 mod packet;

@@ -1,5 +1,3 @@
-//! `carom lock`: a command that runs while a lock of a group is held.
-
 mod args;
 mod holding;
 

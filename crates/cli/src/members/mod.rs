@@ -1,5 +1,3 @@
-//! `carom members`: nodes, rings, and the members that the registry knows.
-
 mod ring;
 mod service;
 

@@ -1,5 +1,3 @@
-//! Addresses of the processes of a registry, and of their status pages.
-
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
 use carom_registry::{DEFAULT_HTTP_PORT, DEFAULT_PORT};

@@ -1,5 +1,3 @@
-//! `carom registry detector`: the failure detector of a rack.
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,5 +1,3 @@
-//! `carom registry`: the registry, and queries to a running one.
-
 pub(crate) mod address;
 mod detector;
 mod limits;

@@ -1,5 +1,3 @@
-//! `carom registry` without a subcommand: the registry.
-
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

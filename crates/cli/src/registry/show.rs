@@ -1,5 +1,3 @@
-//! `carom registry status` and `carom registry members`: queries to a running service.
-
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -44,7 +42,6 @@ impl Service {
 }
 
 impl Members {
-    /// Prints the members of the group. A group without members is a finding.
     pub(super) fn run(&self) -> Result<Outcome, CliError> {
         let group = self.service.get::<GroupStatus>("members", Some(&self.group))?;
         let Some(group) = group else {
@@ -180,7 +177,6 @@ fn nodes(nodes: &[NodeStatus]) -> String {
     table.trim_fmt()
 }
 
-/// Returns a table of the failure detectors, with the racks of the nodes that they watch.
 fn detectors(status: &Report) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

@@ -1,5 +1,3 @@
-//! `carom ring force-quorum`: continues a ring that has lost its quorum permanently.
-
 use std::time::{Duration, Instant};
 
 use carom::blocking::Node;

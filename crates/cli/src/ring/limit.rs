@@ -1,5 +1,3 @@
-//! Time limits for the formation of a ring, and for the wait in the ring.
-
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,3 @@
-//! `carom ring`: operator commands for the ring of an ordered group.
-
 use carom_terminal::{CliError, Outcome};
 use clap::Subcommand;
 

@@ -1,5 +1,3 @@
-//! Result of a transfer, as text and as JSON.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

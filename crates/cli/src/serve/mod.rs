@@ -1,5 +1,3 @@
-//! `carom serve`: a command that replies to the requests to a group.
-
 mod job;
 pub(crate) mod reply;
 

@@ -5,7 +5,6 @@ use carom_terminal::units::UnitError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
-    /// Exit code, as a shell reports it.
     pub(crate) code: u8,
     pub(crate) output: Vec<u8>,
 }

@@ -1,5 +1,3 @@
-//! `carom members` and `carom doctor`.
-
 use crate::lan::Lan;
 use crate::ports::free_port;
 use crate::process::start;

@@ -1,5 +1,3 @@
-//! Publishers, subscribers, and the demo.
-
 use std::io::{self, Read as _, Write as _};
 use std::process::ChildStdin;
 use std::thread;

@@ -1,5 +1,3 @@
-//! Help, completions, and rejected command lines.
-
 use crate::lan::Lan;
 use crate::process::{run, start};
 

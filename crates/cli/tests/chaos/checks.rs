@@ -1,5 +1,3 @@
-//! Rules that the records of a run must meet.
-
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::payload::Payload;

@@ -1,5 +1,3 @@
-//! Kinds of groups.
-
 use carom::Profile;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

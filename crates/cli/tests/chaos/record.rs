@@ -1,5 +1,3 @@
-//! Records that the members write.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;

@@ -1,5 +1,3 @@
-//! One run: faults for a while, then healing, then the checks.
-
 use std::fs;
 use std::path::PathBuf;
 use std::thread;

@@ -1,5 +1,3 @@
-//! Host with its process and its faults.
-
 use std::collections::BTreeSet;
 use std::env::current_exe;
 use std::io::Write as _;

@@ -1,5 +1,3 @@
-//! An etcd whose database is full.
-
 use serde_json::json;
 
 use carom_proto::NodeId;

@@ -1,5 +1,3 @@
-//! Nodes of the library, and the views that they must have.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use carom::blocking::{Group, Node};

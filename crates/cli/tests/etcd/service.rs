@@ -1,5 +1,3 @@
-//! `carom registry` with etcd, as a separate process.
-
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;

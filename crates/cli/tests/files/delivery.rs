@@ -1,5 +1,3 @@
-//! Transfers that reach all receivers, exactly once.
-
 use std::fs;
 use std::io::Write as _;
 

@@ -1,5 +1,3 @@
-//! Receivers that fail, are named, and do not delay the others.
-
 use std::fs;
 
 use serde_json::Value;

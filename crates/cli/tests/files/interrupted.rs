@@ -1,5 +1,3 @@
-//! Senders and receivers that are killed or interrupted during a transfer.
-
 use std::thread;
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! Output of a transfer while it waits or runs.
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Instant;

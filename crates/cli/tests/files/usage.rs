@@ -1,5 +1,3 @@
-//! Invalid command lines, and the fixes in their errors.
-
 use crate::{Net, Running, assert_says, noise};
 
 #[test]

@@ -1,5 +1,3 @@
-//! Kernel counters of one network namespace.
-
 use std::collections::HashMap;
 
 /// Counters since the creation of the namespace, by the kernel's names.

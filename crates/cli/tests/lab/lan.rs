@@ -1,5 +1,3 @@
-//! Nodes on loopback.
-
 use std::process::Command;
 
 use crate::process::{Running, carom};

@@ -1,5 +1,3 @@
-//! Program that runs while a test reads its output.
-
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Write as _};

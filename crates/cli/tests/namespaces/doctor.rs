@@ -1,5 +1,3 @@
-//! `carom doctor` between two hosts.
-
 use std::collections::BTreeMap;
 
 use serde_json::Value;

@@ -1,5 +1,3 @@
-//! Discovery of members, and members that are reached by multicast or by copies.
-
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 

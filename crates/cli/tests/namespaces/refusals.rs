@@ -1,5 +1,3 @@
-//! Flags with which no node can start.
-
 use crate::MTU;
 use crate::lab::Lab;
 

@@ -1,5 +1,3 @@
-//! Nodes that find each other through the registry.
-
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 

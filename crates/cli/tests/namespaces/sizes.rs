@@ -1,5 +1,3 @@
-//! Sizes of packets, and of socket buffers.
-
 use crate::lab::{Host, Lab, skipped};
 use crate::{MTU, all_counters, assert_wrote, numbered, subscribe};
 

@@ -1,5 +1,3 @@
-//! Subscribers that are killed, or that join late.
-
 use std::sync::atomic::Ordering;
 
 use crate::lab::Lab;

@@ -1,5 +1,3 @@
-//! `carom lock`: commands that run one after the other.
-
 use std::process::ChildStdin;
 
 use nix::sys::signal::Signal;

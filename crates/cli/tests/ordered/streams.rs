@@ -1,5 +1,3 @@
-//! `carom pub` and `carom sub` in ordered groups, and their reports of the ring.
-
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

@@ -1,5 +1,3 @@
-//! Rejected command lines, and their errors.
-
 use std::time::{Duration, Instant};
 
 use crate::Lan;

@@ -1,5 +1,3 @@
-//! Processes that end, stop, and return.
-
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream};

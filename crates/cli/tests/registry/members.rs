@@ -1,5 +1,3 @@
-//! `carom members --registry`: members of one group, or of all groups, as the service knows them.
-
 use carom_proto::GroupId;
 use serde_json::Value;
 

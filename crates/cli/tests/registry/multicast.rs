@@ -1,5 +1,3 @@
-//! Multicast manager in a registry process: senders and receivers of files that it places.
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,3 @@
-//! Registry process, and nodes that find each other through it.
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};

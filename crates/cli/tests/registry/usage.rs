@@ -1,5 +1,3 @@
-//! Start, end, output, and rejected command lines.
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 

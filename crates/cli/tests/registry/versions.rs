@@ -1,5 +1,3 @@
-//! Programs with another version of the protocol.
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::thread;

@@ -1,5 +1,3 @@
-//! Paths that carry smaller packets than the interfaces report, and larger ones than usual.
-
 use serde_json::Value;
 
 use crate::lab::Lab;

@@ -1,5 +1,3 @@
-//! `carom-lab sim fuzz`: random scenarios from seeds, on all cores.
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal as _};

@@ -1,5 +1,3 @@
-//! `carom-lab sim`: the simulator on the command line.
-
 mod baselines;
 mod fuzz;
 mod suites;

@@ -1,5 +1,3 @@
-//! The suites of scenarios: one for each protocol.
-
 use carom_conformance::lateral::LATERAL;
 use carom_conformance::rdcm::BulkSuite;
 use carom_conformance::rmp::RingSuite;

@@ -1,5 +1,3 @@
-//! The trait of the experiments.
-
 use std::fmt;
 
 use carom_proto::lateral::model::Setting;

@@ -1,5 +1,3 @@
-//! The items that most experiments use.
-
 pub(super) use serde::Deserialize;
 
 pub(super) use super::bed::check_list;

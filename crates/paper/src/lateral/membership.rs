@@ -1,5 +1,3 @@
-//! Assignment of nodes to groups.
-
 use std::fmt;
 
 use carom_proto::{GroupId, NodeId, RateOfFire, Rng};

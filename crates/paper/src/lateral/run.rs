@@ -1,5 +1,3 @@
-//! A run of the lateral engine: its settings, its phases and its outcome.
-
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,5 +1,3 @@
-//! Send times of all nodes.
-
 use std::rc::Rc;
 use std::time::Duration;
 

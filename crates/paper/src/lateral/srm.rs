@@ -1,5 +1,3 @@
-//! Runs of Scalable Reliable Multicast in the setting of the lateral engine.
-
 use std::fmt;
 
 use carom_baselines::srm::{Config, Srm};

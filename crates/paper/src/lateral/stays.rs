@@ -1,5 +1,3 @@
-//! Times at which nodes are present.
-
 use std::time::Duration;
 
 use carom_proto::Time;

@@ -1,5 +1,3 @@
-//! A token ring of all members in a simulated world.
-
 use std::time::Duration;
 
 use bytes::Bytes;

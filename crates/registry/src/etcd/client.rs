@@ -1,5 +1,3 @@
-//! Client of the etcd members, which uses one member at a time.
-
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 

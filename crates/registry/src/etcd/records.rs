@@ -1,5 +1,3 @@
-//! Values of the keys in etcd.
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 

@@ -1,5 +1,3 @@
-//! Reports of the tasks that send requests to etcd and follow its data.
-
 use carom_proto::membership::service::server::{CommitFailure, CommitId};
 
 use super::client::Trouble;

@@ -1,5 +1,3 @@
-//! Experiments of the paper on RDCM.
-
 mod bed;
 pub(super) mod failures;
 pub(super) mod losses;

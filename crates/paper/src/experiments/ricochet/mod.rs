@@ -1,5 +1,3 @@
-//! Experiments of the paper on Ricochet.
-
 pub(super) mod cost;
 pub(super) mod groups;
 pub(super) mod losses;

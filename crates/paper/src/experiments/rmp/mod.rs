@@ -1,5 +1,3 @@
-//! Experiments of the paper on RMP.
-
 mod bed;
 pub(super) mod latency;
 pub(super) mod throughput;
