@@ -1,4 +1,4 @@
-//! Flags of every subcommand that starts a node, and the start of that node.
+//! Flags of the subcommands that start a node.
 
 use std::cell::Cell;
 use std::io::IsTerminal as _;

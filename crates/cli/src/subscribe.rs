@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
         // A node that has left sends no acknowledgments, but senders may still request them.
         interrupt.wait(CONFIRM_WITHIN);
     }
-    // After an orderly leave, the others need not wait for this node.
+    // After an orderly leave, the other members need not wait for this node.
     group.leave();
     drop(node);
     ended.and(told).map(|_| Outcome::of(tally.has_gaps()))

@@ -35,7 +35,8 @@ pub struct Detector {
 pub struct DetectorOptions {
     /// Name of the rack to watch, as given to its nodes. At most 255 bytes.
     pub rack: String,
-    /// Addresses of registry processes. One is enough, because each names the others.
+    /// Addresses of registry processes. One address is enough: each process announces the other
+    /// ones.
     pub registries: Vec<SocketAddr>,
     /// Cluster name of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,

@@ -21,7 +21,8 @@ use tokio::task::AbortHandle;
 use crate::error::RegistryError;
 use crate::links::{Arrival, Links};
 
-/// Thread that runs a client of the registry. Dropping the driver sends the goodbyes and ends it.
+/// Thread that runs a client of the registry. Dropping the driver sends the goodbyes and ends the
+/// thread.
 #[derive(Debug)]
 pub(crate) struct Driver<M> {
     machine: Arc<Mutex<M>>,
@@ -261,7 +262,7 @@ fn locked<M>(machine: &Mutex<M>) -> MutexGuard<'_, M> {
     machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until a datagram can be received. An error counts as one, because receiving clears it.
+/// Waits until a datagram can be received. An error counts as a datagram: receiving clears it.
 async fn readable(socket: Option<&UdpSocket>) {
     match socket {
         Some(socket) => {

@@ -279,7 +279,7 @@ impl StoreFiles {
     /// Returns `true` if there has never been a store in the directory.
     ///
     /// # Errors
-    /// A store existed and its data is gone.
+    /// Fails if a store existed and its data is lost.
     fn is_new(&self) -> Result<bool, StoreError> {
         let lost = |how: &'static str| StoreError::Lost { path: self.database.clone(), how };
         let exists = |path: &Path| path.try_exists().map_err(|error| self.cannot_open(&error));

@@ -97,7 +97,7 @@ pub enum StoreError {
     /// The program was built without the feature `etcd`, which the store requires.
     #[error("this program was built without etcd support")]
     NotBuilt,
-    /// The stored data is invalid.
+    /// The data of the store is damaged.
     #[error("the store is damaged: {what}")]
     Damaged {
         /// Description of the damage.

@@ -75,8 +75,8 @@ impl Links {
     /// Queues `bytes` for writing. They are dropped if the connection has ended.
     ///
     /// # Errors
-    /// More than [`MAX_WAITING_BYTES`] are unwritten because the peer does not read. The connection
-    /// is closed.
+    /// Fails if more than [`MAX_WAITING_BYTES`] are unwritten because the peer does not read. The
+    /// connection is then closed.
     pub(crate) fn send(&mut self, id: LinkId, bytes: Vec<u8>) -> Result<(), LinkEnd> {
         let Some(link) = self.links.get(&id) else { return Ok(()) };
         let before = link.waiting.fetch_add(bytes.len(), Ordering::Relaxed);

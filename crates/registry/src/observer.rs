@@ -31,7 +31,8 @@ pub struct Observer {
 /// Settings of an observer.
 #[derive(Clone, Debug)]
 pub struct ObserverOptions {
-    /// Addresses of registry processes. One is enough, because each names the others.
+    /// Addresses of registry processes. One address is enough: each process announces the other
+    /// ones.
     pub registries: Vec<SocketAddr>,
     /// Cluster name of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,

@@ -69,7 +69,7 @@ impl<S: Store> Process<S> {
     /// Serves until it is stopped.
     ///
     /// # Errors
-    /// The store cannot be used any more.
+    /// Fails if the store can no longer be used.
     pub(crate) async fn run(mut self, mut inputs: Inputs<S::Report>) -> Result<(), StoreError> {
         loop {
             self.run_commands();

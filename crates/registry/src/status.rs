@@ -35,7 +35,7 @@ pub struct Status {
     pub detectors: Vec<KnownDetector>,
     /// Multicast manager of bulk groups, or `None` if no network description is given.
     pub multicast: Option<MulticastStatus>,
-    /// All counters, by name.
+    /// Counters of the process and of its store, by name.
     pub counters: BTreeMap<String, u64>,
 }
 

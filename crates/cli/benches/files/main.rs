@@ -28,7 +28,6 @@ use lab::Lab;
 
 use self::transfer::{Disturbance, Outcome, Stragglers, Transfer};
 
-/// Settings of the benchmark.
 #[derive(Clone, Debug, Parser)]
 struct Args {
     /// Size of the file in MiB

@@ -128,7 +128,8 @@ impl Transfer<'_> {
         })
     }
 
-    /// Without multicast, nodes find each other by the address of the first receiver.
+    /// Returns the flags by which nodes find each other: without multicast, by the address of the
+    /// first receiver.
     fn way(&self) -> Vec<&str> {
         if self.copies.is_none() {
             return Vec::new();

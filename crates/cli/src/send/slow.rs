@@ -1,4 +1,4 @@
-//! Receivers that slow down the others, and their names.
+//! Receivers that slow down other receivers, and their names.
 
 use std::net::IpAddr;
 

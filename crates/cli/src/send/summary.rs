@@ -14,7 +14,8 @@ use crate::transfer::{self, human_bytes, human_rate};
 pub(super) struct SlowReceiver {
     pub(super) receiver: Option<String>,
     pub(super) called: String,
-    /// Lowest rate of the others because of this receiver, in percent of their possible rate.
+    /// Lowest rate to which this receiver slowed the other receivers, in percent of their possible
+    /// rate.
     pub(super) percent_of_others: u8,
     pub(super) is_left_behind: bool,
 }

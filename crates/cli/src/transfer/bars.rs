@@ -8,7 +8,7 @@ use super::human_bytes;
 
 pub(crate) struct Bar {
     bar: ProgressBar,
-    /// Line every 5 s, if standard error is not a terminal.
+    /// Progress line every 5 s, if standard error is not a terminal.
     lines: Option<Lines>,
 }
 

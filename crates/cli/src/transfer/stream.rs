@@ -22,7 +22,7 @@ pub(crate) struct Stream<'a> {
     /// `true` if another member sends in the group, so that this one cannot.
     is_refused: AtomicBool,
     ahead: Mutex<Ahead>,
-    /// Bytes of a message that fit in a packet, at the current path MTU.
+    /// Number of message bytes that fit in a packet, at the current path MTU.
     fragment_bytes: AtomicUsize,
     handle: SendHandle,
 }

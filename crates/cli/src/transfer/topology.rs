@@ -1,4 +1,4 @@
-//! Network of a transfer, as a file describes it.
+//! Description of a transfer's network, read from a file.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

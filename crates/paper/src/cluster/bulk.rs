@@ -207,7 +207,8 @@ impl Footprint {
         }
     }
 
-    /// Returns the bytes of messages and repairs. This is the paper's definition of the footprint.
+    /// Returns the size of all messages and repairs, in bytes: the footprint as the paper defines
+    /// it.
     pub(crate) fn of_messages(&self) -> u64 {
         self.data + self.repairs
     }

@@ -7,7 +7,7 @@ pub(crate) enum Membership {
     /// One group of random hosts. Every second host uses `odd`, so that the mean c can be
     /// fractional.
     OneGroup { size: u32, rate: RateOfFire, odd: RateOfFire },
-    /// Groups A and B. `both` hosts are in both, and the others are divided evenly.
+    /// Groups A and B. `both` hosts are in both groups, and the remaining hosts are divided evenly.
     TwoGroups { both: u32, a: RateOfFire, b: RateOfFire },
     /// Each host joins `groups_per_node` distinct groups at random. The number of groups follows
     /// from their mean size (Ricochet 4.2: d n = g s).

@@ -57,7 +57,7 @@ fn measure(plan: &Plan) {
     let meeting_point = addresses.as_ref().map_or("-", |it| &it.0).to_owned();
     let mut nodes = Vec::new();
     for number in 0..plan.nodes {
-        // With gossip the first node is the seed of the others.
+        // With gossip, the first node is the seed of the other nodes.
         let at = match nodes.first_mut() {
             Some((_, first)) if plan.provider == Provider::Gossip => first,
             _ => &meeting_point,

@@ -10,7 +10,7 @@ pub(crate) struct Plan {
     pub(crate) provider: Provider,
     pub(crate) nodes: usize,
     pub(crate) groups: usize,
-    /// Number of groups from which they are drawn.
+    /// Number of groups from which a node's groups are drawn.
     pub(crate) of: usize,
 }
 
@@ -66,7 +66,8 @@ impl Plan {
     }
 }
 
-/// Node ids are derived from the numbers, so that every process can compute the expected views.
+/// Returns the id of a node, derived from its number, so that every process can compute the
+/// expected views.
 pub(crate) fn node_id(number: usize) -> NodeId {
     NodeId(number as u64 + 1)
 }

@@ -64,7 +64,7 @@ impl Members {
         self.inner.selected.subscribe()
     }
 
-    /// Sends a request once. If the member does not answer, the next one is selected.
+    /// Sends a request once. If the member does not answer, later requests use the next member.
     pub(super) async fn request<T, F>(
         &self,
         within: Duration,

@@ -67,7 +67,7 @@ pub(crate) struct EtcdStore {
 
 #[derive(Debug)]
 enum Registration {
-    /// Not registered; a lease is requested at this time.
+    /// Not registered. A lease is requested at this time.
     None(Instant),
     Pending,
     Valid {
@@ -369,7 +369,8 @@ impl Store for EtcdStore {
             _ => {}
         }
         match &self.registration {
-            // Without all data, this process would own nothing, and only delay the others.
+            // Without all data, this process would own nothing, and would only delay the other
+            // processes.
             Registration::None(until) if *until <= now && self.ownership.is_loaded() => {
                 self.register()
             }

@@ -12,7 +12,7 @@ use siphasher::sip::SipHasher13;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registered {
     pub(super) address: SocketAddr,
-    /// Revision at which it registered.
+    /// Revision at which the process registered.
     pub(super) since: i64,
 }
 

@@ -1,4 +1,5 @@
-//! `rdcm-15`: effect of a failed link of RDCM's tree and of a failed receiver on the others.
+//! `rdcm-15`: effect of a failed link of RDCM's tree and of a failed receiver on the other
+//! receivers.
 
 use std::time::Duration;
 

@@ -59,7 +59,7 @@ fn copies(row: &Row<'_>) -> f64 {
     counts.copies as f64 / counts.repaired_by_nodes as f64
 }
 
-/// Returns the bytes of repairs relative to those of messages on all links, in percent.
+/// Returns the size of the repairs on all links, in percent of the size of the messages.
 fn traffic(row: &Row<'_>) -> f64 {
     let footprint = &row.outcome.footprint;
     100.0 * footprint.repairs as f64 / footprint.data as f64
