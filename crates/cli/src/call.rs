@@ -56,7 +56,7 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
                 true => " now: the request may have been executed",
                 false => ": the request was not executed",
             };
-            output::say(format_args!("group {} has no members{done}", args.group));
+            output::say(format_args!("group '{}' has no members{done}", args.group));
             Ok(Outcome::Code(UNANSWERED))
         }
         Err(error @ RequestError::Unanswered) => {
@@ -66,7 +66,7 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
             ));
             Ok(Outcome::Code(UNANSWERED))
         }
-        Err(error) => Err(CliError::new(format!("group {}: {error}", args.group), error.fix())),
+        Err(error) => Err(CliError::new(format!("group '{}': {error}", args.group), error.fix())),
     }
 }
 

@@ -176,7 +176,7 @@ pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
         }
         other => other.fix(),
     };
-    CliError::new(format!("group {group}: {error}"), fix)
+    CliError::new(format!("group '{group}': {error}"), fix)
 }
 
 /// Returns the error for a group that was closed while in use. Its cause is a notice of the node.
@@ -186,7 +186,7 @@ pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
 pub(crate) fn closed(node: &Node, group: &str) -> CliError {
     let notice = why_closed(node.notices(), group);
     let fix = notice.as_ref().and_then(|notice| notice.fix.clone());
-    let cause = notice.map_or_else(|| format!("group {group} was closed"), |notice| notice.text);
+    let cause = notice.map_or_else(|| format!("group '{group}' was closed"), |notice| notice.text);
     CliError::new(
         cause,
         fix.unwrap_or_else(|| "join it with the settings of its members".to_owned()),

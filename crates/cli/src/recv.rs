@@ -155,9 +155,9 @@ impl Taker<'_> {
             }
             if self.args.timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
                 let cause = match &self.args.expect {
-                    None => format!("nothing was sent to group {}", self.args.group),
+                    None => format!("nothing was sent to group '{}'", self.args.group),
                     Some(expected) => {
-                        format!("{expected} was not sent to group {}", self.args.group)
+                        format!("{expected} was not sent to group '{}'", self.args.group)
                     }
                 };
                 return Err(CliError::new(
@@ -406,7 +406,7 @@ fn failed(group: &str, error: &ReceiveError) -> CliError {
         }
         _ => "check the network with `carom doctor`",
     };
-    CliError::new(format!("group {group}: {error}"), fix)
+    CliError::new(format!("group '{group}': {error}"), fix)
 }
 
 const MOST_PASSED_OVER: usize = 16;

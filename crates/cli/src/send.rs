@@ -132,7 +132,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     let sent = sender.run(&group, interrupt, sending, &events);
     let summary = sent.map_err(|error| match interrupt.is_asked() {
         true => sender.interrupted(),
-        false => CliError::new(format!("group {}: {error}", args.group), fix(&error)),
+        false => CliError::new(format!("group '{}': {error}", args.group), fix(&error)),
     })?;
     let slow = sender.slow.take();
     summary::tell(args.json, &summary, &slow, began.elapsed(), (&node, sender.path_mtu))?;

@@ -120,7 +120,7 @@ fn refused(name: &str, error: &LockError) -> CliError {
         LockError::TooMany { .. } => "release locks, or use another group",
         _ => "check the network with `carom doctor`, and retry",
     };
-    CliError::new(format!("lock {name}: {error}"), fix)
+    CliError::new(format!("lock '{name}': {error}"), fix)
 }
 
 /// Maximum wait of `--try` for the ring to report whether the lock is held.

@@ -45,7 +45,7 @@ impl Look<'_> {
     fn show(&self, status: &Status, rings: &[RingStatus]) -> Result<(), CliError> {
         if rings.is_empty() {
             output::say(format_args!(
-                "group {} has no members: {}",
+                "group '{}' has no members: {}",
                 self.name,
                 why_nobody(status.members.len())
             ));

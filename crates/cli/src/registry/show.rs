@@ -45,13 +45,13 @@ impl Members {
     pub(super) fn run(&self) -> Result<Outcome, CliError> {
         let group = self.service.get::<GroupStatus>("members", Some(&self.group))?;
         let Some(group) = group else {
-            output::say(format_args!("group {} has no members", self.group));
+            output::say(format_args!("group '{}' has no members", self.group));
             return Ok(Outcome::Finding);
         };
         if self.service.json {
             return output::json(&group).map(|()| Outcome::Fine);
         }
-        output::say(format_args!("group {} is {}", self.group, group.profile));
+        output::say(format_args!("group '{}' is {}", self.group, group.profile));
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_header(["node", "incarnation", "endpoint"]);
         for member in &group.members {

@@ -73,7 +73,7 @@ impl Args {
         })?;
         if ring.view.electorate().is_none() {
             let fix = "restart the remaining members: they were started without --quorum-of";
-            return Err(CliError::new(format!("group {} has no electorate", self.group), fix));
+            return Err(CliError::new(format!("group '{}' has no electorate", self.group), fix));
         }
         output::say(format_args!(
             "warning: forcing the quorum of {}: if a lost voter still works elsewhere, order and \
@@ -99,7 +99,7 @@ impl Args {
     fn look(&self, node: &Node, interrupt: &Interrupt) -> Result<Vec<RingStatus>, CliError> {
         let rings = super::look(node, &self.group, self.timeout, interrupt)?;
         if rings.is_empty() {
-            let cause = format!("group {} has no members", self.group);
+            let cause = format!("group '{}' has no members", self.group);
             return Err(CliError::new(
                 cause,
                 "check the group name, and give a running node with --seed",

@@ -92,7 +92,7 @@ fn only_the_expected_id_is_received() {
     let refused = ["3s", "20s", "50s"].iter().map(|timeout| {
         let args = ["recv", "--from", "g", "a", "--expect", &wrong, "--timeout", timeout];
         let refused = net.start(&args).ended_with(2);
-        assert_says(&refused, &format!("{wrong} was not sent to group g"));
+        assert_says(&refused, &format!("{wrong} was not sent to group 'g'"));
         assert!(!net.path("a").exists(), "something was written");
         refused.said.seen.join("\n")
     });

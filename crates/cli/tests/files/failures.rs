@@ -59,7 +59,7 @@ fn sender_ends_and_names_receivers_that_all_fail_early() {
         let refused = refusing.ended_with(2);
         let errors = objects(&refused, "error");
         assert!(errors.len() == 1, "{refused:?}");
-        assert_eq!(errors[0]["cause"], "group g: 'data' already exists");
+        assert_eq!(errors[0]["cause"], "group 'g': 'data' already exists");
     }
 }
 
@@ -89,7 +89,7 @@ fn receivers_of_a_changed_source_keep_nothing_and_report_it() {
     for (name, receiver) in [("a", first), ("b", second)] {
         let ended = receiver.ended_with(2);
         let [error] = &objects(&ended, "error")[..] else { panic!("{ended:?}") };
-        let cause = "group g: the sender ended the transfer: 'data' has changed since the transfer \
+        let cause = "group 'g': the sender ended the transfer: 'data' has changed since the transfer \
                      began; the received pieces were removed";
         assert_eq!(error["cause"], cause);
         assert_eq!(error["fix"], "start `carom recv` again for another transfer");

@@ -42,7 +42,7 @@ fn missing_receivers_and_missing_sources_are_reported() {
     let nothing = net.start(&["send", "absent", "--to", "g"]).ended_with(2);
     assert_says(&nothing, "absent");
     let waited = net.start(&["recv", "--from", "g", "x", "--timeout", "300ms"]).ended_with(2);
-    assert_says(&waited, "nothing was sent to group g");
+    assert_says(&waited, "nothing was sent to group 'g'");
     let wrong = net.start(&["send", "data", "--to", "g", "--rate", "fast"]).ended_with(2);
     assert_says(&wrong, "write a bandwidth");
 }

@@ -108,7 +108,7 @@ fn wrong_use_of_serve_and_call_is_refused() {
     lan.assert_refused(&["serve", "quotes"], "COMMAND", "--help");
     lan.assert_refused(&["call", "quotes", "--handler", "first"], "'first'", "0 to 5");
     let nowhere = ["serve", "quotes", "--", "/nonexistent"];
-    lan.assert_refused(&nowhere, "command /nonexistent: program not found", "after `--`");
+    lan.assert_refused(&nowhere, "command '/nonexistent': program not found", "after `--`");
     lan.assert_refused(&["call", "two\nlines"], "control character", "1 to 255 bytes");
     let long = "x".repeat(256);
     lan.assert_refused(&["serve", &long, "--", "cat"], "256 bytes", "1 to 255 bytes");
@@ -118,7 +118,7 @@ fn wrong_use_of_serve_and_call_is_refused() {
 fn call_to_a_group_without_members_reports_it() {
     let lan = Lan::new("17476");
     let mut alone = call(&lan, "anybody?", &["--timeout", "300ms"]);
-    alone.said.wait_for("group quotes has no members: the request was not executed");
+    alone.said.wait_for("group 'quotes' has no members: the request was not executed");
     assert_eq!(output(alone, 3), [""; 0]);
 }
 
@@ -130,7 +130,7 @@ fn call_to_a_killed_server_admits_possible_execution() {
     let mut caller = call(&lan, "do it", &["--timeout", "10s"]);
     server.said.wait_for("began");
     server.kill();
-    caller.said.wait_for("group quotes has no members now: the request may have been executed");
+    caller.said.wait_for("group 'quotes' has no members now: the request may have been executed");
     caller.end_with(3);
 }
 

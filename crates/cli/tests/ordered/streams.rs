@@ -189,13 +189,13 @@ fn group_without_members_has_no_ring() {
         (std::mem::take(&mut look.wrote.seen), std::mem::take(&mut look.said.seen))
     };
     let (wrote, said) = shown(&[], 1);
-    let line = "group nobodys has no members: no other node is online";
+    let line = "group 'nobodys' has no members: no other node is online";
     assert_eq!((wrote.len(), said.last().map(String::as_str)), (0, Some(line)), "{said:#?}");
     let mut sub = lan.sub(&[]);
     let (wrote, said) = shown(&["--json"], 1);
     assert_eq!(wrote, ["{\"group\":\"nobodys\",\"rings\":[]}"]);
     assert!(
-        said.iter().any(|line| line.starts_with("group nobodys has no members: ")),
+        said.iter().any(|line| line.starts_with("group 'nobodys' has no members: ")),
         "{said:#?}"
     );
     sub.stop();

@@ -26,8 +26,8 @@ fn joiner_with_other_settings_is_shown_the_members_flags() {
     assert_eq!(lan.ring(&[])["needed"], 1);
     let fix = "--ordered --quorum all";
     lan.assert_refused(&["sub", "accounts", "--ordered"], "ordered (all members)", fix);
-    lan.assert_refused(&["pub", "accounts"], "group accounts", fix);
-    lan.assert_refused(&["lock", "accounts", "nightly", "--", "true"], "group accounts", fix);
+    lan.assert_refused(&["pub", "accounts"], "group 'accounts'", fix);
+    lan.assert_refused(&["lock", "accounts", "nightly", "--", "true"], "group 'accounts'", fix);
     sub.stop();
 }
 
