@@ -125,7 +125,7 @@ fn show_plans(suite: &Suite) -> Result<Outcome, CliError> {
 fn use_plan(suite: &mut Suite, file: &Path) -> Result<(), CliError> {
     let name = file.display().to_string();
     let text = fs::read_to_string(file).map_err(|error| {
-        let cause = format!("{name}: {}", carom_terminal::plain(&error));
+        let cause = format!("cannot read {name}: {}", carom_terminal::plain(&error));
         CliError::new(
             cause,
             "give a plan file, such as the output of `carom-lab paper NAME --show-plan`",
@@ -160,7 +160,7 @@ fn write(out: &Path, reports: &[Report]) -> Result<(), CliError> {
 }
 
 fn not_written(path: &Path, error: &std::io::Error) -> CliError {
-    let cause = format!("{}: {}", path.display(), carom_terminal::plain(error));
+    let cause = format!("cannot write {}: {}", path.display(), carom_terminal::plain(error));
     CliError::new(cause, "give a writable directory with --out")
 }
 

@@ -78,7 +78,7 @@ impl CliError {
             ErrorKind::PermissionDenied => "give a file that this user is allowed to read or write",
             _ => "check the file and its disk",
         };
-        Self::new(format!("{name}: {}", plain(error)), fix)
+        Self::new(format!("cannot access {name}: {}", plain(error)), fix)
     }
 
     /// Converts an error that clap found in the command line of `command`.

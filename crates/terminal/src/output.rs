@@ -48,7 +48,7 @@ pub fn draw(text: impl Display) {
 
 /// Returns the error for a failed write to standard output.
 pub fn not_written(error: &std::io::Error) -> CliError {
-    let cause = format!("standard output: {}", crate::error::plain(error));
+    let cause = format!("cannot write standard output: {}", crate::error::plain(error));
     CliError::new(cause, "check where the output is written, and whether the disk is full")
 }
 

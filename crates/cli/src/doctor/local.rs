@@ -191,7 +191,7 @@ fn of_timer() -> Finding {
     if median.as_millis() < 1 {
         return Finding::ok(check, cause);
     }
-    let fix = "reduce the CPU load, or run it with a higher priority (nice, chrt)";
+    let fix = "reduce the CPU load, or run Carom with a higher priority (nice, chrt)";
     Finding::warn(check, format!("{cause}: repairs and pacing will be late"), fix)
 }
 

@@ -72,7 +72,7 @@ impl<'a> Holding<'a> {
             command.process_group(0);
         }
         command.spawn().map_err(|error| {
-            let cause = format!("command '{}': {}", program.to_string_lossy(), plain(&error));
+            let cause = format!("cannot run '{}': {}", program.to_string_lossy(), plain(&error));
             CliError::new(cause, "give an existing, executable program after --")
         })
     }

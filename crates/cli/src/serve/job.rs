@@ -52,7 +52,7 @@ impl Program {
             }
             _ => plain(error),
         };
-        let cause = format!("command '{}': {what}", program.to_string_lossy());
+        let cause = format!("cannot run '{}': {what}", program.to_string_lossy());
         CliError::new(cause, "give an executable program after `--`")
     }
 
@@ -177,7 +177,7 @@ mod tests {
             ("/", "not an executable file"),
         ] {
             let text = check(name).expect_err("it cannot be run").to_string();
-            assert!(text.starts_with(&format!("error: command '{name}': {why}\n")), "{text}");
+            assert!(text.starts_with(&format!("error: cannot run '{name}': {why}\n")), "{text}");
         }
     }
 

@@ -245,7 +245,7 @@ impl<'a> Server<'a> {
                 }
                 Err(error) => {
                     let program = self.args.command[0].to_string_lossy();
-                    let why = format!("command '{program}': {}", plain(&error));
+                    let why = format!("cannot run '{program}': {}", plain(&error));
                     output::say(format_args!("{why}"));
                     self.reply(request.id, Reply::failure(NOT_RUN, &why));
                 }

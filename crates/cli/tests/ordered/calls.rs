@@ -108,7 +108,7 @@ fn wrong_use_of_serve_and_call_is_refused() {
     lan.assert_refused(&["serve", "quotes"], "COMMAND", "--help");
     lan.assert_refused(&["call", "quotes", "--handler", "first"], "'first'", "0 to 5");
     let nowhere = ["serve", "quotes", "--", "/nonexistent"];
-    lan.assert_refused(&nowhere, "command '/nonexistent': program not found", "after `--`");
+    lan.assert_refused(&nowhere, "cannot run '/nonexistent': program not found", "after `--`");
     lan.assert_refused(&["call", "two\nlines"], "control character", "1 to 255 bytes");
     let long = "x".repeat(256);
     lan.assert_refused(&["serve", &long, "--", "cat"], "256 bytes", "1 to 255 bytes");

@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
 fn trace(suite: &dyn AnySuite, seed: u64, path: &PathBuf) -> Result<(), CliError> {
     let tried = format!("--trace {}", path.display());
     let not_written = |error: std::io::Error| {
-        let cause = format!("{tried}: {}", carom_terminal::plain(&error));
+        let cause = format!("cannot write {tried}: {}", carom_terminal::plain(&error));
         CliError::new(cause, "give a writable file")
     };
     let file = BufWriter::new(File::create(path).map_err(not_written)?);
