@@ -71,8 +71,7 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
 }
 
 impl Args {
-    /// Sends the request from a node in no group. Sets `was_anybody_there` if another node was
-    /// online.
+    /// Sends the request from a node in no group. Sets `was_anybody_there` if a node was online.
     fn ask(
         &self,
         node: &Node,

@@ -30,10 +30,7 @@ impl Framing {
         }
     }
 
-    /// Reads the next message of at most `limit` bytes.
-    ///
-    /// # Errors
-    /// Fails if the stream fails, or with `UnexpectedEof` if it ends within a frame.
+    /// Reads the next message of at most `limit` bytes. Fails if the stream ends within a frame.
     pub(crate) fn read(self, from: &mut impl BufRead, limit: usize) -> io::Result<Found> {
         match self {
             Self::Lines => read_line(from, limit),

@@ -108,10 +108,8 @@ impl NodeArgs {
         settled.map(|()| node)
     }
 
-    /// Waits up to 3 s until another node answers.
-    ///
-    /// Returns at once if there are no seeds, or if this node is a seed: the first seed to start
-    /// would wait in vain.
+    /// Waits up to 3 s until another node answers. Returns at once without seeds, or if this node
+    /// is a seed: the first seed would wait in vain.
     fn find_seeds(&self, node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
         let others: Vec<&String> =
             self.seeds.iter().filter(|seed| !is_own(seed, node.endpoint())).collect();
@@ -162,8 +160,7 @@ pub(crate) fn join(node: &Node, group: &str, rate: RateOfFire) -> Result<Group, 
     node.join(group, profile).map_err(|error| refused(group, &error))
 }
 
-/// Returns the error for a failed join. If the members have other settings, its fix names their
-/// flags.
+/// Returns the error for a failed join. If the settings differ, its fix names the members' flags.
 pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
     let fix = match error {
         JoinGroupError::Refused(JoinError::Contradiction { theirs, .. }) => {
@@ -179,10 +176,8 @@ pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
     CliError::new(format!("group '{group}': {error}"), fix)
 }
 
-/// Returns the error for a group that was closed while in use. Its cause is a notice of the node.
-///
-/// A group is closed if this node joined it before its members were known, and they have other
-/// settings.
+/// Returns the error for a group that was closed while in use. Its cause is a notice of the node. A
+/// group is closed if, after this node joined it, its members turn out to have other settings.
 pub(crate) fn closed(node: &Node, group: &str) -> CliError {
     let notice = why_closed(node.notices(), group);
     let fix = notice.as_ref().and_then(|notice| notice.fix.clone());

@@ -187,8 +187,7 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Waits for the members, and until no more of them join: a member receives only later
-    /// messages.
+    /// Waits for the members, and until no more join: a member receives only later messages.
     fn wait_for_members(&self, limit: Limit) -> Result<(), CliError> {
         let started = Instant::now();
         let give_up = limit.of_rest(started);
@@ -269,8 +268,7 @@ impl<'a> Publisher<'a> {
         result
     }
 
-    /// Publishes a message when flow control permits. Returns `false` if the user interrupted
-    /// first.
+    /// Publishes a message when flow control permits, or returns `false` after an interruption.
     fn publish(&mut self, message: Vec<u8>) -> Result<bool, CliError> {
         let bytes = message.len() as u64;
         let mut message = bytes::Bytes::from(message);

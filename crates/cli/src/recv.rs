@@ -217,10 +217,8 @@ impl Taker<'_> {
         }
     }
 
-    /// Connects, and verifies the data that is already present.
-    ///
-    /// Meanwhile, the stream is read, so that the group does not wait. Returns the messages read
-    /// last.
+    /// Connects, and verifies the data that is already present. Meanwhile, it reads the stream, so
+    /// that the group does not wait. Returns its last messages.
     fn start(
         &self,
         offer: &Offer,

@@ -150,8 +150,7 @@ impl Receiver {
         }
     }
 
-    /// Writes events to the output. Returns [`Next::More`] if the group is closed or the user
-    /// interrupted before `--count`.
+    /// Writes events. Returns [`Next::More`] if the group is closed or the user interrupts.
     fn events(
         &mut self,
         node: &Node,

@@ -39,8 +39,7 @@ pub(crate) struct CostOutcome {
     pub(crate) xors_per_packet: f64,
     pub(crate) repairs_per_packet: f64,
     pub(crate) bins: u64,
-    /// Number of groups shared with each other node, summed. It limits the `bins` of occupied
-    /// regions.
+    /// Number of groups shared with another node, summed over the nodes. It limits `bins`.
     pub(crate) shared_groups: u64,
     /// Processor time per data packet. It differs from run to run.
     pub(crate) ns: Nanoseconds,

@@ -6,8 +6,7 @@ use crate::plan::Span;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Wiring {
-    /// The papers' cluster: racks with a switch each, and a switch above them. A star around a
-    /// gateway has the same form.
+    /// The papers' cluster, or a star: racks with a switch each, and a switch above them.
     Racks { racks: u32, hosts_per_rack: u32, host_link: Span, uplink: Span },
     Lan {
         hosts: u32,

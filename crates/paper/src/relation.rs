@@ -85,22 +85,19 @@ pub(crate) fn least_first(a: &f64, b: &f64) -> Ordering {
     b.is_nan().cmp(&a.is_nan()).then(a.total_cmp(b))
 }
 
-/// Orders values like [`f64::total_cmp`], but NaN of either sign after every number.
-///
-/// With this order `max_by` returns NaN if any value is NaN: see [`least_first`].
+/// Orders values like [`f64::total_cmp`], but NaN of either sign after every number. With this
+/// order `max_by` returns NaN if any value is NaN: see [`least_first`].
 pub(crate) fn greatest_last(a: &f64, b: &f64) -> Ordering {
     a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(b))
 }
 
-/// Returns the value that [`least_first`] orders first, and its setting. Returns NaN if there are
-/// no values.
+/// Returns the first value by [`least_first`], with its setting, or NaN if there are no values.
 pub(crate) fn lowest<S: Default>(values: impl IntoIterator<Item = (f64, S)>) -> (f64, S) {
     let values = values.into_iter();
     values.min_by(|a, b| least_first(&a.0, &b.0)).unwrap_or((f64::NAN, S::default()))
 }
 
-/// Returns the value that [`greatest_last`] orders last, and its setting. Returns NaN if there are
-/// no values.
+/// Returns the last value by [`greatest_last`], with its setting, or NaN if there are no values.
 pub(crate) fn highest<S: Default>(values: impl IntoIterator<Item = (f64, S)>) -> (f64, S) {
     let values = values.into_iter();
     values.max_by(|a, b| greatest_last(&a.0, &b.0)).unwrap_or((f64::NAN, S::default()))

@@ -63,8 +63,7 @@ impl Report {
         csv::write(&self.table)
     }
 
-    /// Returns the processor times measured on this machine as CSV, or `None` if none were
-    /// measured.
+    /// Returns the processor times of this machine as CSV, or `None` if none were measured.
     pub fn measured_csv(&self) -> Option<String> {
         self.measured.as_ref().map(csv::write)
     }

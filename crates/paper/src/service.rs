@@ -143,8 +143,7 @@ impl Run for ServiceRun {
         Some(outcome(&world, &replicas))
     }
 
-    /// Estimates the number of packets that arrive at nodes, weighted by their cost relative to a
-    /// bare engine.
+    /// Estimates the number of received packets, weighted by their cost relative to a bare engine.
     fn cost(&self) -> f64 {
         let (warm_up, span) = self.spans;
         let seconds = (warm_up + span + self.tail).as_secs_f64();

@@ -35,8 +35,7 @@ pub struct Detector {
 pub struct DetectorOptions {
     /// Name of the rack to watch, as given to its nodes. At most 255 bytes.
     pub rack: String,
-    /// Addresses of registry processes. One address is enough: each process announces the other
-    /// ones.
+    /// Addresses of registry processes. One is enough: each process announces all others.
     pub registries: Vec<SocketAddr>,
     /// Cluster name of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
@@ -49,8 +48,7 @@ pub struct DetectorOptions {
     /// Time without answers after which a node is reported, at least 100 ms. Default: `None`, which
     /// selects the detection time of the registry.
     pub detection_time: Option<Duration>,
-    /// Seed of the detector's id and of random pauses. Default: `None`, a seed from the operating
-    /// system.
+    /// Seed of the id and of random pauses. Default: `None`, a seed from the operating system.
     pub seed: Option<u64>,
 }
 
@@ -67,8 +65,7 @@ pub struct DetectorStatus {
     pub processes: Vec<ProcessStatus>,
     /// Nodes and detectors that this detector pings.
     pub watched: Vec<String>,
-    /// Reason for the last refusal by a registry process. `None` once a process accepts the
-    /// detector.
+    /// Reason for the last refusal by a registry process. `None` after a later acceptance.
     pub refused: Option<String>,
     /// Counters of the detector, by name.
     pub counters: BTreeMap<String, u64>,

@@ -21,8 +21,7 @@ use tokio::task::AbortHandle;
 use crate::error::RegistryError;
 use crate::links::{Arrival, Links};
 
-/// Thread that runs a client of the registry. Dropping the driver sends the goodbyes and ends the
-/// thread.
+/// Thread that runs a client of the registry. Dropping it sends the goodbyes and ends the thread.
 #[derive(Debug)]
 pub(crate) struct Driver<M> {
     machine: Arc<Mutex<M>>,

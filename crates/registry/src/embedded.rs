@@ -43,9 +43,8 @@ pub(crate) struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Opens the store in `directory`, which is created if it is missing.
-    ///
-    /// With `new_store`, a lost or damaged store is moved aside and replaced by an empty one.
+    /// Opens the store in `directory`, which is created if it is missing. With `new_store`, a lost
+    /// or damaged store is moved aside and replaced by an empty one.
     pub(crate) fn open(
         directory: &Path,
         cluster: &str,
@@ -84,8 +83,7 @@ impl EmbeddedStore {
         begun
     }
 
-    /// Opens the store on the storage that `backend` returns. `backend` is called again after an
-    /// error.
+    /// Opens the store on the storage that `backend` returns, which is called again after an error.
     #[cfg(test)]
     pub(crate) fn on<B: redb::StorageBackend>(
         backend: impl Fn() -> B + Send + 'static,
@@ -167,10 +165,7 @@ impl EmbeddedStore {
     }
 
     /// Stores all commits in one transaction, or none of them. Skips commits that are already
-    /// stored.
-    ///
-    /// # Errors
-    /// Returns an error if the store is damaged and can no longer be used.
+    /// stored. Fails only if the store can no longer be used.
     pub(crate) fn commit(
         &mut self,
         commits: &[Commit],
@@ -276,10 +271,8 @@ impl StoreFiles {
         std::fs::create_dir_all(&self.directory).map_err(|error| self.cannot_open(&error))
     }
 
-    /// Returns `true` if there has never been a store in the directory.
-    ///
-    /// # Errors
-    /// Fails if a store existed and its data is lost.
+    /// Returns `true` if there has never been a store in the directory. Fails if there was a store
+    /// and its data is lost.
     fn is_new(&self) -> Result<bool, StoreError> {
         let lost = |how: &'static str| StoreError::Lost { path: self.database.clone(), how };
         let exists = |path: &Path| path.try_exists().map_err(|error| self.cannot_open(&error));

@@ -72,11 +72,8 @@ impl Links {
         self.links.contains_key(&id)
     }
 
-    /// Queues `bytes` for writing. They are dropped if the connection has ended.
-    ///
-    /// # Errors
-    /// Fails if more than [`MAX_WAITING_BYTES`] are unwritten because the peer does not read. The
-    /// connection is then closed.
+    /// Queues `bytes` for writing, or drops them if the connection has ended. Closes the
+    /// connection, and fails, if more than [`MAX_WAITING_BYTES`] are unwritten.
     pub(crate) fn send(&mut self, id: LinkId, bytes: Vec<u8>) -> Result<(), LinkEnd> {
         let Some(link) = self.links.get(&id) else { return Ok(()) };
         let before = link.waiting.fetch_add(bytes.len(), Ordering::Relaxed);

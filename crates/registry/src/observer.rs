@@ -31,8 +31,7 @@ pub struct Observer {
 /// Settings of an observer.
 #[derive(Clone, Debug)]
 pub struct ObserverOptions {
-    /// Addresses of registry processes. One address is enough: each process announces the other
-    /// ones.
+    /// Addresses of registry processes. One is enough: each process announces all others.
     pub registries: Vec<SocketAddr>,
     /// Cluster name of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
@@ -45,8 +44,7 @@ pub struct ObserverOptions {
 pub struct Observation {
     /// `false` if the registry, or a part of it, is unreachable, so that the data may be outdated.
     pub is_current: bool,
-    /// Reason for the last refusal by a registry process. `None` once a process accepts the
-    /// observer.
+    /// Reason for the last refusal by a registry process. `None` after a later acceptance.
     pub refused: Option<String>,
     /// Nodes that are in at least one observed group, in order of their ids.
     pub nodes: Vec<ObservedNode>,
@@ -133,8 +131,7 @@ impl Observer {
         }
     }
 
-    /// Returns the changes since the previous call, in the order in which the registry reported
-    /// them.
+    /// Returns the changes since the previous call, in the order of the registry's reports.
     pub fn take_changes(&self) -> Vec<ObservedChange> {
         let mut machine = self.driver.machine();
         let changes = std::iter::from_fn(|| machine.poll_change());

@@ -14,15 +14,13 @@ pub struct Options {
     /// aside, a readable one is kept, and running nodes join again. Default: `false`, which makes a
     /// lost or damaged store an error.
     pub new_store: bool,
-    /// TCP address for nodes. Port 0 selects a free port. Default: port 7402 on all addresses of
-    /// the host.
+    /// TCP address for nodes. Port 0 selects a free port. Default: port 7402 on all addresses.
     pub listen: SocketAddr,
     /// Address announced to nodes, if it differs from `listen`. Default: `listen`, or, if `listen`
     /// is the unspecified address, the host's first address that is not loopback.
     pub advertise: Option<SocketAddr>,
     /// Address of the HTTP server for `/status`, `/members` and `/metrics`. `None` disables the
-    /// server. Every host that can reach it can list the members of groups. Default: port 7403 on
-    /// loopback.
+    /// server. Every host that can reach it can list the members. Default: port 7403 on loopback.
     pub http: Option<SocketAddr>,
     /// Settings of the registry's decisions, such as the cluster name and the detection time.
     pub server: ServerConfig,
@@ -33,8 +31,7 @@ pub struct Options {
 /// Store for the state of a registry process.
 #[derive(Clone, Debug)]
 pub enum StoreOptions {
-    /// Embedded store in this directory, which is created if missing. The process owns all
-    /// partitions.
+    /// Embedded store in this directory, created if missing. The process owns all partitions.
     Embedded(PathBuf),
     /// Store in etcd, shared by any number of processes. Requires the feature `etcd`.
     Etcd(EtcdOptions),
@@ -47,8 +44,8 @@ pub struct EtcdOptions {
     /// does not answer, another one is used.
     pub urls: Vec<String>,
     /// Time for which this process may be disconnected from etcd before other processes take over
-    /// its partitions, in whole seconds. Etcd extends it if its own elections take longer. Default:
-    /// 5 s.
+    /// its partitions, in whole seconds. Etcd extends it if its elections take longer. Default: 5
+    /// s.
     pub lease: Duration,
     /// User name and password. Default: none.
     pub user: Option<(String, String)>,

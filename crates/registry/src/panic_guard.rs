@@ -13,11 +13,9 @@ thread_local! {
 
 static HOOK: Once = Once::new();
 
-/// Runs `work` on the database and converts a panic into [`StoreError::Damaged`].
-///
-/// Such a panic is caused by damage that the verification of the pages did not find. The database
-/// must not be used again. Nothing is printed for such a panic. All other panics are reported as
-/// usual.
+/// Runs `work` on the database and converts a panic into [`StoreError::Damaged`]. Such a panic is
+/// caused by damage that the verification of the pages did not find. The database must not be used
+/// again. Only other panics are printed.
 pub(crate) fn catch_panics<T>(
     work: impl FnOnce() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {

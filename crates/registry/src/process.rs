@@ -50,8 +50,7 @@ enum Input<R> {
 const BATCH: usize = 64;
 /// Time limit for open requests, and then for queued data, when the process stops.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
-/// Time limit for the store to release its partitions. It exceeds the time for which the store
-/// tries.
+/// Time limit for the store to release its partitions, longer than the store's own.
 const CLOSE_WITHIN: Duration = Duration::from_secs(4);
 
 impl<S: Store> Process<S> {
@@ -66,10 +65,7 @@ impl<S: Store> Process<S> {
         Self { server, config, links, store, address, trouble, begun: Instant::now() }
     }
 
-    /// Serves until it is stopped.
-    ///
-    /// # Errors
-    /// Fails if the store can no longer be used.
+    /// Serves until it is stopped, or until the store can no longer be used.
     pub(crate) async fn run(mut self, mut inputs: Inputs<S::Report>) -> Result<(), StoreError> {
         loop {
             self.run_commands();

@@ -39,8 +39,7 @@ pub struct Status {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Multicast manager of a registry process. Senders use the manager of the process that owns
-/// partition 0.
+/// Multicast manager of a registry process. Senders use that of the owner of partition 0.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct MulticastStatus {
     /// Number of hosts in the network.
@@ -133,8 +132,7 @@ pub struct NodeStatus {
     pub linked: bool,
     /// Time since the node was last heard, in milliseconds.
     pub silent_ms: u64,
-    /// Failure detector that pings the node. Without one, the node's lease or the ring detects a
-    /// failure.
+    /// Failure detector that pings the node. If `None`, the lease or the ring detects a failure.
     pub watched_by: Option<String>,
     /// Node that this node pings in the ring, or `None` without a ring.
     pub next: Option<String>,
@@ -280,10 +278,8 @@ impl MulticastStatus {
 }
 
 impl GroupStatus {
-    /// Returns the group, or `None` if it has no members.
-    ///
-    /// # Errors
-    /// The partition of the group is currently unknown here.
+    /// Returns the group, or `None` if it has no members. Fails while its partition is unknown
+    /// here.
     pub(crate) fn of(server: &Server, group: GroupId) -> Result<Option<Self>, Unknown> {
         let partition = server.owners().partition_of(group);
         let state = server.state(partition).ok_or(Unknown)?;

@@ -7,11 +7,9 @@ use carom_proto::membership::service::{Change, Owners, PartitionState};
 use crate::error::StoreError;
 use crate::status::StoreStatus;
 
-/// Store of partitions, and source of their ownership.
-///
-/// The process calls [`Store::handle_time`] and [`Store::handle_report`] with every event. It then
-/// passes all events of [`Store::poll`] to the server, and calls [`Store::handle_time`] again at
-/// the time of [`Store::due`].
+/// Store of partitions, and source of their ownership. The process calls [`Store::handle_time`] and
+/// [`Store::handle_report`] with every event. It then passes all events of [`Store::poll`] to the
+/// server, and calls [`Store::handle_time`] again at the time of [`Store::due`].
 pub(crate) trait Store {
     type Report: fmt::Debug + Send;
 

@@ -37,9 +37,6 @@ pub(crate) enum Report {
 
 impl Writer {
     /// Reads all partitions, and starts the thread. Results of commits are sent to `reports`.
-    ///
-    /// # Errors
-    /// The store cannot be read, or the system cannot create a thread.
     pub(crate) fn start(
         store: EmbeddedStore,
         partitions: u16,

@@ -68,8 +68,7 @@ impl Interrupt {
         self.wait_for_more(0, timeout) > 0
     }
 
-    /// Waits until there are more than `seen` requests, for at most `timeout`. Returns their
-    /// number.
+    /// Waits up to `timeout` for more than `seen` requests. Returns the number of requests.
     pub fn wait_for_more(&self, seen: u32, timeout: Duration) -> u32 {
         let waited = self.wake.wait_timeout_while(self.locked(), timeout, |asked| *asked <= seen);
         *waited.unwrap_or_else(PoisonError::into_inner).0
@@ -93,10 +92,9 @@ impl Interrupt {
     }
 }
 
-/// Counts an interrupt request. A second one terminates the process at once.
-///
-/// After the first one, the process is terminated if it has not ended within `patience`, because
-/// the reader of standard output is blocked or a long computation is running.
+/// Counts an interrupt request. A second one terminates the process at once. After the first one,
+/// the process is terminated if it has not ended within `patience`, because the reader of standard
+/// output is blocked or a long computation is running.
 fn on_signal(patience: Duration) {
     if !INTERRUPT.ask() {
         std::process::exit(SIGNALLED.into());

@@ -60,10 +60,8 @@ impl Work {
         share(self.repairs_sent, self.repairs_sent + self.packets_binned)
     }
 
-    /// Returns the recovered messages of `figures`, without those that were only overtaken.
-    ///
-    /// The engine delivers an overtaken message as recovered, and learns only later that it was not
-    /// lost.
+    /// Returns the recovered messages of `figures`, without those that were only overtaken. The
+    /// engine delivers an overtaken message as recovered, before it learns that it was not lost.
     pub(crate) fn recovered(self, figures: &Figures) -> Recovered {
         let overtaken = self.overtaken.min(figures.fec);
         Recovered { fec: figures.fec - overtaken, nak: figures.nak, overtaken }

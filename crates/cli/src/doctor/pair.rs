@@ -244,8 +244,7 @@ fn arrived(kind: Kind) -> Option<&'static str> {
 fn open(port: u16) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
     UdpSocketState::new(UdpSockRef::from(&socket))?;
-    // `UdpSocketState` also enables coalescing of received datagrams, which this program does not
-    // split.
+    // `UdpSocketState` also enables coalescing on receipt, which this program does not split.
     nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::UdpGroSegment, &false)?;
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(STEP))?;
@@ -310,8 +309,7 @@ fn token() -> u64 {
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 253);
 const MAX_BYTES: usize = 65_507;
 const IP_UDP_BYTES: usize = 28;
-/// Payloads of full Ethernet and jumbo frames, each with the next larger size, and the two largest
-/// UDP payloads.
+/// Largest payloads of Ethernet, jumbo frames and UDP, each with a neighboring size.
 const COMMON_BYTES: [usize; 6] = [1_472, 1_473, 8_972, 8_973, 65_506, 65_507];
 const STEP: Duration = Duration::from_millis(20);
 const ASKINGS: usize = 5;

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Sends a few datagrams to `group` on the interface. Returns `true` if one of them comes back.
 pub(crate) fn multicast_to_oneself(interface: Ipv4Addr, group: Ipv4Addr) -> io::Result<bool> {
     let receiver = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     receiver.join_multicast_v4(&group, &interface)?;
@@ -17,7 +16,6 @@ pub(crate) fn multicast_to_oneself(interface: Ipv4Addr, group: Ipv4Addr) -> io::
     comes_back(&sender.into(), &receiver, SocketAddr::from((group, receiver.local_addr()?.port())))
 }
 
-/// Sends a few datagrams to the interface's own address. Returns `true` if one of them comes back.
 pub(crate) fn unicast_to_oneself(interface: Ipv4Addr) -> io::Result<bool> {
     let receiver = UdpSocket::bind((interface, 0))?;
     let sender = UdpSocket::bind((interface, 0))?;
@@ -49,8 +47,7 @@ pub(crate) enum Buffer {
     Send,
 }
 
-/// Requests a socket buffer as a node does, beyond the system's limit if permitted. Returns the
-/// granted size, in bytes.
+/// Requests a socket buffer of `bytes` like a node does. Returns the granted size, in bytes.
 pub(crate) fn granted(buffer: Buffer, bytes: usize) -> io::Result<usize> {
     let socket = udp()?;
     // Linux doubles the requested size, and reports the doubled size.

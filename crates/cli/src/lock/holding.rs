@@ -77,10 +77,9 @@ impl<'a> Holding<'a> {
         })
     }
 
-    /// Ends the command if the lock is lost or in doubt, unless `--keep-running` is given.
-    ///
-    /// In a partition that may not continue, the lock is in doubt: the other partition may have
-    /// granted it to another member, and this node learns of that only when it rejoins.
+    /// Ends the command if the lock is lost or in doubt, unless `--keep-running` is given. In a
+    /// partition that may not continue, the lock is in doubt: the other partition may have granted
+    /// it to another member, and this node learns of that only when it rejoins.
     fn watch_lock(&mut self, child: &Child, is_open: bool) {
         let why = match (self.lock.is_held() && is_open, self.ring.is_minority) {
             (false, _) => "is lost",

@@ -37,8 +37,7 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         None => Ok(Outcome::Code(args.conflict_code)),
         Some(lock) => Holding::new(args, lock, asking.ring, interrupt).run(&group),
     });
-    // After an orderly leave, no failure must be detected, so the next member gets the lock at
-    // once.
+    // After an orderly leave, no failure must be detected before the next member gets the lock.
     group.leave();
     node.close();
     ended

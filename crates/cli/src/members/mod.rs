@@ -87,8 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     Ok(Outcome::Fine)
 }
 
-/// Waits until the node is settled and no node has appeared for 500 ms, for at most 5 s. Nodes
-/// answer a hello one by one.
+/// Waits, for at most 5 s, until the node is settled and no node has appeared for 500 ms.
 fn settle(node: &Node, interrupt: &Interrupt) {
     let mut quiet = Duration::ZERO;
     let mut waited = Duration::ZERO;

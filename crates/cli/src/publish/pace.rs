@@ -1,7 +1,6 @@
 use std::time::{Duration, Instant};
 
-/// Rate limit with small batches. At most 20 ms of credit are kept, so that no burst follows a
-/// pause.
+/// Rate limit with small batches. Keeps at most 20 ms of credit: no burst follows a pause.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: Option<f64>,

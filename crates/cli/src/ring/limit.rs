@@ -17,10 +17,9 @@ impl Limit {
         Some(self.end()?.max(now + FORMS_WITHIN))
     }
 
-    /// Returns the end of a wait that begins at `now`, when this node is in the ring.
-    ///
-    /// A limit below 3 s is counted from `now`, because the wait for the ring had its own 3 s. With
-    /// any other limit, at least 1 s is left for a query.
+    /// Returns the end of a wait that begins at `now`, when this node is in the ring. A limit below
+    /// 3 s is counted from `now`, because the wait for the ring had its own 3 s. With any other
+    /// limit, at least 1 s is left for a query.
     pub(crate) fn of_rest(self, now: Instant) -> Option<Instant> {
         match self.time? {
             time if time < FORMS_WITHIN => Some(now + time),

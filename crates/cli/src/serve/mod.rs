@@ -143,8 +143,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Serves until it is interrupted. The first interrupt request lets running commands finish,
-    /// and a second one ends them.
+    /// Serves until it is interrupted. A second interrupt request also ends running commands.
     fn serve(&mut self) -> Result<(), CliError> {
         loop {
             let asked = self.interrupt.count();
@@ -197,8 +196,7 @@ impl<'a> Server<'a> {
                         output::say(format_args!("serving handler {handler} of {name}"));
                         self.lock = Right::Held(lock);
                     }
-                    // This node has rejoined as a new member, so its new request is last in the
-                    // queue.
+                    // This node has rejoined as a new member: its new request is last in the queue.
                     Poll::Ready(Err(LockError::Lost)) => {
                         self.lock = Right::asked(self.group, self.args.handler);
                     }
@@ -226,11 +224,8 @@ impl<'a> Server<'a> {
         self.waiting.push_back(request);
     }
 
-    /// Starts commands for waiting requests.
-    ///
-    /// # Errors
-    /// Fails if the program can never be run. The next server then takes over, including the
-    /// request.
+    /// Starts commands for waiting requests. Fails if the program can never be run: the next server
+    /// then takes over, and gets the request.
     fn start_commands(&mut self) -> Result<(), CliError> {
         while self.running.len() < usize::from(self.args.jobs) {
             let Some(request) = self.waiting.pop_front() else { return Ok(()) };

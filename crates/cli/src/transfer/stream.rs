@@ -169,8 +169,7 @@ const MOST_BYTES: usize = 61_000;
 /// Maximum wait for confirmation. Receivers with missing data then fetch it.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time without a new piece at a receiver with gaps, after the end of the stream. Beyond it,
-/// fetching is faster.
+/// Time without a new piece at a receiver with gaps, after which fetching is faster.
 const STILL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -52,7 +52,6 @@ impl Described {
         self.unnamed("this node", node.id(), node.endpoint())
     }
 
-    /// Returns a message if a member is not in the file.
     pub(crate) fn look_at_member(&self, node: &Node, member: NodeId) -> Option<String> {
         let members = node.status().members;
         let status = members.iter().find(|status| status.node == member)?;

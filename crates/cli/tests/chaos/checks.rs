@@ -38,10 +38,9 @@ pub(crate) fn always(records: &Records) -> Vec<Violation> {
     found
 }
 
-/// Returns messages that live members neither received nor were notified of as lost.
-///
-/// A member is owed all messages of a sender after the first one that it received: up to the last
-/// one published if the sender lives, otherwise up to the last one that the member received.
+/// Returns messages that live members neither received nor were notified of as lost. A member is
+/// owed all messages of a sender after the first one that it received: up to the last one published
+/// if the sender lives, otherwise up to the last one that the member received.
 pub(crate) fn owed(records: &Records, alive: &[Process]) -> Vec<Violation> {
     let streams = Streams::of(records);
     let mut found = Vec::new();
@@ -236,9 +235,8 @@ impl Losses {
         self.of_sender(sender).any(|loss| loss.starts.len() == 1 && loss.holds(seqno))
     }
 
-    /// Returns `true` if `message` was reported lost.
-    ///
-    /// Otherwise, its packets end before the next message that a member received.
+    /// Returns `true` if `message` was reported lost. Otherwise, its packets end before the next
+    /// message that a member received.
     fn covers(&self, streams: &Streams, message: Payload) -> bool {
         let sender = message.sender();
         if let Some(seqno) = streams.seqno(message) {

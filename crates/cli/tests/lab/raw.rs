@@ -27,7 +27,6 @@ impl RawNode {
     }
 
     /// Like [`Self::open`], but returns `None` if the address does not listen, or the link ends.
-    ///
     /// The incarnation is always the same. A registry process that refuses it fails the test.
     pub(crate) fn try_open(address: &str, id: NodeId) -> Option<Self> {
         let mut node = Self::connect(address, id)?;

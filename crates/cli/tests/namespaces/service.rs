@@ -66,8 +66,7 @@ fn partial_views_repair_losses_and_are_refreshed() {
         sub.interrupt();
         sub.end();
     }
-    // Packets that no repair recovered were requested from the publisher, even if it was not in the
-    // view.
+    // What no repair recovered was requested from the publisher, even if it was not in the view.
     assert!(lost == 0 && repaired > 300, "{repaired} repaired, {lost} lost");
     witness.stop();
     assert_partial(&witness.wrote.seen, 5);

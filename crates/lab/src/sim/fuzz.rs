@@ -79,8 +79,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
         ));
     }
     let interrupt = interrupt::listen()?;
-    // A panic of an engine is a finding, which is reported with its seed. The panic's output would
-    // hide the report.
+    // A panic of an engine is a finding, which its own output would hide.
     std::panic::set_hook(Box::new(|_| {}));
     if let Some(path) = &args.trace {
         trace(&*suite, args.from, path)?;

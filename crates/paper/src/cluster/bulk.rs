@@ -207,8 +207,7 @@ impl Footprint {
         }
     }
 
-    /// Returns the size of all messages and repairs, in bytes: the footprint as the paper defines
-    /// it.
+    /// Returns the bytes that messages and repairs take on all links: the paper's footprint.
     pub(crate) fn of_messages(&self) -> u64 {
         self.data + self.repairs
     }

@@ -94,8 +94,7 @@ impl Protocol {
         }
     }
 
-    /// Divides the group into domains. LBRM has two tiers, with as many domains as a domain has
-    /// members.
+    /// Divides the group into domains. LBRM has two tiers, with as many domains as members in each.
     fn hierarchy(self, plane: &Plane) -> Hierarchy {
         let (ports, receivers) = (plane.setting.ports as usize, plane.receivers().len());
         let (least, tiers) = match self {

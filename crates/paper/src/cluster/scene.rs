@@ -108,8 +108,7 @@ impl Scene {
         self.idle_at
     }
 
-    /// Advances to `end`, and then switches the multicasts to the tree that the protocol has
-    /// chosen.
+    /// Advances to `end`, and then switches the multicasts to the tree of the protocol's choice.
     pub(crate) fn run_until(&mut self, end: Time, note: &mut impl FnMut(&Happening<Event>)) {
         self.world.run_until(end, &mut |happening| note(&happening));
         let sender = self.world.machine(HostIx(self.plane.sender()));
@@ -125,10 +124,7 @@ impl Scene {
     }
 
     /// Sends a message to all receivers, to prepare the group. Returns `None` if the run is ended
-    /// early.
-    ///
-    /// # Panics
-    /// Panics if that takes too long.
+    /// early, and panics if that takes too long.
     pub(crate) fn begin(&mut self, ends: Ends<'_>) -> Option<()> {
         let mut lacking: BTreeSet<HostIx> = self.plane.receivers().map(HostIx).collect();
         let end = self.world.now() + MOST_TO_BEGIN;

@@ -100,8 +100,7 @@ fn about(protocol: Protocol, datagram: &[u8]) -> About {
     }
 }
 
-/// Returns the subject of a datagram. `of_packet` handles a packet that is neither a message nor a
-/// repair.
+/// Returns the subject of a datagram, by `of_packet` unless it is a message or a repair.
 fn about_guest<'a, P: GuestPacket<'a>>(
     datagram: &'a [u8],
     of_packet: impl FnOnce(P) -> About,

@@ -15,9 +15,8 @@ use super::membership::{Groups, group_id, node_id};
 use super::stays::{BEGINNING, Stay, Stays};
 use crate::plan::Span;
 
-/// Replacement of nodes at a constant rate. A random node departs, and at the same time another
-/// node starts on its own host and joins as many groups. Departing nodes alternately crash and
-/// leave.
+/// Replacement of nodes at a constant rate. When a random node departs, another node starts on its
+/// own host and joins as many groups. Departing nodes alternately crash and leave.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Churn {
     /// Share of the nodes that is replaced per minute.
@@ -108,8 +107,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Draws `churn` until `end`. A node that departs within `grace` after a send is not owed the
-    /// message.
+    /// Draws `churn` until `end`. A node must stay for `grace` after a send to be owed the message.
     pub(super) fn draw(
         churn: Option<&Churn>,
         groups: &mut Groups,

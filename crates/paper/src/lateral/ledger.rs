@@ -12,8 +12,7 @@ use super::membership::Groups;
 use super::stays::Stays;
 use crate::delays::Delays;
 
-/// Account of a run that has not ended. It counts packets that are sent from `counts` on and before
-/// `until`.
+/// Account of a run. It counts packets that are sent from `counts` on and before `until`.
 pub(super) struct Ledger {
     groups: Rc<Groups>,
     stays: Rc<Stays>,

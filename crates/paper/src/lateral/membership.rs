@@ -4,8 +4,7 @@ use carom_proto::{GroupId, NodeId, RateOfFire, Rng};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Membership {
-    /// One group of random hosts. Every second host uses `odd`, so that the mean c can be
-    /// fractional.
+    /// One group of random hosts. Every second host uses `odd`, for a fractional mean c.
     OneGroup { size: u32, rate: RateOfFire, odd: RateOfFire },
     /// Groups A and B. `both` hosts are in both groups, and the remaining hosts are divided evenly.
     TwoGroups { both: u32, a: RateOfFire, b: RateOfFire },

@@ -42,13 +42,12 @@ pub(crate) struct LateralRun {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Length {
-    /// Mean number of packets that a node receives before the measurement. By then, bins that
-    /// started equal have diverged.
+    /// Mean number of packets that a node receives before the measurement: equal bins diverge by
+    /// then.
     pub(crate) warm_up_packets: u32,
     pub(crate) losses: u32,
     /// Time for which sending continues after the measurement, so that the last losses can be
-    /// repaired. With churn, a node that departs within this time after a send is not owed the
-    /// packet.
+    /// repaired. A node that departs within this time after a send is not owed the packet.
     pub(crate) tail: Duration,
 }
 
@@ -221,8 +220,7 @@ impl LateralRun {
     }
 }
 
-/// Returns the settings for runs with churn. A node is owed a stream from its join on, and packets
-/// are kept for the usual time.
+/// With churn, a node is owed a stream from its join on, and keeps packets for the usual time.
 fn when_nodes_come_and_go(base: Config) -> Config {
     let Config { buffer_age, give_up_after, .. } = Config::default();
     Config { stream_start: StreamStart::AskSender, buffer_age, give_up_after, ..base }

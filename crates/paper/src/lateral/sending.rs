@@ -46,8 +46,8 @@ impl Sending {
         }
     }
 
-    /// Sends the messages that are due before `to`, and applies changes. Returns `None` if the run
-    /// is ended early.
+    /// Sends what is due before `to`, and applies changes. Returns `None` if the run is ended
+    /// early.
     pub(super) fn go_on<E: Engine>(
         &mut self,
         world: &mut World<Member<E>>,

@@ -66,8 +66,7 @@ impl Plan {
     }
 }
 
-/// Returns the id of a node, derived from its number, so that every process can compute the
-/// expected views.
+/// Derives the id of a node, so that every process can compute the expected views.
 pub(crate) fn node_id(number: usize) -> NodeId {
     NodeId(number as u64 + 1)
 }

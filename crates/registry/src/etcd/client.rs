@@ -86,8 +86,8 @@ impl Members {
         Err(trouble)
     }
 
-    /// Repeats a request until it is answered or `within` has passed. It may take effect several
-    /// times.
+    /// Repeats a request until it is answered or `within` has passed. It may take effect
+    /// repeatedly.
     pub(super) async fn retry<T, F>(
         &self,
         within: Duration,

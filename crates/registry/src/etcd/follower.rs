@@ -119,8 +119,7 @@ impl Follower {
         Ok(snapshot)
     }
 
-    /// Reads a range at `revision`, or at the newest revision. Also returns the revision that was
-    /// read.
+    /// Reads a range at `revision`, or at the newest one. Also returns the revision of the data.
     async fn range(
         &self,
         (from, to): (String, String),
@@ -190,8 +189,7 @@ impl Follower {
         if is_behind {
             return Some(Ended::Lost("an etcd member lags behind".into()));
         }
-        // The changes were compacted, or the token has expired. Reading all data obtains a new
-        // token.
+        // The changes were compacted, or the token has expired, which reading all data renews.
         if response.canceled() || response.compact_revision() != 0 {
             return Some(Ended::Lost(format!(
                 "etcd canceled the watch: {}",
@@ -264,8 +262,7 @@ fn watch_event(keys: &Keys, pair: &KeyValue, is_gone: bool) -> Option<WatchEvent
     Some(WatchEvent { revision: pair.mod_revision(), change })
 }
 
-/// Parses the pairs under [`Keys::states`], in the order of their keys, into the groups of each
-/// partition.
+/// Parses the pairs under [`Keys::states`], sorted by key, into the groups of each partition.
 pub(super) fn groups<'a>(
     keys: &Keys,
     pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>,

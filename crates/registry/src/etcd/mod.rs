@@ -42,8 +42,7 @@ use crate::status::StoreStatus;
 use crate::store::{Store, StoreEvent};
 use crate::store_identity::StoreIdentity;
 
-/// Maximum number of changes in a commit. A change takes up to two operations, and etcd accepts 128
-/// per transaction.
+/// Maximum number of changes in a commit, of up to two operations each: etcd accepts 128.
 pub(crate) const MAX_COMMIT_CHANGES: usize = 63;
 
 pub(crate) struct EtcdStore {
@@ -93,10 +92,8 @@ const REGISTER_AGAIN_AFTER: Duration = Duration::from_millis(300);
 
 impl EtcdStore {
     /// Creates the store of a process at `address` that is not registered yet. Its tasks send their
-    /// reports to `reports`.
-    ///
-    /// # Errors
-    /// Fails if etcd does not answer within 5 s, or if its keys belong to another cluster.
+    /// reports to `reports`. Fails if etcd does not answer within 5 s, or if its keys belong to
+    /// another cluster.
     pub(crate) async fn open(
         options: &EtcdOptions,
         config: &ServerConfig,
@@ -369,7 +366,7 @@ impl Store for EtcdStore {
             _ => {}
         }
         match &self.registration {
-            // Without all data, this process would own nothing, and would only delay the other
+            // Without all data, this process would own nothing, and would only delay other
             // processes.
             Registration::None(until) if *until <= now && self.ownership.is_loaded() => {
                 self.register()

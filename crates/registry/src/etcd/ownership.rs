@@ -224,8 +224,7 @@ impl Ownership {
         None
     }
 
-    /// Marks the server's state of the partition as incomplete. Returns the request to read it
-    /// again.
+    /// Marks the server's state of the partition as incomplete. Returns the request to read it.
     pub(super) fn reload(&mut self, partition: u16) -> Request {
         if let Some(entry) = self.partitions.get_mut(usize::from(partition)) {
             (entry.is_loaded, entry.term) = (false, None);
@@ -295,8 +294,8 @@ impl Ownership {
         pauses.min()
     }
 
-    /// Handles the answer to a request for the owner key: the revision at which it took effect, if
-    /// any.
+    /// Handles the answer to a request for the owner key, with the revision at which it took
+    /// effect.
     pub(super) fn on_answer(&mut self, now: Instant, partition: u16, done: Option<i64>) {
         let entry = &mut self.partitions[usize::from(partition)];
         self.is_dirty = true;
@@ -312,8 +311,7 @@ impl Ownership {
     pub(super) fn begin_commit(&mut self, partition: u16, id: CommitId) -> Option<Fence> {
         let entry = &mut self.partitions[usize::from(partition)];
         let term = entry.term?;
-        // The watch may already have reported the earlier attempt. The new attempt must compare the
-        // revision from before it.
+        // The watch may have reported the earlier attempt: compare the revision from before it.
         let unsure = entry.unsure.filter(|(unsure, _)| *unsure == id);
         let (_, commit_revision) =
             *entry.in_flight.insert(unsure.unwrap_or((id, entry.commit_revision)));
@@ -389,7 +387,6 @@ impl Partition {
     }
 
     /// Returns `true` if the partition may be owned when its owner key is that of this process.
-    ///
     /// With a request in flight, the known key may be one that this process has deleted.
     fn may_be_owned(&self) -> bool {
         let is_unsettled = matches!(self.key_request, KeyRequest::Pending | KeyRequest::Done(_));

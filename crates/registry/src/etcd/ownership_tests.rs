@@ -140,8 +140,7 @@ fn snapshot_of_ours(revision: i64) -> Snapshot {
     Snapshot { revision, processes: [(OURS, process(OURS))].into(), partitions }
 }
 
-/// Creates a process that is again entitled to two partitions while it hands them over. Also
-/// returns the two partitions.
+/// Creates a process that is again entitled to two partitions that it is handing over.
 fn giver_that_is_the_heir_again(now: Instant) -> (Ownership, [u16; 2]) {
     let mut ownership = owner_of_all();
     ownership.on_watch_event(event(200, KeyChange::Process(THEIRS, Some(process(THEIRS)))));

@@ -163,8 +163,7 @@ impl Members {
         self.change_owner(txn).await
     }
 
-    /// Deletes the owner key of a partition. Returns the revision, or `None` if the key did not
-    /// exist.
+    /// Deletes the owner key of a partition. Returns the revision, or `None` if there was no key.
     pub(super) async fn release(
         &self,
         keys: &Keys,
@@ -185,8 +184,7 @@ impl Members {
         Ok(revision.filter(|_| answer.succeeded()))
     }
 
-    /// Commits, at most once regardless of the number of attempts. Returns the revision of the
-    /// commit.
+    /// Commits, at most once regardless of the number of attempts. Returns the revision.
     pub(super) async fn commit(&self, commit: Transaction) -> Result<i64, CommitFailure> {
         let end = Instant::now() + COMMIT_WITHIN;
         let mut is_unsure = commit.is_unsure;
@@ -233,10 +231,8 @@ impl Transaction {
             .or_else([TxnOp::get(commit_key.clone(), None)])
     }
 
-    /// Returns the revision of the commit.
-    ///
-    /// After a failed comparison, the stored commit is this one, made by an earlier attempt, or
-    /// another owner's.
+    /// Returns the revision of the commit. After a failed comparison, an earlier attempt has stored
+    /// this commit, or another owner its own.
     fn outcome(&self, answer: &TxnResponse) -> Result<i64, CommitFailure> {
         if answer.succeeded() {
             let revision = answer.header().map(|header| header.revision());

@@ -1,5 +1,4 @@
-//! `rdcm-15`: effect of a failed link of RDCM's tree and of a failed receiver on the other
-//! receivers.
+//! `rdcm-15`: effect of a failed link of RDCM's tree, and of a failed receiver.
 
 use std::time::Duration;
 

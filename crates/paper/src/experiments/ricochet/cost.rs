@@ -14,8 +14,7 @@ pub(crate) struct RicochetCost {
     payload_bytes: usize,
     packets: Scaled<u32>,
     rounds: Scaled<u32>,
-    /// Number of datagrams that a node receives per second. The waiting time is computed for this
-    /// rate.
+    /// Number of datagrams that a node receives per second, for which the waiting time is computed.
     datagrams_per_second: f64,
     /// Upper limit of the time per packet with the most groups, relative to that with the fewest.
     at_most_times: f64,

@@ -21,8 +21,7 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Returns the setting of a ring of `members` members, whose engines have their default
-    /// settings.
+    /// Returns the setting of a ring of `members` members, with the engine's defaults.
     pub(crate) fn setting(&self, scale: RunScale, members: u32) -> Setting {
         let ethernet = Ethernet {
             bits_per_second: u64::from(self.megabits_per_second) * 1_000_000,

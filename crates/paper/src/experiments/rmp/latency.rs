@@ -26,8 +26,8 @@ struct Holds {
     /// Upper limit of the variation of the mean latency over the numbers of destinations, relative
     /// to the shortest, at levels that do not depend on this number.
     flat_within_percent: f64,
-    /// Upper limit of the latency in total order, relative to that of unordered and source-ordered
-    /// messages.
+    /// Upper limit of the latency in total order, relative to unordered and source-ordered
+    /// delivery.
     total_at_most_times: f64,
     /// Lower limit of the latency added by each member that must hold a message.
     each_holder_costs_at_least: Span,

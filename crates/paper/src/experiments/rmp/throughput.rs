@@ -132,8 +132,7 @@ impl RmpThroughput {
         }
         let one = || points.iter().filter(|point| point.run.sources == 1);
         let percents = || one().map(Point::link_percent);
-        // The rate of a transfer that took too long is NaN. Then `low` and `high` are NaN as well,
-        // and no relation holds.
+        // The rate of a late transfer is NaN. Then `low` and `high` are NaN, and no relation holds.
         let low = percents().min_by(least_first).unwrap_or(f64::NAN);
         let high = percents().max_by(greatest_last).unwrap_or(f64::NAN);
         let payload = one().map(Point::payload_percent).fold(f64::NAN, f64::min);

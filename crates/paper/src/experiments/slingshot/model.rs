@@ -44,8 +44,7 @@ impl SlingshotModel {
         }
     }
 
-    /// Returns the settings for each c and each loss rate, followed by those of the expected
-    /// bounds.
+    /// Returns the settings of each c and each loss rate, followed by those in `golden`.
     fn settings(&self) -> Vec<Setting> {
         let swept = self.losses.iter();
         let swept = swept.flat_map(|loss| self.c.iter().map(|c| self.setting(*c, *loss)));
