@@ -1,4 +1,4 @@
-//! Blocking waits that poll a condition meanwhile.
+//! Blocking waits that also poll a condition.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

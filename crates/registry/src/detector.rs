@@ -65,7 +65,8 @@ pub struct DetectorStatus {
     pub processes: Vec<ProcessStatus>,
     /// Nodes and detectors that this detector pings.
     pub watched: Vec<String>,
-    /// Reason for the last refusal by a registry process. `None` after a later acceptance.
+    /// Reason for the last refusal by a registry process, or `None` if a process has accepted the
+    /// detector since then.
     pub refused: Option<String>,
     /// Counters of the detector, by name.
     pub counters: BTreeMap<String, u64>,

@@ -44,7 +44,8 @@ pub struct ObserverOptions {
 pub struct Observation {
     /// `false` if the registry, or a part of it, is unreachable, so that the data may be outdated.
     pub is_current: bool,
-    /// Reason for the last refusal by a registry process. `None` after a later acceptance.
+    /// Reason for the last refusal by a registry process, or `None` if a process has accepted the
+    /// observer since then.
     pub refused: Option<String>,
     /// Nodes that are in at least one observed group, in order of their ids.
     pub nodes: Vec<ObservedNode>,

@@ -56,7 +56,7 @@ pub(crate) trait Store {
 )]
 pub(crate) enum StoreEvent {
     Committed(CommitId, Result<(), CommitFailure>),
-    /// State in the store of a partition that this process does not own.
+    /// Stored state of a partition that this process does not own.
     Loaded(u16, PartitionState),
     /// Commit to the partition after this version, by this process or another.
     Applied(u16, u64, Vec<Change>),

@@ -21,7 +21,7 @@ impl StoreIdentity {
         bytes
     }
 
-    /// Fails if the format is not [`FORMAT`], or if the bytes are malformed.
+    /// Decodes an identity. Fails if the format is not [`FORMAT`], or if the bytes are malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
         let damaged = || StoreError::Damaged { what: "its identity cannot be read".into() };
         let (format, rest) = bytes.split_first_chunk().ok_or_else(damaged)?;

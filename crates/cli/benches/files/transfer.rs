@@ -53,7 +53,7 @@ impl Outcome {
 }
 
 const PAUSE: Duration = Duration::from_secs(5);
-/// Times for which a slow receiver is stopped, and then runs.
+/// Durations for which a slow receiver is stopped, and then runs.
 const STOPPED: Duration = Duration::from_millis(300);
 const RUNNING: Duration = Duration::from_millis(100);
 

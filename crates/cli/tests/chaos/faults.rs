@@ -23,7 +23,7 @@ pub(crate) enum Fault {
     Unplug,
     IfDown,
     Loss,
-    /// All datagrams are lost for a moment, several times.
+    /// All datagrams are lost for several short periods.
     Bursts,
 }
 

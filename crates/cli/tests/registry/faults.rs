@@ -118,7 +118,7 @@ fn node_paused_within_its_lease_returns_as_itself() {
     writeln!(lines, "before").expect("carom reads its input");
     sub.running.wrote.wait_for("before");
     sub.running.signal(Signal::SIGSTOP);
-    // Longer than short leases would take to expire.
+    // This takes longer than short leases take to expire.
     thread::sleep(Duration::from_secs(1));
     sub.running.signal(Signal::SIGCONT);
     writeln!(lines, "after").expect("carom reads its input");

@@ -1,4 +1,4 @@
-//! Stream during which links get busy or fail, and receivers fail (RDCM 4.2, 5.2).
+//! Stream during which links become busy or fail, and receivers fail (RDCM 4.2, 5.2).
 
 use std::collections::BTreeMap;
 use std::fmt;

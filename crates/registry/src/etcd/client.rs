@@ -26,14 +26,14 @@ struct Inner {
 pub(crate) enum Trouble {
     /// No response: the request may have taken effect, may be in flight, or may be lost.
     Unsure(String),
-    /// Not done: etcd's database is full.
+    /// Etcd's database is full. The request has had no effect.
     Full,
-    /// Not done: etcd rejects the request.
+    /// Etcd has rejected the request, which has had no effect.
     Refused(String),
 }
 
 impl Members {
-    /// Fails if the settings are invalid, or if one of their files cannot be read.
+    /// Creates the clients. Fails if the settings are invalid, or if a file cannot be read.
     pub(super) fn new(options: &EtcdOptions) -> Result<Self, StoreError> {
         if options.urls.is_empty() {
             return Err(StoreError::Settings("no etcd address is given".into()));
