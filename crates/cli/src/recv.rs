@@ -117,7 +117,7 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
         return Err(CliError::new(cause, "give a directory (created if missing)"));
     }
     let tried = try_writing(there).or_else(|error| match error.kind() {
-        // Kept data may need no more space. Otherwise, the lack of space is reported later.
+        // A resumed transfer may need no more space. Otherwise, a lack of space is reported later.
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Ok(()),
         _ => Err(error),
     });

@@ -10,7 +10,8 @@ use carom_terminal::units::UnitError;
 
 #[derive(Default)]
 pub(super) struct Promises {
-    /// In the order sent. Outcomes arrive in this order, except those of the last messages.
+    /// Promises in the order sent. Outcomes arrive in this order, except those of the last
+    /// messages.
     waiting: VecDeque<Promise>,
     kept: u64,
     in_doubt: u64,
@@ -39,7 +40,7 @@ pub(crate) enum Order {
 /// Number of members that can fail at once without losing a delivered message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resilience {
-    /// The given number, at least 1.
+    /// The given number of members, at least 1.
     Of(u8),
     /// Fewer than half of the members. The order is final.
     Majority,

@@ -1,4 +1,4 @@
-//! Reads messages from standard input ahead, on a thread, so that Ctrl-C takes effect at any time.
+//! Reads standard input ahead on a thread, so that Ctrl-C takes effect at any time.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -48,7 +48,7 @@ impl Sender<'_> {
         }));
     }
 
-    /// Names a node by its id, and by the name of the receiver if it is the only one on its host.
+    /// Formats a node as its id, with the name of the receiver if it is the only one on its host.
     pub(super) fn called(&self, node: NodeId) -> String {
         let rows = self.handle.receivers();
         let rows = rows.iter().map(|row| (row.host, &*row.name));

@@ -21,7 +21,6 @@ pub(crate) struct Scene {
     pub(crate) world: World<Rider>,
     pub(crate) plane: Plane,
     payload: Bytes,
-    /// Time at which the sender's interface has transmitted everything handed to it.
     idle_at: Time,
     given_bytes: u64,
     pub(crate) trees: u32,

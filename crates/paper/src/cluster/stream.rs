@@ -60,7 +60,6 @@ pub(crate) struct StreamOutcome {
 /// Interval of the run. Rates are in bits of payload per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Bin {
-    /// Start of the interval, in seconds.
     pub(crate) at: f64,
     pub(crate) sent: f64,
     /// Mean rate at which living receivers received.

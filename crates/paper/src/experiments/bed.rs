@@ -16,13 +16,10 @@ pub(crate) struct Bed {
     pub(crate) network: Wiring,
     pub(crate) interval: Span,
     pub(crate) payload_bytes: usize,
-    /// Share of the datagrams that each host loses on receipt.
     pub(crate) loss: Share,
     /// Approximate number of losses that each run counts.
     pub(crate) losses: Scaled<u32>,
-    /// Mean number of packets that a node receives before the measurement.
     pub(crate) warm_up_packets: Scaled<u32>,
-    /// Time for which sending continues after the measurement.
     pub(crate) tail: Span,
 }
 

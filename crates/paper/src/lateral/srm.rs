@@ -34,7 +34,6 @@ pub(crate) struct SrmOutcome {
     pub(crate) lost: u64,
     /// Delays from the multicast to the detection of the loss.
     pub(crate) discovery: Delays,
-    /// Delays from the multicast to the recovery.
     pub(crate) recovery: Delays,
     /// Number of lost packets that had not arrived at the end.
     pub(crate) missing: u64,

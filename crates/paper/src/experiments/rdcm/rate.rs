@@ -72,8 +72,9 @@ impl RdcmRate {
         }
     }
 
-    /// Returns the time ranges, in seconds, without a flow, with the first flow, without a flow and
-    /// with the second flow. The start of each phase is left out, because the rate still adapts.
+    /// Returns four time ranges in seconds: without a flow, with the first flow, without a flow,
+    /// and with the second flow. The start of each range is left out, because the rate still
+    /// adapts.
     fn phases(&self, scale: RunScale) -> [core::ops::Range<f64>; 4] {
         let ends =
             [0.0, self.first.from.0, self.first.until.0, self.second.from.0, self.second.until.0];

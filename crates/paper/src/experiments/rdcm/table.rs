@@ -48,7 +48,7 @@ fn again(row: &Row<'_>) -> f64 {
     100.0 * counts.repairs_again as f64 / counts.lost as f64
 }
 
-/// Returns the most requests for one packet at one node, in percent of the receivers.
+/// Returns the maximum number of requests for a packet at a node, in percent of the receivers.
 fn requests(row: &Row<'_>) -> f64 {
     100.0 * row.outcome.counts.most_requests as f64 / f64::from(row.outcome.receivers)
 }
