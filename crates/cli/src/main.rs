@@ -139,7 +139,7 @@ mod tests {
         for (verb, limit) in [
             ("lock", "Without it, this holds only among members that can reach each other"),
             ("serve", "without it, servers that cannot reach each other"),
-            ("pub", "A majority is one of the members that the ring has; with --quorum-of"),
+            ("pub", "The majority is that of the ring's members or, with --quorum-of"),
         ] {
             let verb = command.find_subcommand_mut(verb).expect("it is a verb");
             let help = verb.render_long_help().to_string();

@@ -56,8 +56,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ORDER")]
     order: Option<Order>,
     /// Deliver a message of an ordered group only when K other members, a majority, or all members
-    /// are known to hold it. A majority is one of the members that the ring has; with --quorum-of
-    /// it is one of the voters [default: at once]
+    /// are known to hold it. The majority is that of the ring's members or, with --quorum-of, that
+    /// of the voters [default: at once]
     #[arg(long, value_name = "K|majority|all", allow_hyphen_values = true)]
     #[arg(value_parser = promises::resilience)]
     resilience: Option<Resilience>,

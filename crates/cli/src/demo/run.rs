@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Publishes for `--seconds`, and until all is settled or 10 s pass without progress.
+    /// Publishes for `--seconds`. Then waits until all is settled, or 10 s pass without progress.
     pub(crate) fn until_the_end(&mut self) {
         while self.started.elapsed() < self.args.seconds && !self.interrupt.is_asked() {
             self.publish_what_is_due();
