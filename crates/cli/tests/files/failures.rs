@@ -89,8 +89,8 @@ fn receivers_of_a_changed_source_keep_nothing_and_report_it() {
     for (name, receiver) in [("a", first), ("b", second)] {
         let ended = receiver.ended_with(2);
         let [error] = &objects(&ended, "error")[..] else { panic!("{ended:?}") };
-        let cause = "group 'g': the sender ended the transfer: 'data' has changed since the transfer \
-                     began; the received pieces were removed";
+        let cause = "group 'g': the sender ended the transfer: 'data' has changed since the \
+                     transfer began; the received pieces were removed";
         assert_eq!(error["cause"], cause);
         assert_eq!(error["fix"], "start `carom recv` again for another transfer");
         assert_says(&ended, "start `carom recv` again for another transfer");
