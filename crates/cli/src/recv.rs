@@ -394,7 +394,7 @@ fn failed(group: &str, error: &ReceiveError) -> CliError {
         ReceiveError::SenderGone | ReceiveError::Stopped => "start `carom recv` again: it resumes",
         ReceiveError::Discarded(_) => "start `carom recv` again for another transfer",
         ReceiveError::Aborted(_) => {
-            "start `carom recv` again when the transfer is resent: it resumes from kept data"
+            "start `carom recv` again when the transfer is resent: it resumes from the kept data"
         }
         ReceiveError::Refused(_) => {
             "start `carom recv` again when the sender accepts this receiver"
@@ -475,6 +475,6 @@ mod tests {
         assert_eq!(fix, "start `carom recv` again for another transfer");
         let [cause, fix] = told(ReceiveError::Aborted(reason.clone()));
         assert!(cause.contains(&reason) && !cause.contains("removed"), "{cause}");
-        assert!(fix.ends_with("it resumes from kept data"), "{fix}");
+        assert!(fix.ends_with("it resumes from the kept data"), "{fix}");
     }
 }
