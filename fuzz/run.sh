@@ -3,14 +3,14 @@
 #
 #   fuzz/run.sh TARGET [SECONDS] [LIBFUZZER-OPTION...]   fuzz/run.sh wire_header 60
 #   fuzz/run.sh --list                                   the targets
-#   fuzz/run.sh --build                                  builds all of them, and runs none
+#   fuzz/run.sh --build                                  builds all targets, and runs none
 #   fuzz/run.sh TARGET 0 artifacts/TARGET/FILE           runs one input again
 #
-# Inputs that reach something new are kept in fuzz/corpus/TARGET; an input that fails is kept in
-# fuzz/artifacts/TARGET and the exit code is not 0.
+# Inputs that reach new code are kept in fuzz/corpus/TARGET. An input that fails is kept in
+# fuzz/artifacts/TARGET, and the exit code is then not 0.
 #
-# Coverage comes from the compiler pass that cargo-fuzz uses too; without address sanitizer, which
-# needs a nightly compiler. There is no unsafe code of ours for it to watch.
+# Coverage comes from the compiler pass that cargo-fuzz uses too. The address sanitizer is not used:
+# it needs a nightly compiler, and the fuzzed crates have no unsafe code.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -31,8 +31,8 @@ passes=(
     -Cllvm-args=-sanitizer-coverage-trace-compares
     --cfg fuzzing
 )
-# With an explicit --target the flags are not for build scripts and macros, which have no fuzzer to
-# report their coverage to.
+# With an explicit --target, the flags do not apply to build scripts and macros, which have no
+# fuzzer to report their coverage to.
 host=$(rustc -vV | sed -n 's/^host: //p')
 target_dir=${CARGO_TARGET_DIR:-$PWD/target}
 build() {
@@ -56,7 +56,7 @@ mkdir -p "corpus/$target" "$artifacts"
 if (($# > 0)) && [[ -f "$1" ]]; then
     exec "$binary" "$@"
 fi
-# The value profile rewards comparisons that come closer: without it a field of one or two bytes,
-# which the table of recent comparisons does not hold, is guessed and never found.
+# The value profile rewards comparisons that come closer. Without it, the fuzzer hardly ever finds
+# the values of short fields, which the table of recent comparisons does not contain.
 exec "$binary" -max_total_time="$seconds" -artifact_prefix="$artifacts" -use_value_profile=1 \
     "$@" "corpus/$target"

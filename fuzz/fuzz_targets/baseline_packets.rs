@@ -1,6 +1,6 @@
-//! Fuzz target: arbitrary operations on the engines of the baseline protocols, two of each, and
-//! arbitrary datagrams. The engines must not panic, their invariants must hold after each step, and
-//! a decoded packet must be encoded to the same bytes.
+//! Fuzz target: arbitrary operations on two engines of each baseline protocol, and arbitrary
+//! datagrams. The engines must not panic, their invariants must hold after each step, and a decoded
+//! packet must be encoded to the same bytes.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
 const GROUP: GroupId = GroupId(0xCA);
-/// Maximum number of datagrams in flight. Beyond it, the oldest is lost.
+/// Maximum number of datagrams in flight. If it is exceeded, the oldest is lost.
 const MAX_ON_THE_WAY: usize = 64;
 /// Maximum number of datagrams or events after one operation. More indicate an endless loop.
 const MAX_DRAINED: usize = 1_000_000;
@@ -32,13 +32,11 @@ enum Operation {
         deadline_ms: Option<u8>,
     },
     Confirm,
-    /// Delivery of a datagram in flight, with some bytes changed and a valid checksum.
     Deliver {
         which: u8,
         stays: bool,
         damage: Vec<(u8, u8)>,
     },
-    /// Delivery of a datagram with a valid header and an arbitrary body.
     Forge {
         kind: u8,
         sender: u8,
@@ -99,14 +97,13 @@ fn again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Returns domains in which the first engine is above the second.
 fn domains() -> DomainConfig {
     let hierarchy = Hierarchy::by_id(1).expect("it is one");
     let (retain_bytes, max_missing, max_streams) = (2000, 8, 3);
     DomainConfig { hierarchy, retain_bytes, max_missing, max_streams, ..DomainConfig::default() }
 }
 
-/// Settings with bounds so small that a few operations reach them.
+/// The bounds of these settings are so small that a few operations reach them.
 impl Pair {
     fn srm(now: Time) -> Self {
         let config = srm::Config {
@@ -222,7 +219,7 @@ impl Pair {
                 }
                 let is_damaged = !damage.is_empty();
                 for (at, bits) in damage {
-                    // The common header stays: with changes there, little could be decoded.
+                    // The common header is unchanged, because otherwise little could be decoded.
                     let at = HEADER_BYTES + usize::from(at);
                     if let Some(byte) = datagram.get_mut(at) {
                         *byte ^= bits;
@@ -257,27 +254,26 @@ impl Pair {
 
     fn hear(&mut self, now: Time, which: usize, datagram: &[u8]) {
         if let Some(again) = (self.encode_again)(datagram) {
-            assert_eq!(again[HEADER_BYTES..], datagram[HEADER_BYTES..], "it is another packet now");
+            assert_eq!(again[HEADER_BYTES..], datagram[HEADER_BYTES..], "the packet has changed");
         }
         if let Ok(datagram) = Datagram::parse(datagram) {
             self.engines[which].handle_datagram(now, &datagram);
         }
     }
 
-    /// Drains the engine's events and datagrams, and checks its invariants.
     fn drain(&mut self, which: usize) {
         let engine = &mut self.engines[which];
         let mut events = 0;
         while engine.poll_event().is_some() {
             events += 1;
-            assert!(events < MAX_DRAINED, "events without end");
+            assert!(events < MAX_DRAINED, "too many events");
         }
         for sent in 0.. {
             let mut datagram = Vec::new();
             if engine.poll_transmit(&mut datagram).is_none() {
                 break;
             }
-            assert!(sent < MAX_DRAINED, "datagrams without end");
+            assert!(sent < MAX_DRAINED, "too many datagrams");
             self.on_the_way.push_back(datagram);
             if self.on_the_way.len() > MAX_ON_THE_WAY {
                 self.on_the_way.pop_front();

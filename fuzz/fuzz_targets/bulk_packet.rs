@@ -21,17 +21,16 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((header, packet)) = decoded(&datagram) else { return };
     let mut again = Vec::new();
     packet.encode(header.group, header.origin(), header.view, &mut again);
-    let (_, read_again) = decoded(&again).expect("what we encode can be decoded");
-    assert_eq!(read_again, packet, "what was encoded is not what was decoded");
+    let (_, read_again) = decoded(&again).expect("an encoded packet can be decoded");
+    assert_eq!(read_again, packet, "encoding has changed the packet");
     give_to_members(&packet);
 });
 
-/// Delivers the packet to the sender of a stream and to its receivers, with each other as source.
 fn give_to_members(packet: &Packet) {
     let mut members = Members::new();
     let message = || vec![7; 3000].into();
     let sender = &mut members.engines[0];
-    sender.send(members.now, GROUP, message(), SendOptions::default()).expect("nobody else sends");
+    sender.send(members.now, GROUP, message(), SendOptions::default()).expect("no other sender");
     members.run(3);
     for (to, from) in [(0, 1), (1, 0), (1, 2)] {
         let mut datagram = Vec::new();
@@ -40,13 +39,12 @@ fn give_to_members(packet: &Packet) {
         members.engines[to].handle_datagram(members.now, &datagram);
         members.run(1);
     }
-    // If the packet assigns a place, the receiver passes on what follows.
+    // If the packet assigns a place, the receiver forwards the subsequent messages.
     if members.engines[0].send(members.now, GROUP, message(), SendOptions::default()).is_ok() {
         members.run(3);
     }
 }
 
-/// Sender and two receivers without multicast, which repair for each other.
 struct Members {
     engines: [Rdcm; 3],
     now: Time,
@@ -59,7 +57,7 @@ impl Members {
         let engines = [0, 1, 2].map(|place| {
             let mut engine = Rdcm::new(id(place), Config::default(), 1);
             let settings = GroupSettings { profile: Profile::Bulk, name_check: 0 };
-            engine.join(now, GROUP, settings).expect("it is new to it");
+            engine.join(now, GROUP, settings).expect("it is not in the group");
             for other in (0..3).filter(|other| *other != place) {
                 let (node, kind) = (id(other), ViewChangeKind::Joined);
                 engine.handle_view(now, &ViewChange { group: GROUP, node, kind, version: 1 });
@@ -105,5 +103,4 @@ fn decoded(datagram: &[u8]) -> Option<(Header, Packet)> {
 }
 
 const GROUP: GroupId = GroupId(5);
-/// Maximum number of datagrams that a member sends in one round.
 const MOST_DATAGRAMS: usize = 1000;

@@ -3,7 +3,7 @@
 #![no_main]
 
 // The command has no library, so its decoder is included by file.
-#[allow(dead_code, reason = "only the decoder and the encoder are wanted")]
+#[allow(dead_code, reason = "only the decoder and the encoder are used")]
 #[path = "../../crates/cli/src/doctor/packet.rs"]
 mod packet;
 
@@ -20,6 +20,6 @@ fuzz_target!(|datagram: &[u8]| {
     honest[..8].copy_from_slice(b"CAROMDR1");
     honest[12..16].copy_from_slice(&(datagram.len() as u32).to_be_bytes());
     if let Some(packet) = Packet::decode(&honest) {
-        assert_eq!(packet.encode(), honest, "what was decoded is not what is encoded");
+        assert_eq!(packet.encode(), honest, "encoding has changed the packet");
     }
 });

@@ -3,7 +3,7 @@
 #![no_main]
 
 // The command has no library, so its framing is included by file.
-#[allow(dead_code, reason = "only reading and writing are wanted")]
+#[allow(dead_code, reason = "only reading and writing are used")]
 #[path = "../../crates/cli/src/frames.rs"]
 mod frames;
 
@@ -17,9 +17,9 @@ fuzz_target!(|input: (bool, u16, &[u8])| {
     let mut again = Vec::new();
     for message in &messages {
         assert!(message.len() <= limit, "a message is larger than the limit");
-        framing.write(message, &mut again).expect("a vector takes it");
+        framing.write(message, &mut again).expect("writing to a vector succeeds");
     }
-    assert_eq!(read_all(framing, &again, limit), messages, "messages changed on their way");
+    assert_eq!(read_all(framing, &again, limit), messages, "writing has changed the messages");
 });
 
 /// Returns the messages before the end, before the first one that is too large, or before an error.

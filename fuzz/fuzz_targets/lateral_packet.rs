@@ -15,6 +15,6 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok((header, packet)) = Packet::decode(&datagram) else { return };
     let mut again = Vec::new();
     packet.encode(header.origin(), header.group, header.view, &mut again);
-    let read_again = Packet::decode(&again).expect("what we encode can be decoded").1;
-    assert_eq!(read_again, packet, "what was encoded is not what was decoded");
+    let read_again = Packet::decode(&again).expect("an encoded packet can be decoded").1;
+    assert_eq!(read_again, packet, "encoding has changed the packet");
 });

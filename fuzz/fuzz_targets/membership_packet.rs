@@ -32,7 +32,7 @@ fuzz_target!(|arrivals: Vec<Arrival>| {
     let mut gossip = Gossip::new(NodeId(1), endpoint(7400), Config::default(), 1);
     let mut now = Time(1_000_000_000);
     let settings = GroupSettings::new("prices", Profile::TimeCritical(RateOfFire::new(8, 5)));
-    gossip.join(now, GroupId::of_name("prices"), settings).expect("nobody contradicts yet");
+    gossip.join(now, GroupId::of_name("prices"), settings).expect("no other node contradicts");
     for arrival in arrivals {
         now = now + Duration::from_millis(arrival.after_ms.into());
         gossip.handle_timeout(now);
@@ -68,8 +68,6 @@ fn datagram(arrival: &Arrival) -> Vec<u8> {
     datagram
 }
 
-/// Drains the node's datagrams and events. Addresses that it challenges respond in the name of the
-/// sender of `heard`.
 fn drain(gossip: &mut Gossip, now: Time, heard: &[u8]) {
     for _ in 0..MAX_DRAINED {
         let mut sent = Vec::new();
@@ -82,14 +80,13 @@ fn drain(gossip: &mut Gossip, now: Time, heard: &[u8]) {
             }
         }
     }
-    assert!(gossip.poll_transmit(&mut Vec::new()).is_none(), "it transmits without end");
+    assert!(gossip.poll_transmit(&mut Vec::new()).is_none(), "too many datagrams");
     let events = (0..MAX_DRAINED).take_while(|_| gossip.poll_event().is_some()).count();
-    assert!(events < MAX_DRAINED, "the membership has events without end");
+    assert!(events < MAX_DRAINED, "too many events");
     gossip.check();
 }
 
-/// Returns the response to `sent` in the name of the sender of `heard`, if `sent` challenges its
-/// destination address.
+/// Returns the response to `sent`, if it is a challenge, in the name of the sender of `heard`.
 fn path_response(heard: &[u8], sent: &[u8]) -> Option<Vec<u8>> {
     const HELLO: u8 = 2;
     const PATH_CHALLENGE: u8 = 8;

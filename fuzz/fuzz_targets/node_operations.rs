@@ -1,6 +1,6 @@
 //! Fuzz target: arbitrary operations on two nodes that receive each other's datagrams. Datagrams
-//! are lost, repeated, reordered, damaged and forged. The nodes must not panic, and the invariants
-//! of both must hold after each step.
+//! are lost, repeated, reordered, corrupted and forged. The nodes must not panic, and the
+//! invariants of both must hold after each step.
 #![no_main]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,7 +21,7 @@ use carom_proto::{
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
-/// Maximum number of datagrams in flight. Beyond it, the oldest is lost.
+/// Maximum number of datagrams in flight. If it is exceeded, the oldest is lost.
 const MAX_ON_THE_WAY: usize = 64;
 /// Maximum number of datagrams or events after one operation. More indicate an endless loop.
 const MAX_DRAINED: usize = 1_000_000;
@@ -47,13 +47,13 @@ enum Operation {
     Confirm {
         group: u8,
     },
-    /// Delivery of a datagram in flight, with some bytes changed and a valid checksum.
+    /// Delivers a datagram in flight, with some bytes changed and a valid checksum.
     Deliver {
         which: u8,
         stays: bool,
         damage: Vec<(u16, u8)>,
     },
-    /// Delivery of a datagram with a valid header and an arbitrary body.
+    /// Delivers a datagram with a valid header and an arbitrary body.
     Forge {
         protocol: u8,
         kind: u8,
@@ -64,7 +64,7 @@ enum Operation {
         view: u32,
         body: Vec<u8>,
     },
-    /// Delivery of a lateral packet with a valid encoding and arbitrary values.
+    /// Delivers a lateral packet with a valid encoding and arbitrary values.
     Lateral {
         sender: u8,
         group: u8,
@@ -96,7 +96,7 @@ enum Forged {
     Open,
 }
 
-/// Packet id with small values, so that it is often that of an existing packet.
+/// A packet id with small values, so that it is often that of an existing packet.
 #[derive(Arbitrary, Debug)]
 struct Id {
     sender: u8,
@@ -119,7 +119,7 @@ struct World {
     view_version: u32,
 }
 
-/// Returns settings with bounds so small that a few operations reach them.
+/// The bounds of these settings are so small that a few operations reach them.
 fn config() -> Config {
     Config {
         pending_repairs: 4,
@@ -243,22 +243,22 @@ impl World {
         let mut datagram = Vec::new();
         for _ in 0..MAX_DRAINED {
             let Some(_) = node.poll_transmit(&mut datagram) else { break };
-            assert!(Datagram::parse(&datagram).is_ok(), "a node sent what is no datagram of ours");
+            assert!(Datagram::parse(&datagram).is_ok(), "a node sent an invalid datagram");
             self.on_the_way.push_back(core::mem::take(&mut datagram));
         }
-        assert!(node.poll_transmit(&mut datagram).is_none(), "a node transmits without end");
+        assert!(node.poll_transmit(&mut datagram).is_none(), "too many datagrams");
         while self.on_the_way.len() > MAX_ON_THE_WAY {
             self.on_the_way.pop_front();
         }
         let account = &mut self.accounts[who];
         let events = core::iter::from_fn(|| node.poll_event()).take(MAX_DRAINED);
         let events = events.map(|event| account.enter(&event)).count();
-        assert!(events < MAX_DRAINED, "a node has events without end");
+        assert!(events < MAX_DRAINED, "too many events");
         node.check();
     }
 }
 
-/// Deliveries and losses that a node has reported. Each message must be reported once.
+/// The deliveries and losses that a node has reported. Each message must be reported once.
 #[derive(Default)]
 struct Account {
     streams: BTreeMap<(GroupId, NodeId), Settled>,
@@ -266,7 +266,7 @@ struct Account {
 
 #[derive(Default)]
 struct Settled {
-    /// Last sequence number reported, without wrap-around.
+    /// Last sequence number reported, extended beyond 32 bits.
     last: i64,
     delivered: BTreeSet<i64>,
     lost: Vec<(i64, i64)>,
@@ -286,7 +286,7 @@ impl Account {
         assert_eq!(again, None, "{sender:?}: {first} to {last}, but it was delivered");
         let mut lost = stream.lost.iter();
         let again = lost.find(|(from, to)| *from <= last && first <= *to);
-        assert_eq!(again, None, "{sender:?}: {first} to {last}, but it was told as lost");
+        assert_eq!(again, None, "{sender:?}: {first} to {last}, but it was reported as lost");
         match count {
             None => _ = stream.delivered.insert(first),
             Some(_) => stream.lost.push((first, last)),
@@ -335,7 +335,6 @@ impl Forged {
                 encode(Packet::Heartbeat { next, first, nonce: 0, confirm: *confirm });
             }
             Self::Ack { settled_to, lost } => {
-                // One of the two nodes.
                 let to = Origin::from(NodeId(u64::from(settled_to % 2) + 1));
                 let settled_to = SeqNo(*settled_to);
                 encode(Packet::Ack { to, settled_to, lost: *lost });

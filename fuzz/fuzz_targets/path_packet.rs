@@ -11,6 +11,6 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = carom::fuzz_path_packet(bytes);
     let Some(datagram) = sealed::sealed(bytes, Protocol::Path) else { return };
     if let Some(again) = carom::fuzz_path_packet(&datagram) {
-        assert_eq!(again, datagram, "what was decoded is not what is encoded");
+        assert_eq!(again, datagram, "encoding has changed the packet");
     }
 });

@@ -7,9 +7,9 @@ mod sealed;
 
 use std::time::Duration;
 
+use carom_proto::ring::{LockName, Quorum};
 use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{Config, Rmp};
-use carom_proto::ring::{LockName, Quorum};
 use carom_proto::wire::{Datagram, Header, Protocol};
 use carom_proto::{Engine, GroupId, GroupSettings, NodeId, Profile, Time};
 use libfuzzer_sys::fuzz_target;
@@ -19,8 +19,8 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((header, packet)) = decoded(&datagram) else { return };
     let mut again = Vec::new();
     packet.encode(&mut again, header.group, header.origin(), header.view);
-    let (_, read_again) = decoded(&again).expect("what we encode can be decoded");
-    assert_eq!(read_again, packet, "what was encoded is not what was decoded");
+    let (_, read_again) = decoded(&again).expect("an encoded packet can be decoded");
+    assert_eq!(read_again, packet, "encoding has changed the packet");
     give_to_member(header, &packet);
 });
 
@@ -29,9 +29,9 @@ fn give_to_member(header: Header, packet: &Packet) {
     let (group, mut now) = (GroupId(5), Time(1_000_000_000));
     let mut engine = Rmp::new(NodeId(1), Config::default(), 1);
     let profile = Profile::Ordered(Quorum::AtLeast(1));
-    engine.join(now, group, GroupSettings { profile, name_check: 0 }).expect("it is new to it");
+    engine.join(now, group, GroupSettings { profile, name_check: 0 }).expect("it is outside");
     while engine.view(group).is_none() {
-        now = engine.poll_timeout().expect("it asks again").at;
+        now = engine.poll_timeout().expect("it repeats its request").at;
         engine.handle_timeout(now);
     }
     engine.lock(now, group, LockName(0)).expect("it is free");

@@ -1,4 +1,4 @@
-//! Valid headers for arbitrary bytes, because random input rarely has one.
+//! Adds valid headers to arbitrary bytes, because random input rarely has one.
 
 use carom_proto::wire::{self, HEADER_BYTES, MAGIC, Protocol, VERSION};
 

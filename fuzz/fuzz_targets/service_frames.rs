@@ -8,16 +8,16 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|input: (u8, &[u8])| {
     let (piece, bytes) = input;
     let whole = read_all(bytes, bytes.len().max(1));
-    assert_eq!(read_all(bytes, usize::from(piece).max(1)), whole, "the cuts made a difference");
+    assert_eq!(read_all(bytes, usize::from(piece).max(1)), whole, "the chunks changed the result");
     let mut again = Vec::new();
     whole.iter().for_each(|frame| frame.encode(&mut again));
-    assert!(bytes.starts_with(&again), "a frame was written otherwise than it was read");
+    assert!(bytes.starts_with(&again), "encoding has changed a frame");
     let mut rest = bytes;
     while let Ok(change) = Change::decode(&mut rest) {
         let mut again = Vec::new();
         change.encode(&mut again);
         let read = bytes.len() - rest.len();
-        assert!(bytes[..read].ends_with(&again), "a change was written otherwise");
+        assert!(bytes[..read].ends_with(&again), "encoding has changed a view change");
     }
 });
 

@@ -14,5 +14,5 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let mut again = Vec::new();
     settings.encode(&mut again);
-    assert_eq!(again, bytes[..SETTINGS_BYTES], "what was decoded is not what is encoded");
+    assert_eq!(again, bytes[..SETTINGS_BYTES], "encoding has changed the settings");
 });

@@ -1,12 +1,12 @@
-//! Fuzz target: arbitrary bytes as a datagram. A decoded header is encoded to the same bytes.
+//! Fuzz target: arbitrary bytes as a datagram. A decoded header must be encoded to the same bytes.
 #![no_main]
 
 use carom_proto::wire::{self, Datagram, Header};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|datagram: &[u8]| {
-    // Random input rarely has the magic number and a valid checksum. Each input is therefore also
-    // tried with both.
+    // Random input rarely has the magic number and a valid checksum, so each input is tried with
+    // both.
     let mut sealed = datagram.to_vec();
     if (wire::HEADER_BYTES..=wire::MAX_DATAGRAM_BYTES).contains(&sealed.len()) {
         sealed[..2].copy_from_slice(&wire::MAGIC.to_be_bytes());
@@ -20,7 +20,7 @@ fuzz_target!(|datagram: &[u8]| {
         let start = header.begin(&mut again);
         again.extend_from_slice(body);
         wire::seal(&mut again, start);
-        assert_eq!(again, datagram, "what was decoded is not what is encoded");
+        assert_eq!(again, datagram, "encoding has changed the datagram");
         assert_eq!(Header::decode(datagram), Ok((*header, body)));
     }
 });

@@ -14,10 +14,10 @@ use carom_proto::wire::DecodeError;
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Size of a symbol before its payload, in bytes.
+/// Size, in bytes, of a symbol before its payload.
 pub const BLOCK_HEADER_BYTES: usize = size_of::<RawBlock>();
 
-/// A symbol, held by reference count.
+/// A reference-counted symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block(Bytes);
 
@@ -42,7 +42,7 @@ impl Block {
     /// Copies a symbol from a datagram or from a decoded parity shard.
     ///
     /// # Errors
-    /// The bytes are shorter than a symbol's header.
+    /// Returns an error if the bytes are shorter than a symbol's header.
     pub fn copy(bytes: &[u8]) -> Result<Self, DecodeError> {
         if bytes.len() < BLOCK_HEADER_BYTES {
             return Err(DecodeError::Length);
@@ -55,7 +55,7 @@ impl Block {
         &self.0
     }
 
-    /// Returns the message.
+    /// Returns the payload of the message.
     pub fn payload(&self) -> Bytes {
         self.0.slice(BLOCK_HEADER_BYTES..)
     }
@@ -65,7 +65,7 @@ impl Block {
         Time(self.raw().sent_at.get())
     }
 
-    /// Returns `true` if the deadline has passed, as far as the clocks of both ends agree.
+    /// Returns `true` if the deadline has passed. This needs synchronized clocks.
     pub fn is_expired(&self, now: Time) -> bool {
         let deadline_us = u64::from(self.raw().deadline_us.get());
         deadline_us > 0 && now > self.sent_at() + Duration::from_micros(deadline_us)
@@ -76,7 +76,7 @@ impl Block {
     }
 }
 
-/// Rounds up: 0 means no deadline. The maximum is about 71 minutes.
+/// Rounds up, because 0 means no deadline. The maximum is about 71 minutes.
 fn deadline_us(deadline: Duration) -> u32 {
     u32::try_from(deadline.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX).max(1)
 }

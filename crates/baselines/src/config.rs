@@ -1,23 +1,21 @@
-//! The checks that the settings of all protocols share.
-
-/// Smallest path MTU that leaves room for a message, in bytes.
+/// Minimum path MTU, in bytes, that leaves room for a message.
 const MIN_PATH_MTU: u16 = 200;
 
-/// Reason why the settings of a protocol are invalid.
+/// The reason why the settings of a protocol are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The path MTU leaves no room for a message.
-    #[error("path_mtu {0} is too small for a message: at least 200 is required")]
+    #[error("path_mtu {0} leaves no room for a message: at least 200 bytes are required")]
     PathMtu(u16),
-    /// The numbers of packets in a set of sender-based FEC are out of bounds.
-    #[error("({r},{c}) is invalid: r must be 1 to 64, and c at most 64")]
+    /// The number of data or parity packets in a set of sender-based FEC is out of bounds.
+    #[error("(r, c) = ({r}, {c}) is invalid: r must be 1 to 64, and c at most 64")]
     Rate {
-        /// Configured number of data packets in a set.
+        /// Configured number of data packets per set.
         r: u8,
-        /// Configured number of parity packets of a set.
+        /// Configured number of parity packets per set.
         c: u8,
     },
-    /// A rule that the settings break.
+    /// The settings break this rule.
     #[error("{0}")]
     Rule(&'static str),
 }

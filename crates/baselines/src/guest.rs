@@ -1,19 +1,20 @@
-//! The common part of these protocols' packets: the header, messages and repairs.
+//! The common part of all packets in this crate: the header, messages and repairs.
 
 use carom_proto::codec::{Field, Variants};
 use carom_proto::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
 use carom_proto::{Class, GroupId, NodeId, Origin, SeqNo};
 
-/// Overhead in bytes of a packet that consists of a sequence number and a symbol.
+/// Overhead, in bytes, of a data packet: the header and the sequence number.
 pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<SeqNo>();
 
-/// Overhead in bytes of a repair, which consists of the source, the sequence number and the symbol.
+/// Overhead, in bytes, of a repair: the header, the source and the sequence number.
 pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<NodeId>() + size_of::<SeqNo>();
 
 const IP_UDP_BYTES: usize = 28;
 
-/// A datagram of a protocol with the packets `P`: the common header of [`carom_proto::wire`] with
-/// protocol [`Protocol::Guest`], and one of these bodies. Its variable parts borrow from the bytes.
+/// A datagram of a protocol with the packets `P`. It consists of the common header of
+/// [`carom_proto::wire`] with protocol [`Protocol::Guest`], and one of these bodies. Its variable
+/// parts borrow from the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Datagram<'a, P> {
     /// First transmission of a message to the group.
@@ -47,14 +48,14 @@ pub enum Datagram<'a, P> {
     Own(P),
 }
 
-/// A packet of one protocol, in addition to messages and repairs. Its tag is the packet kind.
+/// The packets of one protocol, in addition to messages and repairs. Their tag is the packet kind.
 pub trait GuestPacket<'a>: Variants<'a> + Copy {
     /// Packet kind of [`Datagram::Data`].
     const DATA: u8;
-    /// Packet kind of [`Datagram::Repair`]. `None` if the protocol does not have it.
+    /// Packet kind of [`Datagram::Repair`], or `None` if the protocol has no such repairs.
     const REPAIR: Option<u8> = None;
 
-    /// Returns the packet's class, for drivers that count or treat classes separately.
+    /// Returns the packet's class, by which drivers count and prioritize packets.
     fn class(&self) -> Class {
         Class::Control
     }
@@ -62,7 +63,7 @@ pub trait GuestPacket<'a>: Variants<'a> + Copy {
     /// Decodes a datagram, including its header.
     ///
     /// # Errors
-    /// The first invalid field.
+    /// Returns the first invalid field.
     fn decode(datagram: &'a [u8]) -> Result<(Header, Datagram<'a, Self>), DecodeError> {
         let (header, body) = Header::decode(datagram)?;
         Ok((header, Self::decode_body(&header, body)?))
@@ -71,7 +72,7 @@ pub trait GuestPacket<'a>: Variants<'a> + Copy {
     /// Decodes the body of a datagram with this header.
     ///
     /// # Errors
-    /// The first invalid field.
+    /// Returns the first invalid field.
     fn decode_body(header: &Header, mut body: &'a [u8]) -> Result<Datagram<'a, Self>, DecodeError> {
         if header.protocol != Protocol::Guest {
             return Err(DecodeError::Kind);
@@ -90,8 +91,7 @@ pub trait GuestPacket<'a>: Variants<'a> + Copy {
     /// Appends the datagram with this packet to `out`.
     ///
     /// # Panics
-    /// If the datagram exceeds the size limit of UDP. The engine keeps its packets within the path
-    /// MTU.
+    /// Panics if the datagram exceeds the size limit of UDP. Packets of the engine never do.
     fn encode(&self, origin: impl Into<Origin>, group: GroupId, view: u32, out: &mut Vec<u8>) {
         Datagram::Own(*self).encode(origin, group, view, out);
     }
@@ -110,8 +110,8 @@ impl<'p, P: GuestPacket<'p>> Datagram<'_, P> {
     /// Appends the datagram to `out`.
     ///
     /// # Panics
-    /// If the datagram exceeds the size limit of UDP, or is a repair and the protocol has none. The
-    /// engine keeps its packets within the path MTU.
+    /// Panics if the datagram exceeds the size limit of UDP, or is a repair of a protocol without
+    /// repairs. The engine keeps its packets within the path MTU.
     pub fn encode(&self, origin: impl Into<Origin>, group: GroupId, view: u32, out: &mut Vec<u8>) {
         let protocol = Protocol::Guest;
         let kind = match self {
@@ -165,7 +165,7 @@ pub(crate) mod tests {
         P: GuestPacket<'a> + PartialEq + Debug,
     {
         datagram.encode(SENDER, GROUP, 9, out);
-        let (header, decoded) = P::decode(out).expect("what was encoded can be decoded");
+        let (header, decoded) = P::decode(out).expect("an encoded packet can be decoded");
         assert_eq!(decoded, datagram);
         assert_eq!((header.sender, header.group, header.view), (SENDER, GROUP, 9));
         assert_eq!((header.kind, &out[HEADER_BYTES..]), (kind, body));

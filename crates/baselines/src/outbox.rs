@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 
 use carom_proto::{Class, Destination, Transmit};
 
-/// Encoded datagrams in one buffer, which is reused once all have been polled.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
@@ -14,9 +13,9 @@ pub(crate) struct Outbox {
     sent_bytes: u64,
 }
 
-/// Maximum number of queued datagrams. It bounds the memory if the driver does not poll.
+/// Bounds the memory if the driver does not poll.
 const MAX_WAITING: usize = 1 << 16;
-/// Capacity in bytes that the empty buffer keeps.
+/// Maximum capacity, in bytes, that the empty buffer keeps.
 const KEPT_BYTES: usize = 1 << 20;
 
 impl Outbox {
@@ -47,7 +46,7 @@ impl Outbox {
         Some(transmit)
     }
 
-    /// Returns the counters: datagrams dropped at a full queue, and all bytes queued.
+    /// Returns the number of datagrams dropped at a full queue, and the total bytes queued.
     pub(crate) fn by_name(&self) -> [(&'static str, u64); 2] {
         [("outbox_dropped", self.dropped), ("bytes_sent", self.sent_bytes)]
     }

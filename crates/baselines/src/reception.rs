@@ -1,4 +1,4 @@
-//! The streams of joined groups. What is owed is delivered or reported lost, exactly once.
+//! Streams of joined groups. Every owed packet is delivered or reported as lost, exactly once.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,13 +11,13 @@ use carom_proto::{
 use crate::block::Block;
 use crate::stream::{Arrival, Gap, Stream};
 
-/// Start of the part of a stream that a receiver is owed, that is, must deliver or report as lost.
+/// The first message of a stream that a receiver is owed, that is, must deliver or report as lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owed {
-    /// The first message learned of from the sender itself. Late members are not owed earlier ones.
+    /// The first message that the sender itself announced or sent. Late members are not owed more.
     #[default]
     FirstHeard,
-    /// The sender's very first message, for experiments that count losses of the first packets.
+    /// The sender's very first message, for experiments that count losses of first packets.
     First,
 }
 
@@ -34,7 +34,6 @@ pub(crate) struct Reception {
     id: NodeId,
     terms: Terms,
     groups: BTreeMap<GroupId, Group>,
-    /// Positions of the streams when this node left the group.
     left_at: BTreeMap<GroupId, LeftAt>,
     give_up: Timers<(GroupId, NodeId)>,
     events: VecDeque<Event>,
@@ -46,7 +45,6 @@ pub(crate) struct Group {
     pub(crate) view: View,
     next: SeqNo,
     streams: BTreeMap<NodeId, Stream>,
-    /// End positions of closed streams. At most `max_streams` entries.
     heard_to: BTreeMap<NodeId, SeqNo>,
 }
 
@@ -75,7 +73,7 @@ carom_proto::counters! {
     }
 }
 
-/// Maximum number of left groups whose positions are remembered.
+/// Maximum number of left groups whose positions are kept.
 const MAX_LEFT_GROUPS: usize = 4096;
 
 impl Reception {
@@ -110,7 +108,7 @@ impl Reception {
         Ok(())
     }
 
-    /// Removes the node from `group`. Missing packets there are abandoned, not reported as lost.
+    /// Removes the node from `group`. Missing packets are abandoned, not reported as lost.
     pub(crate) fn leave(&mut self, group: GroupId) {
         let Some(left) = self.groups.remove(&group) else { return };
         let mut heard_to = left.heard_to;
@@ -133,7 +131,6 @@ impl Reception {
         self.groups.get(&group)
     }
 
-    /// Returns the version of this node's view of a group, for the headers of its datagrams.
     pub(crate) fn view_version(&self, group: GroupId) -> u32 {
         self.group(group).map_or(0, |it| it.view.version())
     }
@@ -149,12 +146,12 @@ impl Reception {
         self.groups.keys().copied()
     }
 
-    /// Processes a message that its sender multicast. The first one opens the stream.
+    /// Processes a multicast message. The first one from a sender opens its stream.
     pub(crate) fn on_data(&mut self, now: Time, id: PacketId, block: &Block) -> Option<Gap> {
         self.on_sent(now, id, block, How::Direct)
     }
 
-    /// From its sender, multicast or retransmitted. The first message opens the stream.
+    /// Processes a message from its sender, multicast or retransmitted. The first opens the stream.
     pub(crate) fn on_sent(
         &mut self,
         now: Time,
@@ -169,7 +166,7 @@ impl Reception {
     }
 
     /// Processes a message from any source. Returns `None` if it is a duplicate or not owed.
-    /// Otherwise the message is delivered, and the result is the gap before it.
+    /// Otherwise delivers the message, and returns the gap before it.
     pub(crate) fn on_block(
         &mut self,
         now: Time,
@@ -196,7 +193,8 @@ impl Reception {
         None
     }
 
-    /// The sender's own announcement opens the stream: later messages than `next` are owed.
+    /// Processes a sender's own announcement. It opens the stream, so messages from `next` on are
+    /// owed.
     pub(crate) fn on_announced(
         &mut self,
         now: Time,
@@ -210,7 +208,7 @@ impl Reception {
         self.on_reported(now, group, sender, next)
     }
 
-    /// Another member's report has no effect on an unknown sender, which may have left long ago.
+    /// Processes another member's report. Unknown senders are ignored: they may have left long ago.
     pub(crate) fn on_reported(
         &mut self,
         now: Time,
@@ -293,7 +291,7 @@ impl Reception {
         assert!(self.left_at.len() <= MAX_LEFT_GROUPS, "too many left groups are kept");
     }
 
-    /// Returns `false` if there is no room for the stream or nothing is owed.
+    /// Opens a stream. Returns `false` if there are too many streams or nothing is owed.
     fn open(&mut self, group: GroupId, sender: NodeId, heard_of: SeqNo) -> bool {
         let Terms { owed, max_streams, .. } = self.terms;
         let Some(group) = self.groups.get_mut(&group) else { return false };

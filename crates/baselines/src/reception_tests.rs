@@ -103,7 +103,7 @@ fn streams_of_gone_senders_make_room_and_others_are_refused() {
     let mut reception = joined(TERMS);
     let joins = |node| ViewChange { group: GROUP, node, kind: ViewChangeKind::Joined, version: 1 };
     assert!(reception.handle_view(&joins(NodeId(2))));
-    assert!(!reception.handle_view(&joins(NodeId(1))), "a view is of the others");
+    assert!(!reception.handle_view(&joins(NodeId(1))), "a view does not include this node");
     for sender in [2, 3] {
         reception.on_data(Time(0), id(NodeId(sender), 7), &block());
     }

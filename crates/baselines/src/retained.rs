@@ -1,5 +1,3 @@
-//! The symbols that are kept for retransmission.
-
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -7,7 +5,7 @@ use carom_proto::{GroupId, IdMap, PacketId, Time};
 
 use crate::block::Block;
 
-/// A buffer of symbols by packet id, bounded by bytes and by age. The oldest are evicted first.
+/// A buffer of symbols by packet id, bounded by bytes and by age. It evicts the oldest first.
 #[derive(Debug)]
 pub struct Retained {
     blocks: IdMap<PacketId, Block>,
@@ -19,10 +17,10 @@ pub struct Retained {
     evicted_by_bytes: u64,
 }
 
-/// Memory of one symbol in addition to its own bytes: its entries in the map and in the queue.
+/// Memory of one symbol in addition to its own bytes, for its entries in the map and in the queue.
 const ENTRY_BYTES: usize = size_of::<(PacketId, Block)>() + size_of::<(Time, PacketId)>();
 
-/// Largest number of symbols of which [`Retained::check`] verifies each.
+/// Maximum number of symbols that [`Retained::check`] verifies one by one.
 const BLOCKS_CHECKED: usize = 64;
 
 impl Retained {
@@ -87,7 +85,7 @@ impl Retained {
         [("evicted_by_age", evicted_by_age), ("evicted_by_bytes", evicted_by_bytes)]
     }
 
-    /// Checks each symbol only while there are few: the simulator calls this after every step.
+    /// Checks each symbol only while they are few: the simulator calls this after every step.
     pub(crate) fn check(&self) {
         assert_eq!(self.blocks.len(), self.order.len(), "a block is not in the queue");
         assert!(self.bytes <= self.max_bytes, "the block buffer exceeds its limit");

@@ -9,14 +9,14 @@ pub(crate) struct RoundTrips {
     doublings: u32,
 }
 
-/// Bounds of a timeout, which follows the round trips and doubles with each retransmission.
+/// The bounds of a timeout that follows the round trips and doubles with each retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Timeout before any round trip is measured. Between `least` and `most`.
+    /// Timeout before any round trip is measured, between `least` and `most`.
     pub initial: Duration,
-    /// Minimum. Above 0.
+    /// Minimum timeout, above 0.
     pub least: Duration,
-    /// Maximum.
+    /// Maximum timeout.
     pub most: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Timeouts {
     }
 }
 
-/// More doublings would exceed any timeout.
+/// More doublings would exceed any maximum.
 const MAX_DOUBLINGS: u32 = 20;
 
 impl RoundTrips {
@@ -48,8 +48,8 @@ impl RoundTrips {
 
     /// Records the `times`th retransmission of a message.
     ///
-    /// A retransmitted message measures nothing, so the next messages use the same backoff until a
-    /// round trip is measured. Otherwise, a timeout below the round trip would retransmit
+    /// No round trip is measured from a retransmitted message, so the next messages use the same
+    /// backoff until one is measured. Otherwise, a timeout below the round trip would retransmit
     /// everything and never measure anything (Karn).
     pub(crate) fn back_off(&mut self, times: u32) {
         self.doublings = self.doublings.max(times);

@@ -1,4 +1,4 @@
-//! The part of an engine that all these protocols share.
+//! The part of an engine that all protocols in this crate share.
 
 use bytes::Bytes;
 use carom_proto::wire;
@@ -13,8 +13,8 @@ use crate::outbox::Outbox;
 use crate::reception::{Reception, Terms};
 use crate::retained::Retained;
 
-/// An engine for groups of the profile [`Guest`](Profile::Guest). It receives and delivers messages
-/// and reports losses. `P` is the protocol: how it detects losses and repairs them.
+/// An engine for groups of the profile [`Guest`](Profile::Guest). It receives and delivers
+/// messages, and reports losses. The protocol `P` detects losses and repairs them.
 #[derive(Debug)]
 pub struct Shell<P> {
     context: Context,
@@ -22,7 +22,7 @@ pub struct Shell<P> {
     policy: P,
 }
 
-/// The state of a node that a policy works with.
+/// The state of a node that its policy uses.
 #[derive(Debug)]
 pub struct Context {
     pub(crate) id: NodeId,
@@ -31,20 +31,20 @@ pub struct Context {
     pub(crate) reception: Reception,
     outbox: Outbox,
     data_sent: u64,
-    /// Number of datagrams of groups that this node has not joined, or with this node's own id.
+    /// Number of datagrams of groups that this node has not joined, or with its own id.
     foreign: u64,
-    /// Datagrams that cannot be decoded, or acknowledge what this node never sent.
+    /// Number of datagrams that cannot be decoded, or acknowledge packets that were never sent.
     pub(crate) malformed: u64,
 }
 
-/// A protocol. The groups that it is called for are those that the node has joined.
+/// A protocol. Its methods are called only for groups that the node has joined.
 pub trait Policy: Send {
     /// Packets of the protocol, in addition to messages and repairs.
     type Packet<'a>: GuestPacket<'a>;
 
     fn join(&mut self, cx: &mut Context, group: GroupId);
 
-    /// Ends with `group`, which the node is about to leave. Its streams are still open.
+    /// Removes the state of `group`, which the node is about to leave. Its streams are still open.
     fn leave(&mut self, cx: &mut Context, group: GroupId);
 
     /// Returns an error if a message cannot be sent now.
@@ -67,27 +67,27 @@ pub trait Policy: Send {
         packet: Self::Packet<'_>,
     );
 
-    /// Processes a view change of any group. `is_new` is `false` if it did not change the view.
+    /// Processes a view change of any group. `is_new` is `false` if the view was not changed by it.
     fn on_view(&mut self, _: &mut Context, _: &ViewChange, _is_new: bool) {}
 
     fn handle_timeout(&mut self, cx: &mut Context);
 
-    /// Returns the time and the reason of the next timer.
+    /// Returns the time and the reason of the next timer, or `None` if there is none.
     fn wakeup(&self) -> Option<Wakeup>;
 
-    /// Returns the messages that are kept for repairs for a time.
+    /// Returns the messages that are kept for repairs, if the protocol keeps any.
     fn retained(&self) -> Option<&Retained> {
         None
     }
 
-    /// Returns the size of all other messages and packets that are held, in bytes.
+    /// Returns the total size, in bytes, of all other messages and packets that the policy holds.
     fn held_bytes(&self) -> usize {
         0
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)>;
 
-    /// Returns the counters of the repairs that this node sends as the head of a domain, by name.
+    /// Returns the named counters of the repairs that this node sends as the head of a domain.
     fn repair_counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
@@ -116,14 +116,14 @@ impl Context {
         self.outbox.push(datagram.class(), destination, encode);
     }
 
-    /// Copies a symbol from a datagram. Returns `None` and counts the datagram if it has none.
+    /// Copies a symbol from a datagram. If the datagram has none, counts it and returns `None`.
     pub(crate) fn block(&mut self, bytes: &[u8]) -> Option<Block> {
         let block = Block::copy(bytes).ok();
         self.malformed += u64::from(block.is_none());
         block
     }
 
-    /// Returns the number of this node's next message, or that after another source's last one.
+    /// Returns the sequence number after the last known message of `source`.
     pub(crate) fn next_seqno(&self, group: GroupId, source: NodeId) -> Option<SeqNo> {
         if source == self.id {
             return self.reception.group(group).map(|it| it.next());
@@ -269,7 +269,7 @@ impl<P: Policy> Engine for Shell<P> {
 
     fn poll_timeout(&self) -> Option<Wakeup> {
         let lost = self.context.reception.next_due();
-        let lost = lost.map(|at| Wakeup { at, reason: "give up a packet" });
+        let lost = lost.map(|at| Wakeup { at, reason: "give up on a packet" });
         Wakeup::earlier(self.policy.wakeup(), lost)
     }
 

@@ -1,28 +1,26 @@
-//! The state of one sender's stream in one group at a receiver.
-
 use core::ops::Range;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
 use carom_proto::{SeqNo, Time};
 
-/// Position in a stream: a sequence number without wrap-around, which can be ordered.
+/// A sequence number extended to 64 bits, so that positions can be ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Position(u64);
 
-/// The owed part of a stream. Every owed packet is delivered, missing or lost, and settled once.
+/// The owed part of a stream. Every owed packet is delivered, missing or lost, and is settled once.
 #[derive(Debug)]
 pub(crate) struct Stream {
     first: Position,
     next: Position,
-    /// Missing packets, and when each was detected. Both are in ascending order.
+    /// Missing packets with the times of their detection. Both are in ascending order.
     missing: BTreeMap<Position, Time>,
     lost: u32,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The packet is new. The duration is how long it was known to be missing, if it was.
+    /// The packet is new. The duration is the time for which it was known to be missing, if it was.
     Fresh(Option<Duration>),
     Repeated,
     NotOwed,
@@ -31,7 +29,7 @@ pub(crate) enum Arrival {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gap {
     pub(crate) missing: Vec<SeqNo>,
-    /// Given up: ranges by first and last sequence number.
+    /// Ranges of lost packets by first and last sequence number.
     pub(crate) lost: Vec<(SeqNo, SeqNo)>,
 }
 
@@ -40,7 +38,6 @@ impl Position {
         SeqNo(self.0 as u32)
     }
 
-    /// Returns the position of `seqno` that is nearest to this one.
     fn near(self, seqno: SeqNo) -> Self {
         Self(self.0.wrapping_add_signed(i64::from(seqno.distance_from(self.seqno()))))
     }
@@ -52,7 +49,7 @@ impl Position {
 
 impl Stream {
     pub(crate) fn owed_from(first: SeqNo) -> Self {
-        // Starts one wrap (2^32) up, so that earlier packets have a position too.
+        // Starts after one wrap (2^32), so that earlier packets have a position too.
         let first = Position((1 << 32) + u64::from(first.0));
         Self { first, next: first, missing: BTreeMap::new(), lost: 0 }
     }
@@ -65,7 +62,7 @@ impl Stream {
         self.next.seqno()
     }
 
-    /// Beyond `max_missing` missing packets, the oldest are lost.
+    /// Records an arrival. If more than `max_missing` packets are missing, the oldest are lost.
     pub(crate) fn arrive(&mut self, now: Time, seqno: SeqNo, max_missing: usize) -> (Arrival, Gap) {
         let position = self.next.near(seqno);
         if position < self.first {
@@ -137,14 +134,13 @@ impl Stream {
         self.count_lost(lost)
     }
 
-    /// Gives up one packet. Returns `true` if it was missing.
     pub(crate) fn give_up_one(&mut self, seqno: SeqNo) -> bool {
         let is_lost = self.missing.remove(&self.next.near(seqno)).is_some();
         self.lost = self.lost.wrapping_add(u32::from(is_lost));
         is_lost
     }
 
-    /// Returns the number of packets lost so far. It wraps around.
+    /// Returns the number of packets lost so far, which wraps around.
     pub(crate) fn lost(&self) -> u32 {
         self.lost
     }

@@ -31,7 +31,6 @@ const PROTOCOLS: [Protocol; 9] = [
     Protocol::Tmtp,
 ];
 
-/// Numbers of deliveries and reported losses of each message at each node.
 type Account = BTreeMap<(u32, NodeId, u32), (u32, u32)>;
 
 fn run(protocol: Protocol, seed: u64) -> (Account, u64) {
@@ -89,11 +88,10 @@ fn every_message_is_delivered_or_reported_lost_once() {
         let lost: u32 = account.values().map(|(_, lost)| lost).sum();
         assert!(lost < expected / 100, "{protocol:?}: {lost} lost");
         assert_eq!(run(protocol, 11).1, history, "the same seed gives the same history");
-        assert_ne!(run(protocol, 12).1, history, "and another one another");
+        assert_ne!(run(protocol, 12).1, history, "another seed gives another history");
     }
 }
 
-/// Creates six racks of eight hosts, each rack a domain. The first host sends.
 fn racks() -> Hierarchy {
     let topology = rdcm::topology::Topology::racks(&[8; 6]).expect("it is one");
     let receivers = (1..topology.hosts()).map(Vertex).collect();

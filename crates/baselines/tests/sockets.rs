@@ -17,14 +17,13 @@ use engines::{Protocol, domains, make};
 
 const NODES: usize = 3;
 const MESSAGES: u32 = 120;
-/// Time limit of each step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Account = BTreeMap<(NodeId, u32), (u32, u32)>;
 
-/// Starts nodes that lose 5 % of what they receive, publishes from each of them in one group, and
-/// waits until every message is settled at every other node. Returns the number of losses, and the
-/// nodes for their counters.
+/// Starts nodes that lose 5 % of the datagrams that they receive. Publishes from each of them in
+/// one group, and waits until every message is settled at every other node. Returns the number of
+/// losses, and the nodes for their counters.
 fn run(protocol: Protocol) -> (u32, Vec<Node>) {
     let nodes = start(protocol);
     let join = |node: &Node| node.join("prices", Profile::guest()).expect("a guest's group");
@@ -70,8 +69,7 @@ fn payload(sender: NodeId, number: u32) -> String {
     format!("message {number} of {sender}")
 }
 
-/// Receives the node's events until all messages of the others are settled. Returns the number of
-/// losses.
+/// Receives events until all messages of the others are settled. Returns the number of losses.
 fn settle(node: &Node, nodes: &[Node], group: &Group) -> u32 {
     let expected = (nodes.len() - 1) * MESSAGES as usize;
     let mut account = Account::new();
@@ -127,7 +125,7 @@ fn counter(nodes: &[Node], name: &str) -> u64 {
 
 #[test]
 fn every_protocol_settles_everything_on_real_sockets() {
-    // Each with the maximum number of losses, and counters that must not be zero.
+    // Each case has the maximum number of losses, and counters that must not be zero.
     let cases = [
         (Protocol::Srm, 0, ["retransmitted", "requests_sent"]),
         (Protocol::Bimodal, 9, ["retransmitted"; 2]),

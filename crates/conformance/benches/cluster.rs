@@ -1,6 +1,6 @@
-//! Speed of simulating a data center of the size of RDCM's simulations: BCube(8,3), 4096 servers
-//! and 2048 switches, one sender, 1000 random receivers, 1024 datagrams of 1 KB at the rate of the
-//! links, and 1 % loss in bursts on each link.
+//! Speed of simulating a data center of the size of RDCM's simulations: BCube(8,3) with 4096
+//! servers and 2048 switches, one sender, 1000 random receivers, 1024 datagrams of 1 KB at the rate
+//! of the links, and 1 % loss in bursts on each link.
 //!
 //! `cargo bench -p carom-conformance --bench cluster`
 
@@ -20,11 +20,11 @@ const GROUP: GroupId = GroupId(9);
 const RECEIVERS: usize = 1000;
 const DATAGRAMS: u64 = 1024;
 const DATAGRAM_BYTES: usize = 1024;
-/// Time that a datagram takes on a link of 1 Gbit/s.
+/// Time that a datagram occupies a link of 1 Gbit/s.
 const INTERVAL: Duration = Duration::from_nanos(8 * (DATAGRAM_BYTES as u64 + 66));
 
-/// A host that multicasts on command, and counts the datagrams that it receives. It forwards each
-/// eighth one to the next host, like a repair.
+/// A host that multicasts on command, and counts the datagrams that it receives. It forwards every
+/// eighth datagram to the next host, like a repair.
 struct Server {
     id: NodeId,
     to_send: Option<Destination>,
@@ -64,7 +64,7 @@ fn main() {
     world.run_for(Duration::from_millis(100), &mut |_| {});
     let (carried, end) = (world.footprint(), processor_time());
     println!(
-        "made in {:.2} s; {} datagrams delivered over {} links' crossings ({} lost on links) in \
+        "made in {:.2} s; {} datagrams delivered, {} link crossings ({} lost on links) in \
          {:.2} s of one core",
         (made - start).as_secs_f64(),
         world.counters().delivered.all_datagrams(),
@@ -99,7 +99,7 @@ fn world() -> World<Server> {
     world
 }
 
-/// Returns the processor time of the process, which other programs on the machine do not affect.
+/// Returns the processor time of the process, which is independent of other programs.
 fn processor_time() -> Duration {
     let clock = nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID;
     Duration::from(nix::time::clock_gettime(clock).expect("every Linux has this clock"))

@@ -1,5 +1,3 @@
-//! A scenario in the making, and the faults that can be drawn for it.
-
 use core::time::Duration;
 
 use carom_proto::loss::Loss;
@@ -42,7 +40,7 @@ impl<A> Draft<A> {
         (!kinds.is_empty()).then(|| kinds[rng.below(kinds.len())])
     }
 
-    /// Draws fast restarts of hosts that keep their ids. Only the incarnations reveal them.
+    /// Draws restarts that only the incarnations of the hosts reveal.
     pub(crate) fn draw_bounces(&mut self, seed: u64) {
         let mut rng = Rng::new(seed ^ 0xb00_7e4a);
         if !self.participants.keeps_ids || self.steps.is_empty() || !rng.chance(0.6) {
@@ -58,7 +56,7 @@ impl<A> Draft<A> {
         self.sort();
     }
 
-    /// Draws datagrams of an attacker, in some scenarios, close to other steps.
+    /// Draws an attacker's datagrams close to other steps, in some scenarios.
     pub(crate) fn draw_attacks(&mut self, seed: u64) {
         let mut rng = Rng::new(seed ^ 0xf026_ed00);
         if self.steps.is_empty() || !rng.chance(0.15) {
@@ -80,7 +78,6 @@ impl<A> Draft<A> {
         self.sort();
     }
 
-    /// Draws a fault, and its end if it has one.
     pub(crate) fn draw_fault(&mut self, at: Duration, kind: Kind, rng: &mut Rng) {
         let all = &self.participants;
         let host = all.any_host(rng);

@@ -1,8 +1,6 @@
-//! Random draws.
-
 use carom_proto::Rng;
 
-/// Draws one of `choices`.
+/// Returns one of `choices` at random.
 pub fn one_of<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
     choices[rng.below(choices.len())].clone()
 }

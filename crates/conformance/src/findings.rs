@@ -1,5 +1,3 @@
-//! The violations that the checkers of a run find.
-
 use carom_sim::scenario::Violation;
 
 #[derive(Debug, Default)]

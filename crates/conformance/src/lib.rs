@@ -6,9 +6,9 @@
 //! | [`rmp`] | token rings |
 //! | [`rdcm`] | bulk groups |
 //!
-//! Each suite draws the [scenario](carom_sim::scenario) of a seed: first faults of all kinds, then
-//! a healed world in which the group must recover. Its checkers examine the record of the run.
-//! [`providers`] has the registry that members can get their views from.
+//! Each suite draws the [scenario](carom_sim::scenario) of a seed. Faults of all kinds occur first;
+//! then the world is healed, and the group must recover. Its checkers examine the record of the
+//! run. [`providers`] contains the registry from which members can get their views.
 
 mod draft;
 mod draw;

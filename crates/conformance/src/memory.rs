@@ -1,10 +1,8 @@
-//! The rule that no engine holds more bytes than its settings allow.
-
 use carom_sim::scenario::Violation;
 
 use crate::findings::Findings;
 
-/// Memory of the engines of a run: the maximum bytes that one was observed to hold, and the limit.
+/// The maximum number of bytes that an engine of a run has held, and the limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryUse {
     most: usize,
@@ -12,7 +10,7 @@ pub struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// Records that an engine holds `bytes`, and its limit.
+    /// Records the number of bytes that an engine holds, and its limit.
     pub fn note(&mut self, bytes: usize, limit: usize) {
         (self.most, self.limit) = (self.most.max(bytes), limit);
     }
@@ -20,7 +18,7 @@ impl MemoryUse {
     pub(crate) fn check(&self, found: &mut Findings) {
         let Self { most, limit } = self;
         if most > limit {
-            found.add(RULE, format!("{most} bytes are held: at most {limit} are allowed"));
+            found.add(RULE, format!("an engine held {most} bytes: at most {limit} are allowed"));
         }
     }
 }

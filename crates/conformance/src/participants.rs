@@ -1,5 +1,3 @@
-//! The hosts and groups of a scenario.
-
 use core::fmt::{self, Display};
 use core::time::Duration;
 
@@ -19,11 +17,11 @@ pub struct Participants {
     pub groups: u32,
     /// Source of the members' views.
     pub views: Views,
-    /// Loss model of every host from the start, unless a fault replaces it.
+    /// Loss model of every host until a fault replaces it.
     pub loss: Loss,
     /// Kinds of faults: a random subset, which makes rare combinations likely (swarm testing).
     pub kinds: Vec<Kind>,
-    /// `true` if a restarted host keeps its id.
+    /// `true` if a restarted host keeps its node id.
     pub keeps_ids: bool,
     /// Delay of every path, in addition to that of a local network.
     pub distance: Duration,
@@ -32,7 +30,7 @@ pub struct Participants {
 /// The source of the members' views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Views {
-    /// The world, with a delay of up to this time.
+    /// The world's roster, which reports a change within this time.
     Roster(Duration),
     /// The members' gossip, which detects a failure within this time.
     Gossip(Duration),
@@ -47,7 +45,7 @@ impl Views {
 }
 
 impl Participants {
-    /// Returns the id of the group with this number.
+    /// Returns the id of the group with index `number`.
     pub fn group(number: u32) -> GroupId {
         GroupId(100 + number)
     }

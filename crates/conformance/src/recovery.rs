@@ -8,9 +8,8 @@ use carom_proto::loss::Loss;
 pub(crate) const USUAL_LOSS: Loss = Loss::Uniform(0.03);
 /// Minimum time for which this loss lasts after the last message.
 pub(crate) const LOSSY_FOR: Duration = Duration::from_secs(1);
-/// Number of messages of each level that members send in each group in the healed world.
+/// Number of messages of each level that members send in each group of the healed world.
 pub(crate) const LAST_MESSAGES: u32 = 3;
-/// Time in which gossip agrees: failed members are probed again, and their states spread.
+/// Time in which gossip agrees. Failed members are probed again, and their states spread.
 pub(crate) const AGREE_WITHIN: Duration = Duration::from_secs(40);
-/// Pause in which members react to a change.
 pub(crate) const LEAST_PAUSE: Duration = Duration::from_millis(200);

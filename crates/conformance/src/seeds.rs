@@ -1,10 +1,10 @@
-//! The draws that depend on the range of the seed.
+//! Draws that depend on the range of the seed.
 
 use core::ops::Range;
 
 use carom_proto::Rng;
 
-/// Returns `true` if the scenario may have features that came after the first kept seeds.
+/// Returns `true` if the scenario may have features that are newer than the first kept seeds.
 pub(crate) fn may_be_later(seed: u64) -> bool {
     !FIRST_KEPT.contains(&seed)
 }
@@ -26,7 +26,6 @@ mod tests {
 
     use crate::{Step, lateral, rdcm, rmp};
 
-    /// Later features of scenarios, and the number of scenarios that have them.
     type Counts<const N: usize> = [(&'static str, usize); N];
 
     fn count<T>(all: &[T], has: impl Fn(&T) -> bool) -> usize {
@@ -62,7 +61,7 @@ mod tests {
 
     fn rings(seeds: impl Iterator<Item = u64>) -> Counts<7> {
         let all: Vec<_> = seeds.map(rmp::scenario).collect();
-        // A storm has requests of all hosts within 2 ms.
+        // A storm consists of requests of all hosts within 2 ms.
         let has_storm = |hosts: u32, steps: &[(Duration, Step<rmp::Action>)]| {
             let is_lock = |it: &Step<rmp::Action>| matches!(it, Step::Act(rmp::Action::Lock(..)));
             let locks: Vec<_> = steps.iter().filter(|(_, it)| is_lock(it)).collect();

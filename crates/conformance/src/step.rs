@@ -1,5 +1,3 @@
-//! The steps of a scenario, and the kinds of faults.
-
 use core::fmt::{self, Debug, Display};
 
 use carom_proto::GroupId;
@@ -9,15 +7,15 @@ use carom_sim::{Fault, HostIx};
 /// One step of a scenario whose applications perform actions of type `A`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step<A> {
-    /// The host joins the group, unless it is in it.
+    /// The host joins the group, unless it is a member.
     Join(HostIx, GroupId),
-    /// The host leaves the group, if it is in it.
+    /// The host leaves the group, if it is a member.
     Leave(HostIx, GroupId),
     /// The host is killed.
     Crash(HostIx),
-    /// The node on the host announces that it stops, and stops.
+    /// The node on the host announces its end, and stops.
     Stop(HostIx),
-    /// A host that is down restarts in its former groups, as another node or start.
+    /// A killed host restarts in its former groups, with a new node id or a new incarnation.
     Restart(HostIx),
     /// A host is killed and restarts before its failure is reported.
     Bounce(HostIx),
@@ -31,9 +29,9 @@ pub enum Step<A> {
     Forge(HostIx, u32, Forgery),
     /// A registry process is killed.
     KillProcess(u32),
-    /// A registry process is started, unless it runs.
+    /// A registry process is started, unless it is running.
     StartProcess(u32),
-    /// The service's store fails in this way from now on, and loses this share of its answers.
+    /// Sets the failure of the service's store, and the share of its answers that are lost.
     Store(Option<CommitFailure>, f64),
     /// An action of an application.
     Act(A),
@@ -57,7 +55,7 @@ pub enum Forgery {
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A host is killed for good.
+    /// A host is killed permanently.
     Crash,
     /// A host is killed and restarted.
     Restart,
@@ -67,15 +65,15 @@ pub enum Kind {
     Partition,
     /// Datagrams of some hosts do not reach some others for a while.
     OneWay,
-    /// Datagrams are delayed, duplicated or damaged for a while.
+    /// Datagrams are delayed, duplicated or corrupted for a while.
     Disturb,
     /// A host loses many datagrams for a while.
     Loss,
-    /// A host's clock is stepped.
+    /// A host's clock is set forward or back.
     Clock,
     /// A host is slow for a while.
     Slow,
-    /// A host falsely considers another failed for a while.
+    /// A host falsely considers another host failed for a while.
     Suspicion,
     /// A host leaves a group and joins it again.
     Churn,
@@ -99,7 +97,7 @@ impl Kind {
 }
 
 impl<A> Step<A> {
-    /// Returns `true` if it can prevent a node from receiving or answering a query.
+    /// Returns `true` if the step can prevent a node from receiving or answering a query.
     pub(crate) fn can_silence(&self) -> bool {
         match self {
             Self::Crash(_) | Self::Stop(_) | Self::Restart(_) | Self::Bounce(_) => true,
@@ -128,11 +126,10 @@ impl<A: Debug> Display for Step<A> {
 }
 
 impl Forgery {
-    /// The kinds from which every scenario under attack draws.
     pub(crate) const COMMON: [Self; 4] =
         [Self::Replay, Self::Mutation, Self::Garbage, Self::Crafted];
 
-    /// Returns `true` if members may accept it as genuine, which only keys could prevent.
+    /// Returns `true` if members may accept the datagram as genuine, which only keys could prevent.
     pub fn can_deceive(self) -> bool {
         self == Self::Mutation
     }

@@ -18,10 +18,8 @@ use carom_sim::{
     Topology, World, WorldConfig,
 };
 
-/// The requested packets, with the nodes that they were requested from.
 type Asked = Arc<Mutex<Vec<(NodeId, PacketId)>>>;
 
-/// A member that records the NAKs that it sends.
 struct Watched {
     member: Member,
     asked: Asked,
@@ -49,7 +47,7 @@ impl Machine for Watched {
         if let (Destination::Node(whom), Ok((_, Packet::Nak { ids, .. }))) =
             (&transmit.destination, Packet::decode(&out[start..]))
         {
-            let mut asked = self.asked.lock().expect("nobody panicked with it");
+            let mut asked = self.asked.lock().expect("not poisoned");
             asked.extend(ids.iter().map(|id| (*whom, PacketId::from(*id))));
         }
         Some(transmit)
@@ -79,13 +77,11 @@ impl GroupMember for Watched {
     }
 }
 
-/// Hosts whose nodes join, leave and crash, with a record of all messages and deliveries.
 struct Place {
     world: World<Watched>,
     roster: Roster,
     history: History,
     asked: Asked,
-    /// Time when each node first joined.
     joined: BTreeMap<(NodeId, GroupId), Time>,
     sent: BTreeMap<(NodeId, GroupId, u32), Time>,
     lives: u64,
@@ -178,11 +174,11 @@ impl Place {
         self.world.run_until(end, &mut |_| {});
     }
 
-    /// Records events after each step: an event that precedes a leave still counts.
+    /// Records events after each step, because an event that precedes a leave still counts.
     fn take_events(&mut self) {
         while let Some(Happening { at, host, event }) = self.world.poll_event() {
             let id = self.world.node_id(host).expect("events are taken while their node runs");
-            let Notice::Event(event) = event else { panic!("the roster refuses nobody") };
+            let Notice::Event(event) = event else { panic!("the roster refuses no join") };
             self.history.event(at, id, event);
         }
     }
@@ -222,9 +218,9 @@ fn under_churn_nothing_is_lost_or_requested_from_new_joiners() {
         assert_eq!(checkers::all(&place.history), [], "seed {seed}");
         let repairs = place.world.counters().delivered.datagrams(Class::Repair);
         assert!(repairs > 2000, "seed {seed}: {repairs} repairs");
-        let asked = place.asked.lock().expect("nobody panicked with it");
+        let asked = place.asked.lock().expect("not poisoned");
         for (whom, id) in asked.iter() {
-            let joined = place.joined.get(&(*whom, id.group)).expect("only members are asked");
+            let joined = place.joined.get(&(*whom, id.group)).expect("requests go only to members");
             assert!(
                 *joined <= place.sent[&key(id)],
                 "seed {seed}: {whom} joined after {id} was sent"
@@ -232,7 +228,7 @@ fn under_churn_nothing_is_lost_or_requested_from_new_joiners() {
         }
         naks += asked.len();
     }
-    assert!(naks > 300 && changes == 300, "{naks} asked for, {changes} changes");
+    assert!(naks > 300 && changes == 300, "{naks} requests, {changes} changes");
 }
 
 fn key(id: &PacketId) -> (NodeId, GroupId, u32) {

@@ -1,4 +1,4 @@
-//! Data centers in the world: set trees, dead links, and the traffic of links.
+//! Data centers in the simulated world: set trees, dead links, and the traffic of links.
 
 #[path = "../../sim/tests/talker/mod.rs"]
 mod talker;
@@ -16,8 +16,7 @@ use talker::Talker;
 const GROUP: GroupId = GroupId(9);
 const MBIT: u64 = 1_000_000;
 
-/// Creates a world with a talker on every host of the cluster, of which those in `receivers` are
-/// subscribed.
+/// Creates a world with a talker on every host, of which `receivers` are subscribed.
 fn world(cluster: &Cluster, receivers: &[u32]) -> World<Talker> {
     let link = Link::of_delay(Duration::from_micros(1)).with_bandwidth(1000 * MBIT, 100_000);
     let mut world = World::new(WorldConfig::new(cluster::topology(cluster, |_| link), 1));
@@ -42,7 +41,6 @@ fn tree(cluster: &Cluster, dead: &[LinkId], sender: u32, receivers: &[u32]) -> M
     tree
 }
 
-/// Sends a datagram. Returns its receivers, one entry for each delivery.
 fn send(world: &mut World<Talker>, from: u32, to: Destination, bytes: usize) -> Vec<u32> {
     world.command(HostIx(from), (to, bytes));
     let mut reached = Vec::new();
@@ -51,7 +49,6 @@ fn send(world: &mut World<Talker>, from: u32, to: Destination, bytes: usize) -> 
     reached
 }
 
-/// Returns the links that carry a multicast of `from`, without their directions.
 fn links_used(world: &mut World<Talker>, from: u32) -> BTreeSet<(Place, Place)> {
     let count = |world: &mut World<Talker>| -> Vec<(Place, Place, u64)> {
         let traffic = world.traffic();
@@ -75,7 +72,7 @@ fn hosts_of_a_bcube_pass_on_and_those_of_a_fat_tree_do_not() {
     let cluster = bcube();
     let mut world = world(&cluster, &[5, 6, 15]);
     assert_eq!(send(&mut world, 0, Destination::Group(GROUP), 100), [5, 6, 15]);
-    // Each is two switches and one server away. The servers in between are not receivers.
+    // Each receiver is two switches and one server away. The servers in between are not receivers.
     assert_eq!(send(&mut world, 0, Destination::Node(NodeId(16)), 100), [15]);
     assert_eq!(world.footprint().unicast.all_datagrams(), 4);
     assert_eq!(world.counters().delivered.all_datagrams(), 4, "and nothing to those between");
@@ -140,7 +137,7 @@ fn dead_link_cuts_a_set_tree_and_other_routes_avoid_it() {
     }
     assert_eq!(send(&mut world, 7, Destination::Group(GROUP), 100), receivers, "no tree is set");
     assert_eq!(send(&mut world, 5, Destination::Node(NodeId(1)), 100), [0]);
-    assert_eq!(world.counters().dead_link, 1, "nobody else came to it");
+    assert_eq!(world.counters().dead_link, 1, "no other datagram reached it");
     let again = tree(&cluster, &[above.link], 0, &receivers);
     cluster::set_tree(&mut world, &cluster, GROUP, &again);
     assert_eq!(send(&mut world, 0, Destination::Group(GROUP), 100), receivers);

@@ -23,7 +23,6 @@ fn setting(loss: f64, seed: u64) -> Setting {
     }
 }
 
-/// Returns stalls of up to `longest`, for a fifth of the time of each node.
 fn stalls(longest: Duration) -> Option<Stalls> {
     Some(Stalls { share: 0.2, shortest: longest / 5, longest })
 }
@@ -73,5 +72,5 @@ fn nodes_paused_for_a_third_of_detection_time_stay_in_views() {
 #[test]
 fn nodes_paused_beyond_the_detection_time_leave_the_views() {
     let outcome = play(&Setting { stalls: stalls(Duration::from_secs(5)), ..setting(0.01, 1) });
-    assert!(outcome.false_failures > 0, "what the other tests count is nothing: {outcome:?}");
+    assert!(outcome.false_failures > 0, "the faults are too weak for the other tests: {outcome:?}");
 }

@@ -53,7 +53,6 @@ fn scenarios_reach_what_they_are_for() {
 /// Seeds that also have attackers, crowds and storms of lock requests.
 const ATTACKED: Range<u64> = 1_000_000_000..1_000_000_024;
 
-/// Seeds that have revealed bugs.
 const FOUND: [u64; 32] = [
     1693,
     5162,
@@ -66,12 +65,11 @@ const FOUND: [u64; 32] = [
     15161,
     // A ring without a quorum whose token site left without being heard.
     790_000_263,
-    // Two halves of an electorate continued, and a leaver got messages that one of them had
-    // ordered.
+    // Two halves of an electorate continued, and a leaver got messages that one had ordered.
     790_000_189,
     // A leaver of a ring without a quorum received views beyond a message that it did not receive.
     850_001_115,
-    // Voters that are held in a ring which cannot continue form no quorum with others.
+    // Voters that are held in a ring that cannot continue form no quorum with others.
     850_000_709,
     // Many members wait for a ring that cannot continue, and query it often or rarely.
     850_001_990,
@@ -84,20 +82,19 @@ const FOUND: [u64; 32] = [
     1_000_000_136,
     // The initiator of a list died between its acceptance and its commit.
     1_050_013_941,
-    // Members left their ring for an earlier one, which a paused member considered to be working.
+    // Members left their ring for an earlier one that a paused member considered to be working.
     1_050_011_047,
-    // A corrupted request named an oldest one far ahead of it.
+    // A corrupted request contained an oldest request far ahead of it.
     1_200_002_017,
-    // The last messages of a life that was replaced without a reformation reached only some
-    // members.
+    // The last messages of a life replaced without a reformation reached only some members.
     1_500_004_119,
     // A ring counted members that were already in the other ring, which left for the first.
     1_800_007_357,
-    // A member that continued alone did not know a third one that had joined before.
+    // A member that continued alone did not know a third member that had joined before.
     2_120_022_038,
     // Each joiner answered after a lone distant member had given it up.
     2_230_009_949,
-    // A ring lacked a member that was held in a later ring, whose other member was gone for good.
+    // A ring lacked a member that was held in a later ring, whose other member was gone.
     2_240_011_101,
     // A member whose turns the others always took was not notified that they are too few.
     2_310_032_732,
@@ -107,9 +104,8 @@ const FOUND: [u64; 32] = [
     2_340_008_760,
     // A founder did not count the messages of a joiner, which counted them, in each reformation.
     2_361_033_842,
-    // The checker missed a life that was removed from one ring while its next one joined a later
-    // ring.
+    // The checker missed a life removed from one ring while its next life joined a later ring.
     2_363_042_663,
-    // Members of a ring with too few voters waited, one after the other, for one that had left.
+    // Members of a ring with too few voters waited, one after the other, for a voter that had left.
     2_363_039_097,
 ];

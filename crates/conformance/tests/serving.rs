@@ -1,5 +1,5 @@
-//! Lateral engines whose views come from a registry, in scenarios from seeds with all
-//! kinds of faults, including those of the service.
+//! Lateral engines whose views come from a registry, in random scenarios with all kinds of faults,
+//! including those of the service.
 
 use std::time::Duration;
 
@@ -20,13 +20,11 @@ fn set_up(_rng: &mut Rng) -> Setup {
     Setup { patience, ..Setup::new("defaults".to_owned(), profile, engine, limit_bytes) }
 }
 
-/// Returns the seeds from `from` on whose scenarios have a registry.
 fn served(from: u64) -> impl Iterator<Item = u64> {
     let is_served = |seed: &u64| matches!(scenario(*seed).participants.views, Views::Service(_));
     (from..).filter(is_served)
 }
 
-/// Returns the violations under this seed, with the smallest scenario in which they occur.
 fn failure(seed: u64) -> Option<String> {
     let failure = BY_DEFAULT.run_seed(seed).failure?;
     let violations: Vec<String> = failure.left.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Cost of a rack that fails, in 1000 groups of 100 to 1000 members, without I/O.
+//! Cost of the failure of a rack, in 1000 groups of 100 to 1000 members, without I/O.
 //!
 //! The 16 nodes of the rack are in all groups of this node, and leave all views at once. The next
 //! packet pays for updating the bins. Then this node leaves all its groups.
@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use crowd::{Crowd, RACK};
 
 const GROUPS: u32 = 1000;
-/// Number of senders with a stream in each group.
 const SENDERS: u64 = 50;
 const ROUNDS: usize = 3;
 
@@ -42,7 +41,6 @@ fn main() {
     }
 }
 
-/// Returns the time that a rack's failure takes, and the time for leaving all groups.
 fn measure(members: u64) -> (Duration, Duration) {
     let mut crowd = Crowd::new(GROUPS, members, SENDERS);
     let start = Instant::now();

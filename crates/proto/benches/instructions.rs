@@ -1,8 +1,8 @@
-//! Instruction counts, under valgrind.
+//! Instruction counts, measured with valgrind.
 //!
-//! The counts repeat exactly for the same compiler, so that a limit on them is a test: the run
-//! fails if one is exceeded. A limit is a fifth above the count at the time when it was set. This
-//! leaves room for another compiler, but not for another algorithm.
+//! The counts are the same in every run with the same compiler. A limit on them is therefore a
+//! test: the run fails if one is exceeded. A limit is a fifth above the count at the time when it
+//! was set. This leaves room for another compiler, but not for another algorithm.
 
 #![allow(missing_docs, unreachable_pub, unused_qualifications, reason = "gungraun's macros")]
 
@@ -36,7 +36,6 @@ const HEADER: Header = Header {
     view: 1,
 };
 
-/// Returns a sealed datagram with a body of `bytes`, in a buffer that has room for it.
 fn datagram(bytes: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(wire::HEADER_BYTES + bytes);
     let start = HEADER.begin(&mut out);
@@ -45,7 +44,6 @@ fn datagram(bytes: usize) -> Vec<u8> {
     out
 }
 
-/// Limits a benchmark to this number of instructions.
 fn limit(instructions: u64) -> LibraryBenchmarkConfig {
     let mut callgrind = Callgrind::default();
     callgrind.hard_limits([(EventKind::Ir, instructions)]);
@@ -69,14 +67,13 @@ fn seal_header(mut datagram: Vec<u8>) -> Vec<u8> {
 }
 
 const PACKETS: usize = 1000;
-/// Number of packets before them, so that every stream and every bin has been in use.
 const WARM_UP: usize = 60_000;
 
 fn workload(groups_per_node: usize) -> Workload {
     Workload::new(groups_per_node, WARM_UP, PACKETS)
 }
 
-// A data packet is received: accounted, delivered, put into all bins. Full bins are sent.
+// Receives data packets. Each is accounted for, delivered, and put into all bins.
 #[library_benchmark]
 #[bench::in_2_groups(args = (workload(2)), config = limit(4_100_000))]
 #[bench::in_64_groups(args = (workload(64)), config = limit(8_600_000))]
@@ -90,14 +87,14 @@ const CHANGES: usize = 1000;
 
 fn changes(groups_per_node: usize) -> Workload {
     let mut workload = Workload::new(groups_per_node, WARM_UP, CHANGES);
-    // The first changes make room for regions and bins that come and go.
+    // The first changes allocate memory for regions and bins that come and go.
     workload.plan_changes();
     workload.run_changes();
     workload.plan_changes();
     workload
 }
 
-// A node joins or leaves a group. Then a packet is received, for which the bins must be right.
+// A node joins or leaves a group. Then a packet is received, for which the bins must be up to date.
 #[library_benchmark]
 #[bench::in_16_groups(args = (changes(16)), config = limit(27_300_000))]
 #[bench::in_1024_groups(args = (changes(1024)), config = limit(41_600_000))]
@@ -106,7 +103,7 @@ fn take_up_1000_changes(mut workload: Workload) -> Workload {
     workload
 }
 
-// One repair makes all pending repairs yield their packets, of which 16 are delivered at once.
+// One repair solves all pending repairs, and 16 of the recovered packets are delivered at once.
 #[library_benchmark]
 #[bench::of_8_packets(args = (Shortage::with_avalanche(8)), config = limit(590_000))]
 #[bench::of_32_packets(args = (Shortage::with_avalanche(32)), config = limit(590_000))]
@@ -117,7 +114,7 @@ fn solve_all_by_one_repair(mut shortage: Shortage) -> Shortage {
 
 const REPAIRS: usize = 1000;
 
-// Repairs of 1000 missing packets, while the maximum number of repairs is pending.
+// Receives repairs of 1000 missing packets, while the maximum number of repairs is pending.
 #[library_benchmark]
 #[bench::of_8_packets(args = (Shortage::at_random(8, REPAIRS)), config = limit(73_000_000))]
 #[bench::of_32_packets(args = (Shortage::at_random(32, REPAIRS)), config = limit(89_000_000))]
@@ -146,7 +143,7 @@ fn join_one_group(mut crowd: Crowd, members: u64) -> Crowd {
     crowd
 }
 
-// A node leaves all its groups, one after the other. It has ten streams from each.
+// A node leaves all its groups, one after the other. It has ten streams in each group.
 #[library_benchmark]
 #[bench::of_1000(args = (Crowd::apart(1_000, 10)), config = limit(48_500_000))]
 #[bench::of_10_000(args = (Crowd::apart(10_000, 10)), config = limit(473_000_000))]
@@ -159,7 +156,6 @@ fn leave_groups(mut crowd: Crowd) -> Crowd {
     crowd
 }
 
-/// Returns a node on a static list, and the names of `groups` groups.
 fn names(groups: usize) -> (Node, Vec<String>) {
     let list = [(NodeId(1), Endpoint(([127, 0, 0, 1], 1).into()))];
     let membership = Box::new(StaticMembership::new(NodeId(1), list));
@@ -185,7 +181,7 @@ fn ring_of_four(window_bytes: usize) -> Ring {
     Ring::new(4, window_bytes, 20_000)
 }
 
-// Messages are sent, ordered and delivered by four members. The cost is that of all four.
+// Four members send, order and deliver messages. The count is the sum over all four.
 #[library_benchmark]
 #[bench::with_64_kib_under_way(args = (ring_of_four(64 << 10)), config = limit(118_000_000))]
 #[bench::with_1_mib_under_way(args = (ring_of_four(1 << 20)), config = limit(112_000_000))]

@@ -1,9 +1,10 @@
-//! Cost of receiving a data packet of 1 KiB: accounting, delivery, all bins.
+//! Cost of receiving a data packet of 1 KiB, which is accounted for, delivered, and put into all
+//! bins.
 //!
 //! There are 64 nodes with 2, 64 and 1024 groups each, and no I/O. Prints nanoseconds, and their
 //! ratio to the first result of the run. Then prints the cost of recording that the sender is
-//! alive, of the repair that solves the most others with 256 pending, and of a repair of random
-//! packets. `--bench instructions` limits the instructions of the repairs.
+//! alive, of a repair that solves 256 pending repairs, and of a repair of random packets. `--bench
+//! instructions` limits the instructions of the repairs.
 //!
 //! `cargo bench -p carom-proto --bench receive [-- GROUPS...]`
 
@@ -24,7 +25,7 @@ use workload::Workload;
 /// Number of packets that are received at once, as after a `recvmmsg`.
 const BATCH: usize = 32;
 const BATCHES: usize = 1000;
-/// Number of packets before them, so that every stream and every bin has been in use.
+/// Number of earlier packets, after which every stream and every bin has been in use.
 const WARM_UP: usize = 60_000;
 const ROUNDS: usize = 7;
 
@@ -52,14 +53,13 @@ fn main() {
         let ratio = best / *first.get_or_insert(best);
         println!("{groups:>6}  {best:>9.0}  {ratio:>5.2}  {xors:>11.2}");
     }
-    println!("a sign of life, noted by gossip with 63 members: {:.1} ns", sign_of_life());
+    println!("recording a live sender in gossip with 63 members: {:.1} ns", sign_of_life());
     for r in [8, 32] {
-        println!("the repair of {r} packets that solves the most others: {:.1} us", avalanche(r));
-        println!("a repair of {r} random packets beside them: {:.1} us", random_repair(r));
+        println!("a repair of {r} packets that solves 256 others: {:.1} us", avalanche(r));
+        println!("a repair of {r} random packets with 256 pending: {:.1} us", random_repair(r));
     }
 }
 
-/// Returns the average time for a repair of random packets, in microseconds.
 fn random_repair(r: u8) -> f64 {
     const REPAIRS: usize = 1000;
     let mut shortage = Shortage::at_random(r, REPAIRS);
@@ -68,7 +68,6 @@ fn random_repair(r: u8) -> f64 {
     start.elapsed().as_nanos() as f64 / 1e3 / REPAIRS as f64
 }
 
-/// Returns the shortest time for a repair that solves the most others, in microseconds.
 fn avalanche(r: u8) -> f64 {
     let mut best = Duration::MAX;
     for _ in 0..50 * ROUNDS {
@@ -81,7 +80,7 @@ fn avalanche(r: u8) -> f64 {
     best.as_nanos() as f64 / 1e3
 }
 
-/// Returns the time for [`Membership::heard`], which a node calls for every packet, in nanoseconds.
+/// Returns the time for a call to [`Membership::heard`], which every packet needs, in nanoseconds.
 fn sign_of_life() -> f64 {
     const NODES: usize = 64;
     let endpoint = |node: usize| Endpoint(([10, 0, 0, node as u8 + 1], 7400).into());

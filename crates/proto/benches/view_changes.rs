@@ -3,7 +3,7 @@
 //! The next packet pays for updating the bins. There are 64 nodes with 16 to 1024 groups each,
 //! groups of ten members on average, and no I/O. Prints nanoseconds, their ratio to the first
 //! result of the run, and the cost of a packet alone. Each result is the median of many short
-//! measurements, so that it is valid while others use the processor too.
+//! measurements, so that it is valid while other programs use the processor too.
 //!
 //! `cargo bench -p carom-proto --bench view_changes [-- GROUPS...]`
 
@@ -15,14 +15,13 @@ use std::time::Instant;
 
 use workload::Workload;
 
-/// Number of changes that are measured as one, with a packet after each.
+/// Number of changes that are measured together, with a packet after each.
 const BATCH: usize = 64;
 const BATCHES: usize = 128;
-/// Interval, in batches of changes, at which this number of batches of packets alone is received,
-/// so that open fills hold some. A node that joins its groups makes a few hundred changes one after
-/// the other.
+/// After this number of batches of changes, as many batches of packets alone are received, so that
+/// open bins contain packets. A node that joins its groups makes a few hundred changes in a row.
 const EVERY: usize = 8;
-/// Number of packets before them, so that every stream and every bin has been in use.
+/// Number of earlier packets, after which every stream and every bin has been in use.
 const WARM_UP: usize = 60_000;
 const ROUNDS: usize = 5;
 
@@ -40,8 +39,7 @@ fn main() {
     }
 }
 
-/// Measures batches: nanoseconds for a change with the packet that follows it, and for a packet
-/// alone.
+/// Measures nanoseconds for a change with the packet that follows it, and for a packet alone.
 fn measure(groups: usize, changing: &mut Vec<f64>, receiving: &mut Vec<f64>) {
     let mut workload = Workload::new(groups, WARM_UP, BATCH);
     for batch in 0..BATCHES {

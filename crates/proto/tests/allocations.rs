@@ -14,9 +14,9 @@ fn a_warm_engine_allocates_at_most_once_per_received_packet() {
         let allocated = allocation_counter::measure(|| delivered = workload.run());
         let repairs = workload.counters().repairs_sent - before.repairs_sent;
         assert_eq!(delivered, 1000);
-        assert!(repairs > 300, "repairs were made of what came: {repairs}");
-        // Payloads share reused chunks, so that the count is far below one per packet. What remains
-        // is for streams and bins that are used for the first time, if any.
+        assert!(repairs > 300, "the packets were put into repairs: {repairs}");
+        // Payloads share reused chunks, so the count is far below one per packet. The remaining
+        // allocations, if any, are for streams and bins that are used for the first time.
         let allocations = allocated.count_total;
         assert!(allocations <= 100, "{allocations} allocations for 1000 packets");
     }

@@ -12,7 +12,6 @@ const NOW: Time = Time(1_000_000_000);
 const SOURCE: Endpoint =
     Endpoint(std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7400));
 
-/// Engine without a protocol, which records the calls of its methods.
 struct Scribe(Sender<String>);
 
 impl Scribe {
@@ -131,7 +130,7 @@ fn a_guest_carries_its_groups_and_nothing_else() {
     assert_eq!(node.engines().guest.as_ref().map(|it| it.stats()), Some(vec![("pages", 9)]));
     let views = std::iter::from_fn(|| node.poll_event());
     let of_groups = views.filter(|event| matches!(event, NodeEvent::Group(Event::View(_))));
-    assert_eq!(of_groups.count(), 2, "each group has its view, whoever carries it");
+    assert_eq!(of_groups.count(), 2, "each group has its view, with any engine");
 }
 
 #[test]
@@ -142,7 +141,6 @@ fn the_lateral_engine_refuses_a_group_of_a_guest() {
     assert_eq!(engine.payload_limit(Profile::Guest), 0);
 }
 
-/// Membership without other nodes, which records the calls of [`Membership::heard`].
 struct Listener(Sender<NodeId>);
 
 impl Membership for Listener {
@@ -189,7 +187,7 @@ fn membership_hears_the_sender_of_every_valid_datagram() {
     let mut damaged = datagram(group);
     damaged[20] ^= 1;
     hear(&mut node, &damaged);
-    assert!(heard.try_iter().eq([NodeId(2)]), "not of foreign groups, not of the damaged one");
+    assert!(heard.try_iter().eq([NodeId(2)]), "not foreign or corrupted datagrams");
 
     let rate = RateOfFire::default();
     let settings = GroupSettings::new("other", Profile::TimeCritical(rate));
@@ -205,5 +203,5 @@ fn membership_hears_the_sender_of_every_valid_datagram() {
         sender.poll_transmit(&mut data).expect("a data packet");
         hear(&mut node, &data);
     }
-    assert!(heard.try_iter().eq([NodeId(3)]), "and not of this node's own");
+    assert!(heard.try_iter().eq([NodeId(3)]), "and not this node's own");
 }

@@ -1,8 +1,8 @@
 //! Incarnations of nodes.
 //!
 //! Every datagram of a node carries the incarnation with which the node was started. A node that
-//! restarts under the same id has another one. Packets in a node's name are accepted only from its
-//! address.
+//! restarts under the same id has another incarnation. Packets in a node's name are accepted only
+//! from its address.
 
 #![allow(clippy::unwrap_used)]
 
@@ -85,7 +85,6 @@ fn arrive(node: &mut Node, source: Endpoint, datagrams: &[Vec<u8>]) {
     }
 }
 
-/// Returns the payloads of delivered messages, and the kinds of view changes.
 fn events(node: &mut Node) -> Vec<String> {
     let all = std::iter::from_fn(|| node.poll_event());
     let told = all.filter_map(|event| match event {
@@ -160,6 +159,6 @@ fn acknowledgement_from_another_address_makes_nothing_safe() {
         all.any(|event| matches!(event, NodeEvent::Group(Event::Confirmed(_))))
     };
     assert!(!acks.is_empty());
-    assert!(!is_safe(endpoint(9)), "somebody else said so");
+    assert!(!is_safe(endpoint(9)), "the packet came from another address");
     assert!(is_safe(endpoint(2)));
 }

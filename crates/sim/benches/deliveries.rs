@@ -1,4 +1,4 @@
-//! Packets delivered to engines per second of processor time of one core, in the setting of
+//! Rate of packet deliveries to engines, per second of processor time, in the setting of
 //! ricochet-9: 64 nodes in d groups of 10 each, 100 messages per second and node, (8,5), and 1 %
 //! loss.
 //!
@@ -66,14 +66,14 @@ fn measure(d: u32) {
     let (data, repairs) = (of(Class::Data), of(Class::Repair));
     let rate = (data + repairs) as f64 / elapsed.as_secs_f64();
     println!(
-        "d = {d}: {rate:.0} deliveries a second ({data} data, {repairs} repairs in {:.2} s of one \
+        "d = {d}: {rate:.0} deliveries/s ({data} data, {repairs} repairs in {:.2} s of one \
          core, {:.1} times real time)",
         elapsed.as_secs_f64(),
         MEASURED.as_secs_f64() / elapsed.as_secs_f64()
     );
 }
 
-/// Returns the processor time of the process, which other programs on the machine do not affect.
+/// Returns the processor time of the process, which is independent of other programs.
 fn processor_time() -> Duration {
     let clock = nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID;
     Duration::from(nix::time::clock_gettime(clock).expect("every Linux has this clock"))

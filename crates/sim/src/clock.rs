@@ -1,8 +1,6 @@
-//! A host's local time.
-
 use carom_proto::Time;
 
-/// A clock that can be stepped. It never shows an earlier time, as the engine contract requires.
+/// A clock that can be set forward or back. It never goes backwards, as the contract requires.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
     offset_ns: i64,
@@ -15,7 +13,7 @@ impl Clock {
         self.shown
     }
 
-    /// Returns the world's time at which the clock shows `local`. [`Time::ZERO`] is past.
+    /// Returns the world time at which the clock shows `local`, or [`Time::ZERO`] if that is past.
     pub(crate) fn when(&self, local: Time) -> Time {
         if local <= self.shown {
             return Time::ZERO;

@@ -1,4 +1,4 @@
-//! Connections between machines: ordered, reliable streams of bytes, like those of TCP.
+//! Connections between machines: ordered, reliable byte streams like those of TCP.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -34,31 +34,25 @@ pub(crate) struct Connection {
 pub(crate) struct End {
     pub(crate) host: HostIx,
     pub(crate) state: EndState,
-    /// Pieces that its machine has not read because it is paused.
     pub(crate) unread: VecDeque<Segment>,
     pub(crate) unread_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndState {
-    /// No machine has accepted it.
     Unknown,
     Known(LinkId),
-    /// The machine has closed it, has received its end, or is gone.
+    /// Closed by its machine, notified of the connection's end, or without a machine.
     Gone,
 }
 
-/// Pieces in flight in one direction, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
-    /// The segments, each with its earliest time of arrival.
     queue: VecDeque<(Time, Segment)>,
     bytes: usize,
     last: Time,
-    /// Time of the first of the failed attempts since the last success.
     failing_since: Option<Time>,
     pause: Duration,
-    /// `true` if the next attempt is scheduled.
     pub(crate) is_due: bool,
 }
 
@@ -71,7 +65,6 @@ pub(crate) enum Segment {
 }
 
 impl Connections {
-    /// Adds a connection that the machine on `from` calls `id`.
     pub(crate) fn add(&mut self, from: HostIx, id: LinkId, to: HostIx) -> ConnectionIx {
         let ix = ConnectionIx(self.next);
         self.next += 1;
@@ -81,7 +74,6 @@ impl Connections {
         ix
     }
 
-    /// Accepts the connection at its other end, and returns its number there.
     pub(crate) fn accept(&mut self, ix: ConnectionIx) -> Option<LinkId> {
         let end = self.all.get_mut(&ix)?.end_mut(Side::Acceptor);
         // Disjoint from the numbers that machines choose for the connections that they open.
@@ -108,7 +100,7 @@ impl Connections {
         self.at(host).iter().filter(|(_, side)| *side == Side::Opener).count()
     }
 
-    /// Closes this end of the connection, which is removed unless its other end is in use.
+    /// Closes this end of the connection, and removes it unless its other end is in use.
     pub(crate) fn end(&mut self, ix: ConnectionIx, side: Side) {
         let Some(connection) = self.all.get_mut(&ix) else { return };
         let end = connection.end_mut(side);
@@ -170,7 +162,7 @@ impl End {
 }
 
 impl Pipe {
-    /// Adds a segment that can arrive at `at`, but not before the segments sent before it.
+    /// Adds a segment that can arrive at `at`, but not before the segments sent earlier.
     pub(crate) fn push(&mut self, at: Time, segment: Segment) {
         self.last = at.max(self.last);
         self.bytes += segment.bytes();
@@ -197,8 +189,8 @@ impl Pipe {
         self.bytes = 0;
     }
 
-    /// Records a failed attempt. Returns the time of the next one, after a pause that doubles each
-    /// time, or `None` if attempts have failed for [`BREAK_AFTER`].
+    /// Records a failed attempt. Returns the time of the next attempt, after a pause that doubles
+    /// each time, or `None` if attempts have failed for [`BREAK_AFTER`].
     pub(crate) fn fail(&mut self, now: Time) -> Option<Time> {
         let since = *self.failing_since.get_or_insert(now);
         let pause = self.pause.max(FIRST_PAUSE);
@@ -224,13 +216,12 @@ impl Segment {
     }
 }
 
-/// Maximum number of connections that one machine can have opened at a time, as in a node's driver.
+/// Maximum number of open connections that one machine has initiated, as in a node's driver.
 pub(crate) const MAX_OPENED: usize = 14;
-/// Maximum bytes that the host of a paused machine receives for it. More bytes wait at the sender.
+/// Maximum bytes that the host of a paused machine receives for it. More wait at the sender.
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
-/// First pause before a retransmission: the shortest of TCP on Linux.
+/// First pause before a retransmission: the minimum of TCP on Linux.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Longest such pause. TCP's grows to minutes, but nodes give up a silent connection before.
+/// Longest pause. TCP's grows to minutes, but nodes give up a silent connection earlier.
 const LAST_PAUSE: Duration = Duration::from_millis(1600);
-/// Time without a successful attempt after which a connection breaks.
 const BREAK_AFTER: Duration = Duration::from_secs(12);

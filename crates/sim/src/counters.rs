@@ -1,11 +1,9 @@
-//! Counters of the traffic of a world.
-
 use carom_proto::Class;
 
-/// Counters since the start of a world.
+/// The counters of a world since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Datagrams that machines sent. A multicast counts once.
+    /// Datagrams that machines sent. A multicast counts as one datagram.
     pub sent: PerClass,
     /// Datagrams that were delivered to machines.
     pub delivered: PerClass,
@@ -15,43 +13,45 @@ pub struct Counters {
     pub lost_on_link: u64,
     /// Number of datagrams dropped because a link's queue was full.
     pub queue_full: u64,
-    /// Number of datagrams dropped at a dead link, once for all receivers behind it.
+    /// Number of datagrams dropped at a dead link. A datagram counts once for all receivers behind
+    /// it.
     pub dead_link: u64,
     /// Number of datagrams dropped by a partition.
     pub cut_off: u64,
-    /// Number of datagrams that reached a host without a machine.
+    /// Number of datagrams that arrived at a host without a machine.
     pub nobody_there: u64,
-    /// Datagrams to a node or endpoint that does not exist.
+    /// Datagrams sent to a node or endpoint that does not exist.
     pub unknown_destination: PerClass,
-    /// Number of receivers without a path from the sender: other hosts, or the sender itself.
+    /// Number of receivers without a path from the sender, including a sender that is its own
+    /// receiver.
     pub unreachable: u64,
     /// Number of datagrams dropped because the receive buffer of a host was full.
     pub buffer_full: u64,
     /// Number of datagrams that arrived twice.
     pub duplicated: u64,
-    /// Number of datagrams that arrived damaged.
+    /// Number of datagrams that arrived corrupted.
     pub corrupted: u64,
-    /// Number of datagrams delayed so that others can overtake them.
+    /// Number of datagrams that were delayed so that later ones can overtake them.
     pub reordered: u64,
     /// Number of connections that machines requested.
     pub links_asked: u64,
-    /// Number of these that a machine accepted.
+    /// Number of requested connections that a machine accepted.
     pub links_opened: u64,
-    /// Number of these that were refused, because no machine listened or there was no room.
+    /// Number of requested connections refused because no machine listened or a limit was reached.
     pub links_refused: u64,
-    /// Number of ends of connections that broke because of the network, a crash or a full buffer.
+    /// Number of connection ends that broke because of the network, a crash or a full buffer.
     pub links_broken: u64,
-    /// Number of failed attempts to deliver a connection's bytes. They are repeated.
+    /// Number of failed attempts to deliver a connection's bytes. Each attempt is repeated.
     pub link_stalls: u64,
     /// Bytes of connections that were delivered to machines.
     pub link_bytes: u64,
-    /// Number of commands whose machine was gone when they were due.
+    /// Number of scheduled commands that were dropped because their machine no longer existed.
     pub commands_missed: u64,
-    /// Number of calls of machines.
+    /// Number of calls to machines.
     pub steps: u64,
 }
 
-/// Numbers of datagrams and bytes by class. Bytes are those of UDP payload, except in a
+/// Numbers of datagrams and bytes by class. Only UDP payload bytes are counted, except in a
 /// [`Traffic`](crate::Traffic).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerClass {
@@ -65,7 +65,7 @@ impl PerClass {
         self.datagrams[class as usize]
     }
 
-    /// Returns the bytes in the datagrams of `class`.
+    /// Returns the total size, in bytes, of the datagrams of `class`.
     pub fn bytes(&self, class: Class) -> u64 {
         self.bytes[class as usize]
     }
@@ -75,12 +75,12 @@ impl PerClass {
         self.datagrams.iter().sum()
     }
 
-    /// Returns the bytes in the datagrams of all classes.
+    /// Returns the total size, in bytes, of the datagrams of all classes.
     pub fn all_bytes(&self) -> u64 {
         self.bytes.iter().sum()
     }
 
-    /// Returns the counts after `before`, which must have been read from the same counter.
+    /// Returns the difference from `before`, an earlier state of the same counter.
     pub fn since(&self, before: &Self) -> Self {
         let mut since = *self;
         for class in 0..4 {

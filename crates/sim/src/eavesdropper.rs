@@ -1,9 +1,7 @@
-//! The datagrams that an eavesdropper on the network has heard last.
-
 use std::collections::VecDeque;
 
-/// The last datagrams that were multicast, and those sent to addresses of no host. An attacker sees
-/// all of them.
+/// Copies of the latest multicast datagrams, and of the latest datagrams to addresses without a
+/// host. An attacker sees all of them.
 #[derive(Debug, Default)]
 pub struct Eavesdropper {
     memory: usize,
@@ -12,17 +10,17 @@ pub struct Eavesdropper {
 }
 
 impl Eavesdropper {
-    /// Keeps copies of the last `count` datagrams of each kind from now on. Default: 0.
+    /// Sets the maximum number of datagrams of each kind to keep. Default: 0.
     pub fn set_memory(&mut self, count: usize) {
         self.memory = count;
     }
 
-    /// Returns the last datagrams that were multicast, oldest first.
+    /// Returns the latest multicast datagrams, oldest first.
     pub fn multicasts(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.multicasts.iter()
     }
 
-    /// Takes the datagrams to addresses of no host since the last call, oldest first.
+    /// Removes and returns the datagrams to addresses without a host, oldest first.
     pub fn take_strays(&mut self) -> Vec<Vec<u8>> {
         self.strays.drain(..).collect()
     }

@@ -1,15 +1,15 @@
-//! A shared Ethernet: one cable with all hosts on it, which carries one frame at a time.
+//! A shared Ethernet: one cable that connects all hosts and carries one frame at a time.
 //!
 //! A frame occupies the cable for its preamble (8 bytes), its header and check sequence (18), its
 //! payload (at least 46 bytes, of which IPv4 and UDP take 28) and the gap after it (12). All hosts
-//! receive it, so that a multicast occupies the cable once. Frames of one host wait in its
-//! interface, in order and up to a bound. Frames that exceed the bound are dropped. The cable is no
+//! receive each frame, so a multicast occupies the cable once. The frames of one host wait in a
+//! bounded queue in its interface. Frames that exceed the bound are dropped. The cable is not a
 //! bridge: hosts on it are always reached over it.
 //!
 //! **Access**: the hosts with waiting frames take turns, one frame each. A real Ethernet
-//! approximates this by collisions and random back-off, which are not modeled. The cable is
-//! therefore fully used with any number of senders, where a real one with several busy senders
-//! loses a few percent of its time, and no host starves. With one sender there is no difference.
+//! approximates this by collisions and random back-off, which are not modeled. Several busy senders
+//! therefore use the cable fully, whereas a real one loses a few percent of its time, and no host
+//! starves. With a single sender there is no difference.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -18,18 +18,17 @@ use carom_proto::Time;
 
 use crate::ids::PacketIx;
 
-/// A cable that hosts share.
+/// A shared cable that connects several hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ethernet {
-    /// Bits per second.
+    /// Bandwidth, in bits per second.
     pub bits_per_second: u64,
     /// Propagation delay from any host to any other.
     pub propagation: Duration,
-    /// Maximum bytes of frames that wait in one host's interface.
+    /// Maximum number of bytes of frames in the queue of one host's interface.
     pub queue_bytes: u64,
 }
 
-/// Includes the headers of Ethernet, IPv4 and UDP, and the gap.
 pub(crate) fn bytes_on_the_wire(datagram_bytes: usize) -> u64 {
     let carried = (IP_AND_UDP_BYTES + datagram_bytes as u64).max(LEAST_CARRIED_BYTES);
     PREAMBLE_BYTES + HEADER_AND_CHECK_BYTES + carried + GAP_BYTES
@@ -43,23 +42,21 @@ pub(crate) fn transmission_time(bytes: u64, bits_per_second: u64) -> Duration {
 const IP_AND_UDP_BYTES: u64 = 28;
 const PREAMBLE_BYTES: u64 = 8;
 const HEADER_AND_CHECK_BYTES: u64 = 18;
-/// Minimum payload. It gives a frame 64 bytes from its header to its check sequence.
+/// Minimum payload, which makes a frame 64 bytes long from its header to its check sequence.
 const LEAST_CARRIED_BYTES: u64 = 46;
 const GAP_BYTES: u64 = 12;
 
 impl Default for Ethernet {
-    /// Returns a cable of 10 Mbit/s with 5 us of delay (one kilometer) and queues of 64 KiB.
+    /// Returns a cable of 10 Mbit/s with a delay of 5 us (one kilometer) and queues of 64 KiB.
     fn default() -> Self {
         let propagation = Duration::from_micros(5);
         Self { bits_per_second: 10_000_000, propagation, queue_bytes: 64 * 1024 }
     }
 }
 
-/// A datagram that waits for a cable, or is on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) packet: PacketIx,
-    /// The branch of its tree that leads over the cable.
     pub(crate) branch: u32,
     pub(crate) bytes: u64,
 }
@@ -85,7 +82,7 @@ impl Cable {
         Self { ethernet, interfaces, on_it: None, last: 0, free_from: Time::ZERO }
     }
 
-    /// Queues a frame in the interface of `host`. Returns `false` if there is no room for it.
+    /// Queues a frame in the interface of `host`. Returns `false` if the queue is full.
     pub(crate) fn wait(&mut self, host: u32, frame: Frame) -> bool {
         let interface = &mut self.interfaces[host as usize];
         let has_room = interface.waiting_bytes + frame.bytes <= self.ethernet.queue_bytes;
@@ -138,7 +135,7 @@ mod tests {
     #[test]
     fn frames_follow_each_other_with_a_gap() {
         let mut cable = Cable::new(Ethernet::default(), 2);
-        assert_eq!(cable.begin(Time(0)), None, "nobody has anything to send");
+        assert_eq!(cable.begin(Time(0)), None, "no frame waits");
         assert!(cable.wait(1, frame(1, 1250)) && cable.wait(1, frame(2, 1250)));
         let end = cable.begin(Time(0)).expect("it is free");
         assert_eq!(end, Time(1_000_000 - 9_600), "at 10 Mbit/s; the gap is 9.6 us");
@@ -160,7 +157,7 @@ mod tests {
             now = end;
             order.push(cable.end().expect("it has begun").packet);
         }
-        assert_eq!(order, [20, 0, 1, 2], "host 0 sent last, as far as the cable knows");
+        assert_eq!(order, [20, 0, 1, 2], "host 0 sent last, so its next frame comes last");
     }
 
     #[test]

@@ -1,10 +1,8 @@
-//! A queue of future events, in order of time.
-
 use std::collections::BTreeMap;
 
 use carom_proto::Time;
 
-/// Future events. Events at the same time are in the order in which they were added.
+/// Future events. Events with the same time are returned in the order in which they were added.
 #[derive(Debug)]
 pub struct EventQueue<T> {
     events: BTreeMap<(Time, u64), T>,
@@ -18,12 +16,12 @@ impl<T> EventQueue<T> {
         self.added += 1;
     }
 
-    /// Returns the time of the next event.
+    /// Returns the time of the next event, or `None` if the queue is empty.
     pub fn next_at(&self) -> Option<Time> {
         self.events.keys().next().map(|(at, _)| *at)
     }
 
-    /// Takes the next event.
+    /// Removes and returns the next event with its time.
     pub fn pop(&mut self) -> Option<(Time, T)> {
         self.events.pop_first().map(|((at, _), event)| (at, event))
     }

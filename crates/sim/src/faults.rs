@@ -1,4 +1,4 @@
-//! Faults other than loss.
+//! Faults other than random loss.
 
 use core::time::Duration;
 
@@ -8,54 +8,54 @@ use carom_proto::loss::Loss;
 use crate::ids::HostIx;
 use crate::topology::Place;
 
-/// A fault that begins or ends. A crash and a restart are [`World::kill`](crate::World::kill) and
-/// [`World::spawn`](crate::World::spawn).
+/// A fault that begins or ends. For a crash or a restart, see [`World::kill`](crate::World::kill)
+/// and [`World::spawn`](crate::World::spawn).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// Pause of the machine on the host, as by SIGSTOP. Datagrams wait in its receive buffer, and
-    /// commands wait too. Has no effect without a machine.
+    /// Pauses the machine on the host, as SIGSTOP does. Datagrams and commands wait until it
+    /// resumes. Has no effect on a host without a machine.
     Pause(HostIx),
-    /// End of a pause.
+    /// Resumes the paused machine on the host.
     Resume(HostIx),
-    /// Partition between these hosts and all others, in both directions.
+    /// Separates these hosts from all others, in both directions.
     Partition(Vec<HostIx>),
-    /// One-way partition: datagrams from the first hosts to the second ones are dropped.
+    /// Drops all datagrams from the first hosts to the second hosts.
     OneWay(Vec<HostIx>, Vec<HostIx>),
-    /// End of all partitions.
+    /// Ends all partitions.
     Heal,
-    /// Failure of the links between two places, in both directions.
+    /// Cuts the links between two places, in both directions.
     ///
-    /// Datagrams that reach a dead link are dropped. This continues on trees that were
-    /// [set](crate::Network::set_tree) until others are set. All other routes avoid dead links at
-    /// once, as routing does when it has noticed. A link still carries the datagrams that it has
-    /// accepted.
+    /// Datagrams that reach a dead link are dropped. Trees that were
+    /// [set](crate::Network::set_tree) keep using the dead link until they are replaced. All other
+    /// routes avoid dead links at once, as if the routing protocol had already converged. A link
+    /// still delivers the datagrams that it has accepted.
     CutLink(Place, Place),
-    /// Repair of the links between two places.
+    /// Repairs the links between two places.
     MendLink(Place, Place),
-    /// Delay, duplication and damage of datagrams from now on.
+    /// Sets the delay, duplication and corruption of datagrams.
     Disturb(Disturbance),
-    /// Another loss model of the host from now on.
+    /// Sets the loss model of the host.
     Loss(HostIx, Loss),
-    /// Another loss model of all links from now on. They lose independently. Before this, each has
-    /// the loss of its [`Link`](crate::Link), independent of the losses of hosts.
+    /// Sets the loss model of every link. Links lose datagrams independently of each other and of
+    /// the hosts. Until then, each link uses the loss model of its [`Link`](crate::Link).
     LinkLoss(Loss),
-    /// Step of the host's clock by this many nanoseconds. The time that an engine sees never
-    /// decreases: a clock that was set back stands still until the world has caught up.
+    /// Steps the host's clock by this many nanoseconds. An engine never sees time decrease: a clock
+    /// that was set back stands still until the world has caught up.
     ClockStep(HostIx, i64),
-    /// Additional processing time of the host for each datagram. Zero ends it.
+    /// Sets the additional time that the host needs to process each datagram. Zero ends the fault.
     Slow(HostIx, Duration),
 }
 
-/// Probabilities of disturbances of a datagram between the last link and the host.
+/// The probabilities that a datagram is disturbed between the last link and the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Disturbance {
-    /// Probability of arriving up to `spread` later, which lets others overtake it.
+    /// Probability that a datagram arrives up to `spread` late, so that later ones can overtake it.
     pub reorder: f64,
-    /// Probability of arriving again, up to `spread` later.
+    /// Probability that a datagram arrives a second time, up to `spread` later.
     pub duplicate: f64,
-    /// Probability of arriving with some bits flipped, or truncated.
+    /// Probability that a datagram arrives truncated, or with some bits flipped.
     pub corrupt: f64,
-    /// Maximum delay of `reorder` and `duplicate`.
+    /// Maximum delay for `reorder` and `duplicate`.
     pub spread: Duration,
 }
 
@@ -69,7 +69,7 @@ impl Disturbance {
     }
 }
 
-/// Damages `datagram`: flips one to three bits, or truncates it.
+/// Corrupts `datagram`: flips one to three bits, or truncates it.
 pub(crate) fn corrupt(datagram: &mut Vec<u8>, rng: &mut Rng) {
     if datagram.is_empty() {
         return;
@@ -90,7 +90,7 @@ pub(crate) struct Cuts(Vec<Cut>);
 #[derive(Debug)]
 struct Cut {
     from: Vec<HostIx>,
-    /// `None`: all hosts that are not in `from`, and in both directions.
+    /// `None` means all hosts outside `from`, in both directions.
     to: Option<Vec<HostIx>>,
 }
 

@@ -1,5 +1,3 @@
-//! A hash of everything that happens, to compare runs.
-
 use core::hash::Hasher;
 
 use carom_proto::Time;

@@ -1,5 +1,3 @@
-//! One host: its machine, receive buffer, clock and processor.
-
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,25 +10,22 @@ use crate::machine::Machine;
 
 pub(crate) struct Host<M> {
     pub(crate) tenant: Option<Tenant<M>>,
-    /// Number of machines that have run here so far.
     pub(crate) incarnation: u32,
     pub(crate) groups: BTreeSet<GroupId>,
     pub(crate) clock: Clock,
     pub(crate) loss: LossInjector,
-    /// Datagrams that wait for the processor, at most `capacity`.
+    /// Datagrams that wait for the processor. The queue holds at most `capacity`.
     pub(crate) waiting: VecDeque<PacketIx>,
     pub(crate) capacity: usize,
     pub(crate) cost: Duration,
-    /// Additional processing time while the host is slow.
     pub(crate) slowness: Duration,
     pub(crate) is_paused: bool,
-    /// `true` if the host sends no replies for its former machine: it has no power, or no network.
+    /// `true` if the host, without power or network, sends no replies for its former machine.
     pub(crate) is_dark: bool,
-    /// `true` if a datagram is being processed. Its end is scheduled.
+    /// `true` while a datagram is processed and the end of its processing is scheduled.
     pub(crate) is_serving: bool,
-    /// Commands that fell due during a pause.
     pub(crate) held_commands: Vec<u64>,
-    /// Scheduled time of the machine's next timer, or [`Time::MAX`] if there is none.
+    /// [`Time::MAX`] if no timer is scheduled.
     pub(crate) wake: Time,
     rng: Rng,
 }
@@ -61,7 +56,6 @@ impl<M> Host<M> {
         }
     }
 
-    /// Returns `true` if an arriving datagram cannot be handled at once.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_paused || self.is_serving || !self.service_time().is_zero()
     }
@@ -70,7 +64,7 @@ impl<M> Host<M> {
         self.is_paused = self.tenant.is_some();
     }
 
-    /// Begins to process the next datagram on a free processor. Returns when it is done.
+    /// Starts to process the next datagram on a free processor. Returns the time of completion.
     pub(crate) fn begin_service(&mut self, now: Time) -> Option<Time> {
         let begins = !self.is_serving && !self.is_paused && !self.waiting.is_empty();
         self.is_serving |= begins;
@@ -89,8 +83,8 @@ impl<M> Host<M> {
         self.cost + self.slowness
     }
 
-    /// Queues a datagram. If the buffer is full, removes and returns a random one, like the receive
-    /// buffer of the runtime (Ricochet 3.2.5).
+    /// Queues a datagram. If the buffer is full, removes and returns a random datagram, like the
+    /// receive buffer of the runtime (Ricochet 3.2.5).
     pub(crate) fn wait(&mut self, packet: PacketIx) -> Option<PacketIx> {
         let mut victim = None;
         if self.waiting.len() >= self.capacity {
@@ -102,7 +96,6 @@ impl<M> Host<M> {
 }
 
 impl<M: Machine> Host<M> {
-    /// Returns the time of the machine's next timer, if it must be scheduled.
     pub(crate) fn next_wake(&mut self, now: Time) -> Option<Time> {
         let wakeup = self.tenant.as_ref()?.machine.poll_timeout()?;
         let at = self.clock.when(wakeup.at).max(now);

@@ -1,31 +1,25 @@
-//! Numbers of hosts, links, cables and datagrams.
-
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use carom_proto::Endpoint;
 
-/// The number of a host in its world.
+/// The index of a host in its world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostIx(pub u32);
 
-/// The number of a host or switch. Hosts come first.
+/// The index of a host or switch. Hosts come first.
 pub(crate) type NodeIx = u32;
-/// The number of a directed link.
 pub(crate) type LinkIx = u32;
-/// The number of a shared cable in its topology.
 pub(crate) type CableIx = u32;
-/// The number of a datagram in flight.
 pub(crate) type PacketIx = u32;
 
 impl HostIx {
-    /// Returns the host's address: 10.x.y.z, port 7400.
+    /// Returns the host's address: 10.x.y.z with port 7400.
     pub fn endpoint(self) -> Endpoint {
         let [_, x, y, z] = (self.0 + 1).to_be_bytes();
         Endpoint(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, x, y, z)), PORT))
     }
 
-    /// Returns the host at `endpoint`, if that is an address of a simulated host.
     pub(crate) fn at(endpoint: Endpoint) -> Option<Self> {
         let SocketAddr::V4(address) = endpoint.0 else { return None };
         let [ten, x, y, z] = address.ip().octets();
@@ -40,7 +34,6 @@ impl fmt::Display for HostIx {
     }
 }
 
-/// The UDP port of every simulated node.
 pub(crate) const PORT: u16 = 7400;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Deterministic simulation of protocol engines: virtual time, and delays, losses and faults from a
-//! seed.
+//! Deterministic simulation of protocol engines. Time is virtual, and all delays, losses and faults
+//! are drawn from a seed.
 //!
 //! A [`World`] drives any [`Machine`], such as any `Box<dyn Engine>`, over a [`Topology`] of links
-//! with delay, bandwidth and queues. It does not depend on any protocol. The same seed and the same
-//! calls give the same history, byte for byte.
+//! with delays, bandwidths and queues. It does not depend on any protocol. The same seed and the
+//! same calls give the same history, byte for byte.
 
 mod clock;
 mod connections;

@@ -9,49 +9,48 @@ use crate::counters::PerClass;
 use crate::ethernet::{bytes_on_the_wire, transmission_time};
 use crate::topology::{Jitter, Link};
 
-/// Traffic of links, including IP and Ethernet headers and the gap between frames.
+/// The traffic of links, including IP and Ethernet headers and the gap between frames.
 ///
 /// Connections between machines use no bandwidth and are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Datagrams to groups, or to all hosts.
+    /// Datagrams sent to groups, or to all hosts.
     pub multicast: PerClass,
-    /// Datagrams to one host.
+    /// Datagrams sent to one host.
     pub unicast: PerClass,
     /// Number of datagrams of [`Background`] flows.
     pub background: u64,
-    /// Bytes of the datagrams of background flows.
+    /// Number of bytes of background datagrams.
     pub background_bytes: u64,
-    /// Number of datagrams that reached a link and were not carried because of its loss model, a
-    /// full queue or a dead link. Includes datagrams of background flows.
+    /// Number of datagrams, including background datagrams, that a link dropped because of its loss
+    /// model, a full queue or a failure of the link.
     pub not_carried: u64,
 }
 
 /// A flow of UDP datagrams at a constant rate over one direction of a link. It uses bandwidth and
-/// queue space like other datagrams, but has no receiver.
+/// queue space like other traffic, but has no receiver.
 ///
-/// The gaps between its datagrams are random, from 0.5 to 1.5 times their mean. Of two flows with
-/// constant gaps one can suffer all losses, because its datagrams always arrive just after those of
-/// the other (S. Floyd, V. Jacobson, *On Traffic Phase Effects in Packet-Switched Gateways*, 1992).
+/// The gaps between datagrams are random, from 0.5 to 1.5 times their mean. With constant gaps, one
+/// of two flows can suffer all losses, because its datagrams always arrive just after those of the
+/// other flow (S. Floyd, V. Jacobson, *On Traffic Phase Effects in Packet-Switched Gateways*,
+/// 1992).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Background {
-    /// Offered rate on the wire, in bits per second.
+    /// Offered rate on the wire, in bits per second, including headers.
     pub bits_per_second: u64,
-    /// Bytes in each datagram.
+    /// Size, in bytes, of each datagram.
     pub datagram_bytes: usize,
     /// Time of the first datagram.
     pub begin: Time,
-    /// Time from which no datagram is sent.
+    /// Time at which the flow ends.
     pub end: Time,
 }
 
-/// Properties of a datagram that matter to a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) bytes: u64,
     pub(crate) class: Class,
     pub(crate) is_multicast: bool,
-    /// `true` if the link's loss model applies to it.
     pub(crate) may_be_lost: bool,
 }
 
@@ -64,7 +63,6 @@ pub(crate) struct LinkState {
     pub(crate) is_dead: bool,
 }
 
-/// A background flow and the time of its next datagram.
 #[derive(Debug)]
 struct Flow {
     next: Time,
@@ -74,23 +72,20 @@ struct Flow {
     rng: Rng,
 }
 
-/// Cause for which a link does not carry a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropped {
-    /// Loss by the link's loss model.
     Lost,
     QueueFull,
-    /// The link is dead.
     Dead,
 }
 
 impl Traffic {
-    /// Returns the bytes of multicast and unicast, without background flows.
+    /// Returns the number of multicast and unicast bytes, without background flows.
     pub fn bytes(&self) -> u64 {
         self.multicast.all_bytes() + self.unicast.all_bytes()
     }
 
-    /// Returns the traffic after `before`, which must have been read from the same links.
+    /// Returns the difference from `before`, an earlier state of the same counters.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             multicast: self.multicast.since(&before.multicast),
@@ -126,10 +121,9 @@ impl LinkState {
         }
     }
 
-    /// Sends a datagram into the link at `now`. For links with a bandwidth limit, calls must be in
-    /// order of time. A lost datagram uses no bandwidth, like one that finds the queue full.
-    ///
-    /// Returns the time of arrival at the other end.
+    /// Sends a datagram into the link at `now`, and returns its time of arrival at the other end.
+    /// On links with a bandwidth limit, calls must be in order of time. A lost datagram uses no
+    /// bandwidth, and neither does a datagram that finds the queue full.
     pub(crate) fn cross(
         &mut self,
         now: Time,
@@ -191,7 +185,6 @@ impl LinkState {
         }
     }
 
-    /// Returns the time when the last bit has left, or `None` if the queue is full.
     fn enqueue(
         &mut self,
         now: Time,
@@ -235,7 +228,6 @@ mod tests {
         assert_eq!((traffic.bytes(), traffic.not_carried), (4000, 1));
     }
 
-    /// Sends `count` datagrams of 1000 bytes, `interval_us` apart, and returns how many arrived.
     fn arrived(state: &mut LinkState, link: &Link, count: u64, interval_us: u64) -> u64 {
         let mut rng = Rng::new(1);
         let mut cross =

@@ -1,5 +1,3 @@
-//! The machines that the world can drive.
-
 use bytes::Bytes;
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::wire::Datagram;
@@ -10,22 +8,22 @@ use carom_proto::{
 
 use crate::ids::HostIx;
 
-/// A state machine under the [engine contract](carom_proto::engine), driven by the world: an engine
-/// alone, or a whole node.
+/// A state machine under the [engine contract](carom_proto::engine), driven by the world. It is a
+/// single engine or a whole node.
 ///
 /// The world calls one of the `handle_*` methods, then drains `poll_transmit`, `poll_link` and
-/// `poll_event` in this order, and then waits until `poll_timeout`. Connections lead to hosts'
-/// endpoints, and have the guarantees of [`carom_proto::membership::link`].
+/// `poll_event` in this order, and then waits until the time of `poll_timeout`. Connections lead to
+/// the endpoints of hosts, and have the guarantees of [`carom_proto::membership::link`].
 pub trait Machine {
-    /// A request of its application.
+    /// A request from the machine's application.
     type Command;
-    /// An event for its application.
+    /// An event for the machine's application.
     type Event;
 
-    /// Handles a request of the application.
+    /// Handles a request from the application.
     fn handle_command(&mut self, _now: Time, _command: Self::Command) {}
 
-    /// Handles a datagram that has arrived.
+    /// Handles a received datagram.
     fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &[u8]) {}
 
     /// Handles the passage of time.
@@ -36,15 +34,15 @@ pub trait Machine {
         None
     }
 
-    /// Returns `true` if this machine accepts connections.
+    /// Returns `true` if the machine accepts connections.
     fn listens(&self) -> bool {
         false
     }
 
-    /// Handles a connection opened by a machine at `from`, under a new number.
+    /// Handles a new connection, called `link`, that a machine at `from` has opened.
     fn handle_accepted(&mut self, _now: Time, _link: LinkId, _from: Endpoint) {}
 
-    /// Handles an event of a connection that this machine has opened or accepted.
+    /// Handles an event of a connection that the machine has opened or accepted.
     fn handle_link(&mut self, _now: Time, _link: LinkId, _event: LinkEvent<'_>) {}
 
     /// Returns the next operation on a connection.
@@ -57,7 +55,7 @@ pub trait Machine {
         None
     }
 
-    /// Returns the time of the next call of [`Machine::handle_timeout`], and its reason.
+    /// Returns the time of the next call to [`Machine::handle_timeout`], and its reason.
     fn poll_timeout(&self) -> Option<Wakeup> {
         None
     }
@@ -69,10 +67,10 @@ pub trait Machine {
     fn check(&self) {}
 }
 
-/// An event of a machine, with its time and host.
+/// An event that a machine reported, with its time and host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Happening<E> {
-    /// World time of the event.
+    /// World time of the report.
     pub at: Time,
     /// Host of the machine that reported the event.
     pub host: HostIx,
@@ -85,7 +83,7 @@ pub trait GroupMember: Machine<Command: From<Command>> {
     /// Joins a group.
     ///
     /// # Errors
-    /// Returns an error if the machine refuses. Nothing has changed then.
+    /// Returns the engine's error if it refuses to join. The machine's state is then unchanged.
     fn join_group(
         &mut self,
         now: Time,
@@ -105,22 +103,22 @@ impl<E: Engine + ?Sized> GroupMember for Box<E> {
     }
 }
 
-/// A request of an application to an engine.
+/// A request from an application to an engine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Request to join the group. Its other members learn of it by [`Command::View`].
+    /// Joins the group. Its other members are then reported by [`Command::View`].
     Join(GroupId, GroupSettings),
-    /// Request to leave the group.
+    /// Leaves the group.
     Leave(GroupId),
-    /// Multicast of a message in the group.
+    /// Multicasts a message in the group.
     Send(GroupId, Bytes, SendOptions),
-    /// Request for confirmation, by the group's members, of what was sent so far.
+    /// Requests that the group's members confirm all messages sent so far.
     Confirm(GroupId),
-    /// Report of the membership that a view has changed.
+    /// Reports a view change.
     View(ViewChange),
-    /// Report of the membership of a node's address.
+    /// Reports the address of a node.
     Met(NodeId, Endpoint),
-    /// Report of the membership that a node is gone.
+    /// Reports that a node is gone.
     Parted(NodeId),
 }
 
@@ -128,7 +126,7 @@ impl<E: Engine + ?Sized> Machine for Box<E> {
     type Command = Command;
     type Event = Event;
 
-    /// Ignores refusals. A caller that needs them calls the engine itself, with
+    /// Ignores refusals. A caller that needs the result calls the engine with
     /// [`World::with`](crate::World::with).
     fn handle_command(&mut self, now: Time, command: Command) {
         match command {

@@ -1,5 +1,3 @@
-//! An engine with its source of views.
-
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
@@ -14,11 +12,11 @@ use carom_proto::{
 
 use crate::machine::{Command, GroupMember, Machine};
 
-/// Any engine, with its source of views: a membership provider of its own, or the world's
-/// [`Roster`](crate::Roster).
+/// An engine together with the source of its views: a membership provider of its own, or the
+/// world's [`Roster`](crate::Roster).
 ///
-/// It keeps the view of each group, and reports the engine's events and the changes of views alike.
-/// If the engine's type is known, its own methods can be called.
+/// It keeps the view of each group, and reports both the engine's events and the view changes. With
+/// a concrete engine type `E`, the engine's own methods can be called.
 pub struct Member<E: Engine + ?Sized = dyn Engine> {
     engine: Box<E>,
     provider: Option<Box<dyn Membership>>,
@@ -30,16 +28,16 @@ pub struct Member<E: Engine + ?Sized = dyn Engine> {
 /// A report of a [`Member`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    /// An event of its engine, or a change of a view.
+    /// An event of the engine, or a view change.
     Event(Event),
-    /// The member is not in the group after all: its provider has found that it cannot be, or the
-    /// service has refused it.
+    /// The member has left the group again, because its provider found that it cannot join or the
+    /// membership service refused it.
     Refused(GroupId, JoinError),
 }
 
 impl<E: Engine + ?Sized> Member<E> {
-    /// Creates a member from `engine` and the provider of its views. Without a provider, the roster
-    /// reports views.
+    /// Creates a member from `engine` and the provider of its views. If `provider` is `None`, the
+    /// roster must report the views.
     pub fn new(engine: Box<E>, provider: Option<Box<dyn Membership>>) -> Self {
         let (views, starts) = (BTreeMap::new(), Starts::default());
         Self { engine, provider, views, starts, notices: VecDeque::new() }
@@ -50,12 +48,12 @@ impl<E: Engine + ?Sized> Member<E> {
         &self.engine
     }
 
-    /// Returns the engine, for calls of methods that [`Engine`] does not have.
+    /// Returns the engine, for calls to methods that [`Engine`] does not have.
     pub fn engine_mut(&mut self) -> &mut E {
         &mut self.engine
     }
 
-    /// Returns the provider of its views, or `None` if views come from the roster.
+    /// Returns the provider of the views, or `None` if the views come from the roster.
     pub fn provider(&self) -> Option<&dyn Membership> {
         self.provider.as_deref()
     }
@@ -65,7 +63,7 @@ impl<E: Engine + ?Sized> Member<E> {
         self.views.get(&group)
     }
 
-    /// Returns `true` if a datagram of `node` has come from its own address.
+    /// Returns `true` if a datagram of `node` has arrived from the address of `node`.
     pub fn has_heard(&self, node: NodeId) -> bool {
         self.starts.has_heard(node)
     }
@@ -73,7 +71,7 @@ impl<E: Engine + ?Sized> Member<E> {
     /// Multicasts a message; see [`Engine::send`].
     ///
     /// # Errors
-    /// Returns the engine's error. Nothing was sent then.
+    /// Returns the engine's error. The message is then not sent.
     pub fn send(
         &mut self,
         now: Time,
@@ -84,7 +82,7 @@ impl<E: Engine + ?Sized> Member<E> {
         self.engine.send(now, group, payload, options)
     }
 
-    /// Leaves all groups, and notifies the others that this node is about to stop.
+    /// Leaves all groups, and notifies the other nodes that this node is about to stop.
     pub fn shut_down(&mut self, now: Time) {
         for group in std::mem::take(&mut self.views).into_keys() {
             self.engine.leave(now, group);
@@ -105,8 +103,8 @@ impl<E: Engine + ?Sized> Member<E> {
         self.engine.leave(now, group);
     }
 
-    /// Handles the first datagram of another start of `node`: the previous start has ended in all
-    /// groups, as for a [`Node`](carom_proto::node::Node).
+    /// Handles the first datagram of a new incarnation of `node`. As in a
+    /// [`Node`](carom_proto::node::Node), the previous one then leaves all groups.
     fn on_restart(&mut self, now: Time, node: NodeId) {
         let with_it = self.views.iter().filter(|(_, view)| view.contains(node));
         let groups: Vec<_> = with_it.map(|(group, view)| (*group, view.version())).collect();
@@ -117,8 +115,8 @@ impl<E: Engine + ?Sized> Member<E> {
         }
     }
 
-    /// Returns `true` if an engine's datagram is from the current start of its sender, and passes
-    /// the checks for forgeries of a [`Node`](carom_proto::node::Node).
+    /// Returns `true` if an engine's datagram is from the current incarnation of its sender, and
+    /// passes the checks of a [`Node`](carom_proto::node::Node) for forgeries.
     fn admits(&mut self, now: Time, source: Endpoint, datagram: &Datagram<'_>) -> bool {
         let start = self.starts.look(now, source, datagram);
         if start == Start::New {
@@ -135,7 +133,7 @@ impl<E: Engine + ?Sized> Member<E> {
         }
     }
 
-    /// Forwards the engine's events, which then precede the next notice.
+    /// Forwards the engine's events, so that they precede the next notice.
     fn forward_engine_events(&mut self) {
         while let Some(event) = self.engine.poll_event() {
             self.notices.push_back(Notice::Event(event));
@@ -162,7 +160,6 @@ impl<E: Engine + ?Sized> Member<E> {
 }
 
 impl<E: Engine + ?Sized> GroupMember for Member<E> {
-    /// Joins with the engine and with the provider.
     fn join_group(
         &mut self,
         now: Time,

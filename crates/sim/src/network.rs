@@ -1,4 +1,4 @@
-//! Delivery from a sender along the links to the receivers.
+//! Delivers datagrams along the links from a sender to its receivers.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -14,19 +14,17 @@ use crate::link_queue::{Background, Dropped, LinkState, Load, Traffic};
 use crate::topology::{NO_LINK, Place, Topology};
 use crate::tree::{Goal, Tree, Version};
 
-/// State of the links, and the subscribers of each group.
+/// The links of a world, and the subscribers of each group.
 pub struct Network {
     pub(crate) topology: Topology,
     links: Vec<LinkState>,
     cables: Vec<Cable>,
-    /// Routes by source node, computed when the source first sends.
     routes: Vec<Option<Vec<LinkIx>>>,
     groups: IdMap<GroupId, Listeners>,
     trees: IdMap<(HostIx, Goal), Arc<Tree>>,
-    /// Links of the trees set by [`Network::set_tree`], by group and sender.
     set_trees: BTreeMap<(GroupId, HostIx), Vec<LinkIx>>,
     deaf: BTreeSet<HostIx>,
-    /// Number of changes of routes, of set trees, and of `deaf`.
+    /// Number of changes to routes, set trees, and `deaf`. It invalidates built trees.
     ways: u32,
     rng: Rng,
 }
@@ -37,25 +35,17 @@ struct Listeners {
     version: u32,
 }
 
-/// Point from which a datagram continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hop {
-    /// The host that sends it.
     Source,
-    /// The link of this branch, as reported by [`Onward::Queue`].
     Link(u32),
-    /// The end of the shared cable of this branch, see [`Network::contend`].
     PastCable(u32),
 }
 
-/// Outcome of sending or forwarding a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Onward {
-    /// Arrival at the host at this time.
     Arrive(Time, HostIx),
-    /// Arrival at the link of this branch at this time, where the datagram must queue.
     Queue(Time, u32),
-    /// Arrival at the shared cable of this branch, see [`Network::contend`].
     Contend(u32),
     Dropped(Dropped),
 }
@@ -89,11 +79,11 @@ impl Network {
         }
     }
 
-    /// Disables or enables the receipt of multicast at a host.
+    /// Disables or enables multicast reception at a host.
     ///
-    /// Without multicast, datagrams to a group that the host has subscribed to reach it as unicast
-    /// copies, as when a driver replaces multicast. Datagrams sent along the
-    /// [tree](carom_proto::Destination::Tree) of a group do not.
+    /// A host without multicast receives unicast copies of the datagrams to its groups, as when a
+    /// driver replaces multicast. Datagrams along the [tree](carom_proto::Destination::Tree) of a
+    /// group are not copied.
     pub fn set_deaf(&mut self, host: HostIx, is_deaf: bool) {
         let has_changed = if is_deaf { self.deaf.insert(host) } else { self.deaf.remove(&host) };
         self.ways += u32::from(has_changed);
@@ -104,12 +94,13 @@ impl Network {
         listeners.iter().copied().filter(|host| self.deaf.contains(host)).collect()
     }
 
-    /// Routes what `sender` multicasts to `group` from now on along these directed links, even if
-    /// they are dead. `links` are their numbers, see [`Topology`].
+    /// Routes all further multicasts of `sender` to `group` along these directed links, even along
+    /// dead ones. `links` holds their numbers; see [`Topology`].
     ///
     /// Datagrams in flight stay on their previous links. A subscriber receives the multicast if a
-    /// link leads to its host; others count as [unreachable](crate::Counters::unreachable).
-    /// Without such a tree multicasts take the shortest paths.
+    /// link leads to its host. All other subscribers count as
+    /// [unreachable](crate::Counters::unreachable). Without such a tree, multicasts follow the
+    /// shortest paths.
     ///
     /// # Panics
     /// Panics if one of the links is not in the topology.
@@ -121,13 +112,12 @@ impl Network {
         self.ways += 1;
     }
 
-    /// Routes what `sender` multicasts to `group` along the shortest paths again.
+    /// Routes the multicasts of `sender` to `group` along the shortest paths again.
     pub fn clear_tree(&mut self, group: GroupId, sender: HostIx) {
         self.set_trees.remove(&(group, sender));
         self.ways += 1;
     }
 
-    /// Routes avoid dead links at once, and so do multicasts without a set tree.
     pub(crate) fn set_dead(&mut self, a: Place, b: Place, is_dead: bool) {
         let links = self.topology.links_between(a, b);
         assert!(!links.is_empty(), "no link between {a:?} and {b:?}");
@@ -143,8 +133,8 @@ impl Network {
         self.links.iter_mut().for_each(|link| link.loss = LossInjector::new(loss, rng.next_u64()));
     }
 
-    /// Adds a flow of background datagrams to the link from one place to another. They have no
-    /// receiver, and use the link's bandwidth. Of several such links the first is used.
+    /// Adds a flow of background datagrams to the link from one place to another. If there are
+    /// several such links, the first one carries the flow.
     ///
     /// # Panics
     /// Panics if there is no such link, or if it has no bandwidth limit.
@@ -152,12 +142,11 @@ impl Network {
         let links = self.topology.links_from(from, to);
         let link = *links.first().unwrap_or_else(|| panic!("no link from {from:?} to {to:?}"));
         let limit = self.topology.links[link as usize].link.bandwidth;
-        assert!(limit.is_some(), "a flow needs a link with a bandwidth");
+        assert!(limit.is_some(), "a background flow needs a link with a bandwidth limit");
         let seed = self.rng.next_u64();
         self.links[link as usize].add_flow(flow, seed);
     }
 
-    /// Returns the traffic of each link until `now`, with the ends of the link.
     pub(crate) fn traffic(
         &mut self,
         now: Time,
@@ -185,7 +174,6 @@ impl Network {
         tree
     }
 
-    /// Sends a datagram along `tree` from this point on, and reports the outcomes to `onward`.
     pub(crate) fn send(
         &mut self,
         now: Time,
@@ -206,8 +194,9 @@ impl Network {
         self.forward(now, now, tree, branches, load, onward);
     }
 
-    /// Queues a frame for the shared cable of its branch. Returns `None` if the interface's queue
-    /// is full. The time is the end of the frame's transmission, if the cable was free.
+    /// Queues a frame for the shared cable of its branch. Returns `None` if the queue of the
+    /// interface is full. If the cable was free, the result includes the end of the frame's
+    /// transmission.
     pub(crate) fn contend(
         &mut self,
         now: Time,
@@ -221,15 +210,15 @@ impl Network {
         cable.wait(edge.tail, frame).then(|| (number, cable.begin(now)))
     }
 
-    /// Ends the transmission on a shared cable, and begins the next. Returns the frame that has
-    /// passed, and the time when the next has passed.
+    /// Ends the transmission on a shared cable, and begins the next one. Returns the transmitted
+    /// frame, and the end of the next transmission.
     pub(crate) fn pass(&mut self, now: Time, cable: CableIx) -> (Option<Frame>, Option<Time>) {
         let cable = &mut self.cables[cable as usize];
         (cable.end(), cable.begin(now))
     }
 
-    /// Returns the time that the next bytes of a stream take from one host to another, on idle
-    /// links, or `None` if there is no path. The caller models losses.
+    /// Returns the latency of a stream's next bytes between two hosts over idle links, or `None` if
+    /// there is no path. The caller models losses.
     pub(crate) fn latency(
         &mut self,
         from: HostIx,
@@ -255,7 +244,7 @@ impl Network {
         Some(latency)
     }
 
-    /// Links with a bandwidth limit must be crossed in order of time, all others at once.
+    /// Forwards a datagram. Links with a bandwidth limit must be crossed in order of time.
     fn forward(
         &mut self,
         now: Time,
@@ -366,7 +355,7 @@ mod tests {
         assert_eq!(network.tree(HostIx(0), Goal::Group(GROUP)).branches.len(), 6);
         network.unsubscribe(HostIx(4), GROUP);
         assert_eq!(arrivals(&mut network, 0, Goal::Group(GROUP)), [(20, 1), (220, 5)]);
-        assert_eq!(arrivals(&mut network, 2, Goal::Group(GROUP)).len(), 3, "who is no member");
+        assert_eq!(arrivals(&mut network, 2, Goal::Group(GROUP)).len(), 3, "not a member");
         assert_eq!(arrivals(&mut network, 3, Goal::Host(HostIx(0))), [(220, 0)]);
         assert_eq!(arrivals(&mut network, 3, Goal::Everyone).len(), 5);
     }
@@ -400,10 +389,7 @@ mod tests {
         next.clear();
         network.set_loss(Loss::None, 7);
         network.send(Time(0), &tree, Hop::Source, load(100), &mut |onward| next.push(onward));
-        assert!(
-            !next.contains(&Onward::Dropped(Dropped::Lost)),
-            "the link goes on losing: {next:?}"
-        );
+        assert!(!next.contains(&Onward::Dropped(Dropped::Lost)), "the link keeps losing: {next:?}");
     }
 
     #[test]

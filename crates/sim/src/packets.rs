@@ -1,4 +1,4 @@
-//! The datagrams in flight, each stored once for all its receivers.
+//! Datagrams in flight, each stored once for all its receivers.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use carom_proto::Class;
 use crate::ids::{HostIx, PacketIx};
 use crate::tree::{Goal, Tree};
 
-/// Slots for datagrams. A slot and its memory are reused when its last holder has released it.
+/// Slots for datagrams. A slot and its memory are reused after its last holder has released it.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     slots: Vec<Packet>,
@@ -25,7 +25,6 @@ pub(crate) struct Packet {
 }
 
 impl Packets {
-    /// Stores a datagram. The caller is its only holder.
     pub(crate) fn add(
         &mut self,
         bytes: &[u8],
@@ -46,7 +45,6 @@ impl Packets {
         (self.slots.len() - 1) as PacketIx
     }
 
-    /// Stores a changed copy of a datagram. The caller is its only holder.
     pub(crate) fn copy(&mut self, number: PacketIx, change: impl FnOnce(&mut Vec<u8>)) -> PacketIx {
         let Packet { bytes, source, class, goal, tree, .. } = self.get(number);
         let (mut bytes, tree) = (bytes.clone(), Arc::clone(tree));

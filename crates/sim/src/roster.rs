@@ -1,5 +1,3 @@
-//! An oracle that replaces a registry, and reports the members of each group with a delay.
-
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +8,10 @@ use carom_proto::{
 use crate::machine::{Command, GroupMember};
 use crate::{HostIx, Scheduled, World};
 
-/// The members of each group, reported to every engine as the others join, leave and fail.
+/// The members of each group. The roster reports each join, leave and failure to the engines of the
+/// other members.
 ///
-/// Each engine gets the reports in the order of the changes, each after a random delay.
+/// Each engine receives the reports in the order of the changes, each after a random delay.
 #[derive(Debug)]
 pub struct Roster {
     members: BTreeMap<GroupId, BTreeMap<HostIx, NodeId>>,
@@ -25,7 +24,8 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// Creates an empty roster that reports each change within `delay`, at once if it is zero.
+    /// Creates an empty roster that reports each change within `delay`. If `delay` is zero, it
+    /// reports changes immediately.
     pub fn new(delay: Duration, seed: u64) -> Self {
         Self {
             members: BTreeMap::new(),
@@ -38,7 +38,7 @@ impl Roster {
         }
     }
 
-    /// Changes the maximum delay of reports from now on.
+    /// Sets the maximum delay of further reports.
     pub fn set_delay(&mut self, delay: Duration) {
         self.delay = delay;
     }
@@ -48,7 +48,7 @@ impl Roster {
         self.members.get(&group).into_iter().flat_map(BTreeMap::keys).copied()
     }
 
-    /// Returns the groups that `host` is in.
+    /// Returns the groups of `host`.
     pub fn groups_of(&self, host: HostIx) -> Vec<GroupId> {
         let with_host = self.members.iter().filter(|(_, hosts)| hosts.contains_key(&host));
         with_host.map(|(group, _)| *group).collect()
@@ -57,7 +57,7 @@ impl Roster {
     /// Adds the engine on `host` to `group`.
     ///
     /// # Errors
-    /// Returns the engine's error if it refuses to join. Nothing has changed then.
+    /// Returns the engine's error if it refuses to join. The group is then unchanged.
     pub fn join<M: GroupMember>(
         &mut self,
         world: &mut World<M>,
@@ -87,7 +87,7 @@ impl Roster {
         let member = self.members.get_mut(&group).and_then(|hosts| hosts.remove(&host));
         let Some(id) = member else { return };
         world.command(host, Command::Leave(group).into());
-        // No report of this membership may reach the next one.
+        // Reports of this membership must not arrive after a later join.
         let pending = self.pending.remove(&(host, group)).unwrap_or_default();
         pending.into_iter().for_each(|news| world.cancel(news));
         world.unsubscribe(host, group);
@@ -96,16 +96,17 @@ impl Roster {
         }
     }
 
-    /// Kills the machine on `host`, and reports its failure. Returns the groups it was in.
+    /// Kills the machine on `host`, and reports its failure. Returns the groups that it was in.
     pub fn crash<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx) -> Vec<GroupId> {
         world.kill(host);
         self.report_failed(world, host)
     }
 
-    /// Reports to the others that the machine on `host` has failed. Returns the groups it was in.
+    /// Reports to the other members that the machine on `host` has failed. Returns the groups that
+    /// it was in.
     ///
-    /// The machine must have been killed before, and nothing may have run on the host since. Until
-    /// this call, members that join get it in their views.
+    /// The machine must have been killed before, and no machine may have run on the host since.
+    /// Until this call, the views of new members include the failed machine.
     pub fn report_failed<M: GroupMember>(
         &mut self,
         world: &mut World<M>,
@@ -130,12 +131,12 @@ impl Roster {
         groups
     }
 
-    /// Reports to the engine on `host` that the one on `other` has failed, although it has not.
+    /// Reports to the engine on `host` a false failure of the engine on `other`.
     pub fn suspect<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, other: HostIx) {
         self.report_in_all(world, host, other, ViewChangeKind::Failed);
     }
 
-    /// Reports to the engine on `host` that the one on `other` is online after all.
+    /// Reports to the engine on `host` that the engine on `other` is online after all.
     pub fn trust<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, other: HostIx) {
         self.report_in_all(world, host, other, ViewChangeKind::Joined);
     }
@@ -155,8 +156,7 @@ impl Roster {
         }
     }
 
-    /// Reports the address of a node, or that the node is gone, to the engine on `host`. It is not
-    /// reported before the pending view changes.
+    /// Reports a node's address or end to the engine on `host`, after all pending view changes.
     fn inform<M: GroupMember>(&self, world: &mut World<M>, host: HostIx, news: Command) {
         match self.reported.get(&host).filter(|_| !self.delay.is_zero()) {
             Some(last) => _ = world.command_at(*last, host, news.into()),

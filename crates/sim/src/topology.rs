@@ -1,5 +1,3 @@
-//! The topology: hosts, switches, and the links between them.
-
 use core::time::Duration;
 
 use carom_proto::Rng;
@@ -8,17 +6,17 @@ use carom_proto::loss::Loss;
 use crate::ethernet::Ethernet;
 use crate::ids::{CableIx, HostIx, LinkIx, NodeIx};
 
-/// One direction of a cable.
+/// The properties of one direction of a cable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Propagation delay.
     pub delay: Duration,
-    /// Random delay that is added to it, drawn for each datagram.
+    /// Random delay in addition to `delay`, drawn for each datagram.
     pub jitter: Jitter,
-    /// Bits per second; `None` for no limit.
+    /// Bandwidth, in bits per second, or `None` for no limit.
     pub bandwidth: Option<u64>,
-    /// Maximum bytes in the queue of the link. Datagrams that exceed it are dropped. Has no effect
-    /// without a bandwidth limit.
+    /// Maximum number of bytes in the queue of the link. Datagrams that exceed it are dropped. Has
+    /// no effect without a bandwidth limit.
     pub queue_bytes: u64,
     /// Loss model for the datagrams selected by [`WorldConfig::lossy`](crate::WorldConfig::lossy).
     pub loss: Loss,
@@ -29,16 +27,17 @@ pub struct Link {
 pub enum Jitter {
     /// No random delay.
     None,
-    /// Uniformly distributed up to this maximum.
+    /// A delay that is uniformly distributed from zero to this maximum.
     Uniform(Duration),
-    /// Exponentially distributed with this mean.
+    /// An exponentially distributed delay with this mean.
     Exponential(Duration),
 }
 
-/// Hosts, switches and directed links.
+/// Hosts, switches, and the directed links between them.
 ///
-/// Routes are shortest in hops. Of equal ones the first connected link is used, or one that differs
-/// from host to host, see [`Topology::with_spread_routes`]. Both choices are the same in every run.
+/// Routes are shortest in hops. Among paths of equal length, a source uses the link that was
+/// connected first, or a link that differs from source to source; see
+/// [`Topology::with_spread_routes`]. Both choices are the same in every run.
 ///
 /// Directed links are numbered in the order in which they were connected.
 #[derive(Clone, Debug)]
@@ -46,11 +45,9 @@ pub struct Topology {
     hosts: u32,
     nodes: u32,
     hosts_forward: bool,
-    /// `true` if hosts choose differently among paths of equal length.
     spreads_routes: bool,
     pub(crate) links: Vec<Edge>,
     pub(crate) cables: Vec<Ethernet>,
-    /// Outgoing links of each node, in the order in which they were connected.
     leaving: Vec<Vec<LinkIx>>,
 }
 
@@ -59,7 +56,6 @@ pub(crate) struct Edge {
     pub(crate) tail: NodeIx,
     pub(crate) head: NodeIx,
     pub(crate) link: Link,
-    /// The shared cable that it leads over.
     pub(crate) cable: Option<CableIx>,
 }
 
@@ -73,7 +69,7 @@ pub enum Place {
 }
 
 impl Default for Link {
-    /// Returns a link with 50 us of delay, without jitter, bandwidth limit or loss.
+    /// Returns a link with a delay of 50 us, without jitter, bandwidth limit or loss.
     fn default() -> Self {
         Self::of_delay(Duration::from_micros(50))
     }
@@ -101,7 +97,7 @@ impl Link {
         Self { jitter, ..self }
     }
 
-    /// Sets the bandwidth and the length of the queue.
+    /// Sets the bandwidth, and the maximum number of bytes in the queue.
     pub const fn with_bandwidth(self, bits_per_second: u64, queue_bytes: u64) -> Self {
         Self { bandwidth: Some(bits_per_second), queue_bytes, ..self }
     }
@@ -117,7 +113,7 @@ impl Link {
 }
 
 impl Jitter {
-    /// Draws a delay. The software logarithm is the same on every platform.
+    /// Draws a delay. The software logarithm gives the same result on every platform.
     pub(crate) fn draw(self, rng: &mut Rng) -> Duration {
         let (unit, fraction) = match self {
             Self::None => return Duration::ZERO,
@@ -129,7 +125,7 @@ impl Jitter {
 }
 
 impl Topology {
-    /// Creates hosts and switches without any links.
+    /// Creates hosts and switches without links.
     pub fn graph(hosts: u32, switches: u32) -> Self {
         let nodes = hosts + switches;
         let leaving = vec![Vec::new(); nodes as usize];
@@ -165,7 +161,7 @@ impl Topology {
         topology
     }
 
-    /// Creates racks of hosts, with a switch in each, and one switch that connects the racks.
+    /// Creates racks of hosts with one switch each, and a central switch that connects them.
     pub fn rack(racks: u32, hosts_per_rack: u32, host_link: Link, uplink: Link) -> Self {
         let mut topology = Self::graph(racks * hosts_per_rack, racks + 1);
         for rack in 0..racks {
@@ -178,8 +174,8 @@ impl Topology {
         topology
     }
 
-    /// Creates switches around a gateway, with hosts at each: [`Topology::rack`] in the terms of
-    /// Slingshot 4.3, which has 20 switches with 20 hosts each.
+    /// Creates switches around a gateway, with hosts at each switch. This is [`Topology::rack`] in
+    /// the terms of Slingshot 4.3, which has 20 switches with 20 hosts each.
     pub fn star(switches: u32, hosts_per_switch: u32, host_link: Link, uplink: Link) -> Self {
         Self::rack(switches, hosts_per_switch, host_link, uplink)
     }
@@ -189,13 +185,13 @@ impl Topology {
         Self { hosts_forward: true, ..self }
     }
 
-    /// Lets sources choose differently among paths of equal length, as switches spread flows, to
-    /// avoid a link that is on the path of every source.
+    /// Lets sources choose different paths of equal length, as switches spread flows. No link is
+    /// then on the path of every source.
     pub fn with_spread_routes(self) -> Self {
         Self { spreads_routes: true, ..self }
     }
 
-    /// Connects two places by `link` in each direction, first from `a` to `b`.
+    /// Connects two places by a link in each direction. The link from `a` to `b` is the first one.
     ///
     /// # Panics
     /// Panics if one of the places does not exist.
@@ -204,7 +200,7 @@ impl Topology {
         self.connect_one_way(b, a, link);
     }
 
-    /// Connects two places in one direction.
+    /// Connects two places by a link in one direction.
     ///
     /// # Panics
     /// Panics if one of the places does not exist.
@@ -224,7 +220,7 @@ impl Topology {
         (0..self.hosts).map(HostIx)
     }
 
-    /// Returns the links from one host to another, the last one first, if there is a path.
+    /// Returns the links from one host to another, the last one first, or `None` without a path.
     pub fn route(&self, from: HostIx, to: HostIx) -> Option<Vec<u32>> {
         let routes = self.routes_from(from.0, |_| true);
         let (mut node, mut links) = (to.0, Vec::new());
@@ -236,7 +232,7 @@ impl Topology {
         Some(links)
     }
 
-    /// Returns the places that each directed link leads from and to.
+    /// Returns the two ends of each directed link, in order of the links' numbers.
     pub fn links(&self) -> impl Iterator<Item = [Place; 2]> {
         self.links.iter().map(|edge| [self.place(edge.tail), self.place(edge.head)])
     }
@@ -245,8 +241,8 @@ impl Topology {
         node < self.hosts
     }
 
-    /// Returns the link over which each node is reached from `source` by usable links, or
-    /// [`NO_LINK`] for the source itself and for unreachable nodes.
+    /// Returns, for each node, the last link of its path from `source` over usable links. The entry
+    /// is [`NO_LINK`] for the source and for unreachable nodes.
     pub(crate) fn routes_from(
         &self,
         source: NodeIx,
@@ -308,8 +304,8 @@ impl Topology {
     }
 }
 
-/// Returns a source's preference for a link. Of paths of equal length a source takes the one that
-/// it prefers, as switches choose by a hash of the addresses. The mixing is that of SplitMix64 (G.
+/// Returns the preference of a source for a link, by which it chooses among paths of equal length,
+/// as switches choose by a hash of the addresses. The mixing function is that of SplitMix64 (G.
 /// Steele, D. Lea, C. Flood, OOPSLA 2014).
 fn preference(source: NodeIx, link: LinkIx) -> u64 {
     let mut mixed = (u64::from(source) << 32 | u64::from(link)).wrapping_add(0x9e37_79b9_7f4a_7c15);

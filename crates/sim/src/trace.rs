@@ -1,9 +1,10 @@
-//! Capture of every packet of a world as a pcapng file, for Wireshark.
+//! Captures every packet of a world as a pcapng file for Wireshark.
 //!
-//! Each host is an interface of its own, named h0, h1 and so on. Packets are written as IPv4 and
-//! UDP: outbound where they are sent, and inbound where they arrive. Packets that are lost on
-//! arrival carry a comment with the reason. Source: the IETF draft "PCAP Next Generation Capture
-//! File Format", sections 4.1 (section header), 4.2 (interface description), 4.3 (enhanced packet).
+//! Each host is an interface of its own, named h0, h1 and so on. Packets are written with IPv4 and
+//! UDP headers: as outbound where they are sent, and as inbound where they arrive. Packets that are
+//! lost on arrival carry a comment with the reason. Source: the IETF draft "PCAP Next Generation
+//! Capture File Format", sections 4.1 (section header), 4.2 (interface description), 4.3 (enhanced
+//! packet).
 
 use std::io::{self, Write};
 
@@ -25,7 +26,6 @@ pub(crate) struct Captured<'a> {
     pub(crate) source: HostIx,
     pub(crate) goal: Goal,
     pub(crate) datagram: &'a [u8],
-    /// Reason for which it was dropped.
     pub(crate) comment: Option<&'static str>,
 }
 
@@ -52,7 +52,7 @@ impl Trace {
         trace
     }
 
-    /// Writes one packet. After an error, nothing more is written.
+    /// Writes one packet. After an error, it writes nothing more.
     pub(crate) fn packet(&mut self, packet: &Captured<'_>) {
         self.begin(ENHANCED_PACKET);
         self.block.extend_from_slice(&packet.host.0.to_le_bytes());
@@ -73,7 +73,7 @@ impl Trace {
         self.end();
     }
 
-    /// Flushes the output. Fails with the first error of any write, or with that of the flush.
+    /// Flushes the output, and returns the first error of the capture.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(error) => Err(error),
@@ -111,7 +111,7 @@ impl Trace {
         self.block.extend_from_slice(&[0; 4]);
     }
 
-    /// Completes the block, whose length is written at its start and at its end.
+    /// Completes the block. Its length is written both at its start and at its end.
     fn end(&mut self) {
         let length = (self.block.len() + 4) as u32;
         self.block[4..8].copy_from_slice(&length.to_le_bytes());
@@ -133,7 +133,6 @@ impl Trace {
     }
 }
 
-/// Returns a group's address in the capture: 239 and the low three bytes of its id.
 fn multicast_address(group: GroupId) -> [u8; 4] {
     let [_, x, y, z] = group.0.to_be_bytes();
     [239, x, y, z]
@@ -192,7 +191,7 @@ mod tests {
             datagram: b"abcde",
             comment: Some("lost"),
         });
-        trace.finish().expect("memory takes it");
+        trace.finish().expect("writing to memory succeeds");
         let bytes = written.0.lock().expect("not poisoned").clone();
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         let mut kinds = Vec::new();
@@ -200,7 +199,7 @@ mod tests {
         while at < bytes.len() {
             kinds.push(word(at));
             let length = word(at + 4) as usize;
-            assert_eq!(word(at + length - 4) as usize, length, "the length stands at both ends");
+            assert_eq!(word(at + length - 4) as usize, length, "the length is at both ends");
             at += length;
         }
         assert_eq!(kinds, [SECTION_HEADER, 1, 1, 6]);

@@ -1,5 +1,3 @@
-//! The links that carry a datagram from one host to its receivers.
-
 use core::ops::Range;
 
 use carom_proto::GroupId;
@@ -14,14 +12,13 @@ pub(crate) enum Goal {
     Everyone,
 }
 
-/// The links that carry a datagram from one host to its receivers, each once. The children of a
-/// branch are contiguous, after it.
+/// The links that carry a datagram from one host to its receivers. Each link occurs once. The
+/// children of a branch are contiguous, and follow it.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) branches: Vec<Branch>,
     pub(crate) roots: Range<u32>,
     pub(crate) version: Version,
-    /// Number of receivers without a path.
     pub(crate) unreachable: u64,
 }
 
@@ -32,7 +29,6 @@ pub(crate) struct Branch {
     pub(crate) children: Range<u32>,
 }
 
-/// Versions of the group's subscribers and of the routes from which a tree was built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) listeners: u32,
@@ -40,7 +36,6 @@ pub(crate) struct Version {
 }
 
 impl Tree {
-    /// Builds the tree of these links. `receivers` must be sorted.
     pub(crate) fn of_links(
         source: NodeIx,
         mut used: Vec<LinkIx>,
@@ -48,7 +43,7 @@ impl Tree {
         edges: &[Edge],
         version: Version,
     ) -> Self {
-        // By tail, so that the children of a node are contiguous.
+        // Sorts by tail, so that the children of a node are contiguous.
         used.sort_unstable_by_key(|link| (edges[*link as usize].tail, *link));
         used.dedup();
         let leaving = |node: NodeIx| {

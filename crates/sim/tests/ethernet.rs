@@ -19,7 +19,6 @@ fn world(ethernet: Ethernet) -> World<Talker> {
     world
 }
 
-/// Returns the datagrams that arrive from now on: time in nanoseconds, receiver and sender.
 fn arrivals(world: &mut World<Talker>) -> Vec<(u64, u32, u32)> {
     let (start, mut found) = (world.now(), Vec::new());
     world.run_for(Duration::from_secs(1), &mut |Happening { at, host, event }| {
@@ -29,7 +28,7 @@ fn arrivals(world: &mut World<Talker>) -> Vec<(u64, u32, u32)> {
     found
 }
 
-/// Size of a datagram of 1250 bytes on the wire, including the gap. It takes one millisecond.
+/// Size of a datagram that occupies 1250 bytes, including the gap, or one millisecond.
 const A_MILLISECOND: usize = 1250 - 66;
 
 #[test]
@@ -57,8 +56,8 @@ fn senders_share_the_cable_frame_by_frame() {
     }
     let from: Vec<u32> = arrivals(&mut world).into_iter().map(|(_, _, from)| from).collect();
     assert_eq!(from.len(), 30);
-    assert_eq!(from[..7], [0, 1, 2, 0, 1, 2, 0], "the first was there before the others");
-    assert!(from[15..].iter().all(|from| *from == 0), "who has more has the rest: {from:?}");
+    assert_eq!(from[..7], [0, 1, 2, 0, 1, 2, 0], "the first frame waited before the others");
+    assert!(from[15..].iter().all(|from| *from == 0), "host 0 sends the rest: {from:?}");
 }
 
 #[test]

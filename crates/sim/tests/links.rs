@@ -1,4 +1,4 @@
-//! Connections of the simulated world, which keep the guarantees of TCP and break like TCP.
+//! Connections of the simulated world, which have the guarantees of TCP and break like TCP.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,6 @@ use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
 use carom_proto::{Endpoint, NodeId, Rng, Time, Transmit};
 use carom_sim::{Fault, HostIx, Link, Machine, Topology, World, WorldConfig};
 
-/// A machine that executes commands on connections, and records their events.
 #[derive(Default)]
 struct Talker {
     listens: bool,
@@ -22,7 +21,6 @@ struct End {
     opened_at: Option<Time>,
     bytes: Vec<u8>,
     closed: Option<LinkEnd>,
-    /// `true` if the machine itself closed the connection.
     has_closed: bool,
 }
 
@@ -44,7 +42,6 @@ impl Talker {
         self.commands.push(LinkCommand::Close { link });
     }
 
-    /// Returns the only connection that was opened to this machine.
     fn accepted(&self) -> (LinkId, &End) {
         let mut ends = self.ends.iter();
         let (link, end) = ends.next().expect("a link was accepted");
@@ -94,7 +91,6 @@ const A: HostIx = HostIx(0);
 const B: HostIx = HostIx(1);
 const MS: Duration = Duration::from_millis(1);
 
-/// Creates a world with two machines one millisecond apart, of which the second listens.
 fn world(loss: Loss, seed: u64) -> World<Talker> {
     let topology = Topology::lan(3, Link::of_delay(MS));
     let config = WorldConfig { loss, link_buffer: 10_000, ..WorldConfig::new(topology, seed) };
@@ -112,7 +108,6 @@ fn at<T>(world: &mut World<Talker>, host: HostIx, act: impl FnOnce(&mut Talker) 
     world.with(host, |talker, _| act(talker)).expect("the host is up")
 }
 
-/// Creates a world with an open connection from A to B.
 fn linked(seed: u64) -> (World<Talker>, LinkId, LinkId) {
     let mut world = world(Loss::None, seed);
     let here = at(&mut world, A, |it| it.open(B.endpoint()));
@@ -144,7 +139,7 @@ fn link_opens_in_a_round_trip_and_bytes_take_half_of_it() {
     });
     run(&mut world, MS);
     let there = at(&mut world, B, |it| it.accepted().1.clone());
-    assert_eq!(there.bytes, b"hello, and good-bye", "what was sent before the end comes first");
+    assert_eq!(there.bytes, b"hello, and good-bye", "bytes sent before the end arrive first");
     assert_eq!(there.closed, Some(LinkEnd::ByPeer));
     assert_eq!(world.counters().link_bytes, there.bytes.len() as u64);
 }
@@ -159,10 +154,10 @@ fn link_that_cannot_be_opened_ends_once_with_its_cause() {
     world.apply(&Fault::Partition(vec![B]));
     run(&mut world, 10 * MS);
     for link in links {
-        assert_eq!(end(&mut world, A, link).closed, Some(LinkEnd::Refused), "nobody listens");
+        assert_eq!(end(&mut world, A, link).closed, Some(LinkEnd::Refused), "no machine listens");
     }
     assert_eq!(end(&mut world, A, unknown).closed, Some(LinkEnd::Unreachable));
-    assert_eq!(end(&mut world, A, cut_off).closed, None, "it is tried again for a while");
+    assert_eq!(end(&mut world, A, cut_off).closed, None, "attempts are repeated for a while");
     run(&mut world, Duration::from_secs(20));
     assert_eq!(end(&mut world, A, cut_off).closed, Some(LinkEnd::Unreachable));
     world.apply(&Fault::Heal);
@@ -192,7 +187,7 @@ fn a_partition_stalls_a_link_and_breaks_it_if_it_lasts() {
     world.apply(&Fault::Heal);
     run(&mut world, Duration::from_secs(20));
     let half_open = end(&mut world, B, there);
-    assert_eq!((half_open.bytes.len(), half_open.closed), (7, None), "nothing has told it");
+    assert_eq!((half_open.bytes.len(), half_open.closed), (7, None), "it was not notified");
     at(&mut world, B, |it| it.send(there, b"still there?"));
     run(&mut world, Duration::from_secs(1));
     assert_eq!(end(&mut world, B, there).closed, Some(LinkEnd::Broken));
@@ -218,7 +213,7 @@ fn a_crash_ends_a_link_at_once_or_when_the_peer_sends() {
             assert_eq!(end(&mut world, A, here).closed, Some(LinkEnd::ByPeer));
         }
     }
-    assert!((4..=16).contains(&silent), "{silent} of 20 hosts went without a word");
+    assert!((4..=16).contains(&silent), "{silent} of 20 hosts ended silently");
 }
 
 #[test]

@@ -1,11 +1,10 @@
-//! Behavior of a paused host.
+//! A paused host.
 
 use std::time::Duration;
 
 use carom_proto::{Destination, Endpoint, NodeId, Time, Transmit};
 use carom_sim::{Fault, HostIx, Link, Machine, Place, Topology, World, WorldConfig};
 
-/// A machine that records its calls, and sends datagrams on command.
 #[derive(Default)]
 struct Recorder {
     log: Vec<String>,

@@ -1,4 +1,4 @@
-//! Protocol engines in the world.
+//! Protocol engines in the simulated world.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -37,7 +37,6 @@ fn lan(seed: u64) -> WorldConfig {
     WorldConfig::new(Topology::lan(HOSTS, link), seed)
 }
 
-/// Sends `rounds` messages from every host, and returns how many were delivered.
 fn talk(world: &mut World<Box<dyn Engine>>, rounds: u32) -> u64 {
     let mut delivered = 0;
     let mut count = |happening: carom_sim::Happening<Event>| {
@@ -157,7 +156,7 @@ fn a_trace_holds_every_packet_as_it_is_sent_and_as_it_arrives() {
     world.trace_to(Box::new(file.clone()));
     let before = *world.counters();
     talk(&mut world, 3);
-    world.end_trace().expect("memory takes it");
+    world.end_trace().expect("writing to memory succeeds");
     let (sent, delivered) = (world.counters().sent, world.counters().delivered);
     let packets = sent.all_datagrams() + delivered.all_datagrams()
         - before.sent.all_datagrams()

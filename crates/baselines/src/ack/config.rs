@@ -1,5 +1,3 @@
-//! The settings of the ACK/timeout protocol.
-
 use core::time::Duration;
 
 use crate::Owed;
@@ -11,24 +9,25 @@ use crate::round_trips::Timeouts;
 /// Settings of an [`AckTimeout`](super::AckTimeout) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Largest IP packet on the path, in bytes, at least 200. It limits the payload. Default 1500.
+    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default 1500.
     pub path_mtu: u16,
     /// Time for which a sender waits for acknowledgments. It doubles with each retransmission of a
-    /// message. Default 100 ms at first, 1 ms to 2 s once round trips are measured.
+    /// message. Default: initially 100 ms, then 1 ms to 2 s by the measured round trips.
     pub timeouts: Timeouts,
-    /// Maximum number of retransmissions of a message to a member without an acknowledgment, which
-    /// is then [lagging](carom_proto::Event::Slow): the sender does not wait for it. Default 10.
+    /// Maximum number of retransmissions of a message to a member that does not acknowledge it.
+    /// After that, the member is [lagging](carom_proto::Event::Slow), and the sender no longer
+    /// waits for it. Default 10.
     pub max_retransmissions: u32,
-    /// Maximum number of messages of a group from the oldest unacknowledged one to the last. Beyond
-    /// it, messages are [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
+    /// Maximum number of messages of a group from the oldest unacknowledged one to the last.
+    /// Further messages are [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
     pub window: usize,
-    /// Time after which a missing packet is lost. Default 30 s.
+    /// Time after which a missing packet is reported as lost. Default 30 s.
     pub give_up_after: Duration,
-    /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
+    /// First message of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets in a stream: the oldest are lost. Default 4096.
+    /// Maximum number of missing packets per stream, after which the oldest are lost. Default 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in a group: more are refused and counted. Default 1024.
+    /// Maximum number of senders in a group. Further senders are refused and counted. Default 1024.
     pub max_streams: usize,
 }
 
@@ -52,7 +51,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks the settings, and returns the first invalid one as an error.
+    /// Checks the settings, and returns the first violated rule as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_path_mtu(self.path_mtu)?;
         require(self.timeouts.are_valid(), "timeouts must satisfy 0 < least <= initial <= most")?;
@@ -62,7 +61,7 @@ impl Config {
         )
     }
 
-    /// Returns the size of the largest message, in bytes.
+    /// Returns the maximum size, in bytes, of a message.
     pub fn payload_limit(&self) -> usize {
         max_datagram_bytes(self.path_mtu) - DATA_BYTES - BLOCK_HEADER_BYTES
     }

@@ -46,7 +46,7 @@ use crate::reception::Terms;
 use crate::round_trips::RoundTrips;
 use crate::shell::{Context, Policy, Shell};
 
-/// Acknowledgments and timeouts at one node.
+/// Acknowledgments and retransmission timeouts at one node.
 #[derive(Debug)]
 pub struct AckTimeout {
     config: Config,
@@ -59,10 +59,9 @@ pub struct AckTimeout {
 struct Member {
     window: Window,
     round_trips: RoundTrips,
-    /// Members that the sender does not wait for, or did not until recently.
+    /// Members that the sender does not wait for, and returning members that are still behind.
     slow: BTreeMap<NodeId, Lag>,
-    /// Losses of each other member: the number last received from it, and the number last included
-    /// in [`Event::Confirmed`].
+    /// Losses of each other member: the last count received, and the last in [`Event::Confirmed`].
     losses: BTreeMap<NodeId, Losses>,
     /// Last sequence number of the pending confirmation request.
     confirm: Option<SeqNo>,
@@ -70,10 +69,9 @@ struct Member {
 
 #[derive(Clone, Copy, Debug)]
 struct Lag {
-    /// Position before which all packets are settled at the member.
     settled_to: SeqNo,
     horizon: SeqNo,
-    /// `true` if the member has returned. It must then acknowledge the packets from the horizon on.
+    /// `true` if the member acknowledges again, which it must do from the horizon on.
     is_waited_for: bool,
 }
 
@@ -92,11 +90,10 @@ enum TimerKey {
 carom_proto::counters! {
     struct Counters {
         retransmissions_sent,
-        /// Notices sent in place of a retransmission because the message's deadline had passed.
+        /// Notices sent instead of a retransmission, because the message's deadline had passed.
         expired_sent,
         acks_sent,
         acks_received,
-        /// Acknowledgments that acknowledged nothing new.
         acks_duplicate,
         held_back,
         slow,
@@ -107,10 +104,11 @@ carom_proto::counters! {
 }
 
 impl AckTimeout {
-    /// Creates the engine of the node `origin`. It is not randomized: `_seed` has no effect.
+    /// Creates the engine of the node `origin`. The protocol is not randomized, so `_seed` has no
+    /// effect.
     ///
     /// # Panics
-    /// If the configuration is not [valid](Config::validate).
+    /// Panics if the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, _seed: u64) -> Shell<Self> {
         assert_valid("ACK/timeout", config.validate());
         let terms = Terms {
@@ -125,7 +123,7 @@ impl AckTimeout {
         Shell::new(origin, terms, limit, policy)
     }
 
-    /// Duplicates are acknowledged too, because the acknowledgment may have been lost.
+    /// Acknowledges duplicates too, because the previous acknowledgment may have been lost.
     fn on_message(&mut self, cx: &mut Context, id: PacketId, block: &Block, how: How) {
         cx.reception.on_sent(cx.now, id, block, how);
         self.acknowledge(cx, id.group, id.sender, id.seqno);
@@ -196,7 +194,7 @@ impl AckTimeout {
         }
     }
 
-    /// Answers a confirmation request once the sender no longer waits for any member.
+    /// Confirms the pending request once the sender no longer waits for any member.
     fn confirm_if_safe(&mut self, cx: &mut Context, group: GroupId) {
         let (Some(member), Some(joined)) =
             (self.members.get_mut(&group), cx.reception.group(group))
@@ -220,7 +218,7 @@ impl AckTimeout {
             let behind = up_to.next().distance_from(lag.settled_to);
             if behind > 0 {
                 let count: &mut u32 = incomplete.entry(*node).or_default();
-                // The reported number is untrusted and may be anything.
+                // The reported number is untrusted.
                 *count = count.saturating_add(behind as u32);
             }
         }
@@ -231,7 +229,7 @@ impl AckTimeout {
     /// Processes an acknowledgment from a lagging member.
     ///
     /// Once the member has settled everything before the horizon, the sender waits for it again.
-    /// Once it has also settled what was sent until then, it is no longer lagging.
+    /// The member is no longer lagging once it has also settled all later messages up to that time.
     fn on_slow_ack(&mut self, cx: &mut Context, group: GroupId, node: NodeId) {
         let Some(member) = self.members.get_mut(&group) else { return };
         let next = member.window.next;
@@ -275,7 +273,7 @@ impl AckTimeout {
         cx.transmit(Destination::Node(node), group, Packet::Horizon { next });
     }
 
-    /// Processes the sender's horizon: packets missing before `next` are lost.
+    /// Processes the sender's horizon. Packets before `next` that are still missing are lost.
     fn on_horizon(&mut self, cx: &mut Context, group: GroupId, sender: NodeId, next: SeqNo) {
         cx.reception.on_announced(cx.now, group, sender, next);
         let Some(stream) = cx.reception.stream(group, sender) else { return };

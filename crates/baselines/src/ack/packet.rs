@@ -8,15 +8,14 @@ use crate::guest::GuestPacket;
 /// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// Retransmission to one member that has not acknowledged the message, with the layout of a
-    /// message. Kind 49.
+    /// Retransmission to one member that has not acknowledged the message. Kind 49.
     Retransmission {
         /// Sequence number in the sender's stream.
         seqno: SeqNo,
         /// The symbol.
         block: &'a [u8],
     },
-    /// Acknowledgment of a packet, to its sender. Kind 50.
+    /// Acknowledgment of a packet to its sender. Kind 50.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -24,7 +23,7 @@ pub enum Packet<'a> {
     /// | 40 | 4 | first sequence number that is neither delivered nor lost |
     /// | 44 | 4 | number of packets of the stream lost so far |
     Ack {
-        /// Sequence number of the packet that arrived.
+        /// Sequence number of the acknowledged packet.
         seqno: SeqNo,
         /// Position before which all packets are settled.
         settled_to: SeqNo,
@@ -41,13 +40,13 @@ pub enum Packet<'a> {
         /// First sequence number that may still be retransmitted.
         next: SeqNo,
     },
-    /// Notice, in place of a retransmission, that a message's deadline has passed. Kind 52.
+    /// Notice, instead of a retransmission, that the deadline of a message has passed. Kind 52.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
     Expired {
-        /// Sequence number in the sender's stream.
+        /// Sequence number of the expired message in the sender's stream.
         seqno: SeqNo,
     },
 }

@@ -6,7 +6,6 @@ use carom_proto::{NodeId, SeqNo, Time};
 
 use crate::block::Block;
 
-/// The messages of one group, from the oldest that a member has not acknowledged to the last.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) next: SeqNo,
@@ -27,7 +26,6 @@ impl Window {
         Self { next, sent: VecDeque::new(), bytes: 0 }
     }
 
-    /// Returns the sequence number of the oldest message in the window, or of the next one.
     pub(super) fn first(&self) -> SeqNo {
         self.next.minus(self.sent.len() as u32)
     }
@@ -50,7 +48,7 @@ impl Window {
 
     /// Records that `node` has `seqno` and everything before `settled_to`.
     ///
-    /// Returns `true` if that is news, and the send time of a `seqno` that was never retransmitted.
+    /// Returns `true` if this is new, and the send time of `seqno` if it was never retransmitted.
     pub(super) fn acknowledge(
         &mut self,
         node: NodeId,
@@ -69,7 +67,7 @@ impl Window {
         (is_news, round_trip_from)
     }
 
-    /// Stops waiting for `node`. Returns the number of messages it had not acknowledged.
+    /// Stops waiting for `node`. Returns the number of messages that it had not acknowledged.
     pub(super) fn forget(&mut self, node: NodeId) -> u32 {
         let waited = self.sent.iter_mut().filter_map(|it| it.waiting.remove(&node).then_some(()));
         let count = waited.count() as u32;
@@ -77,8 +75,6 @@ impl Window {
         count
     }
 
-    /// Returns a member that has not acknowledged the oldest message, and the number of packets by
-    /// which it is behind.
     pub(super) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
         let oldest = self.sent.front()?.waiting.first()?;
         Some((*oldest, self.sent.len() as u32))
@@ -136,7 +132,7 @@ mod tests {
     #[test]
     fn what_was_sent_again_measures_no_round_trip() {
         let mut window = window(1);
-        window.get_mut(SeqNo(u32::MAX)).expect("it is there").retransmissions = 1;
+        window.get_mut(SeqNo(u32::MAX)).expect("the window contains it").retransmissions = 1;
         let acknowledged = window.acknowledge(NodeId(1), SeqNo(u32::MAX), SeqNo(0));
         assert_eq!(acknowledged, (true, None));
     }

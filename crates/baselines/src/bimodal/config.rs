@@ -1,5 +1,3 @@
-//! The settings of Bimodal Multicast.
-
 use core::time::Duration;
 
 use crate::Owed;
@@ -10,12 +8,12 @@ use crate::guest::{REPAIR_BYTES, max_datagram_bytes};
 /// Settings of a [`Bimodal`](super::Bimodal) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Largest IP packet on the path, in bytes, at least 200. It limits the payload, and the ranges
-    /// in a digest to the most recent ones. Default 1500.
+    /// Size, in bytes, of the largest IP packet on the path, at least 200. It limits the payload
+    /// and the number of ranges in a digest, which lists the most recent ones. Default 1500.
     pub path_mtu: u16,
     /// Interval of gossip rounds in a group, at least 100 us. Default 100 ms, as in the paper.
     pub round: Duration,
-    /// Number of rounds for which a message is kept and gossiped about. Default 20.
+    /// Number of rounds for which a message is kept and listed in digests. Default 20.
     pub history_rounds: u32,
     /// Number of rounds after which a missing message is reported as lost (the paper's loss
     /// notification). A value above [`Config::history_rounds`] has no benefit. Default 20.
@@ -23,15 +21,16 @@ pub struct Config {
     /// Maximum number of messages that a member retransmits per round to all members (the paper's
     /// round retransmission limit). Further ones are counted and left to later rounds.
     pub retransmissions_per_round: u32,
-    /// Maximum number of messages solicited per digest, most recent first. Default 50.
+    /// Maximum number of messages that a member solicits per digest, most recent first. Default 50.
     pub solicited_per_digest: u32,
-    /// Maximum number of messages kept in a group: the oldest are evicted. Default 16384.
+    /// Maximum number of messages kept per group. If exceeded, the oldest are evicted. Default
+    /// 16384.
     pub max_history: usize,
-    /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
+    /// First message of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets in a stream: the oldest are lost. Default 4096.
+    /// Maximum number of missing packets per stream, after which the oldest are lost. Default 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in a group: more are refused and counted. Default 1024.
+    /// Maximum number of senders in a group. Further senders are refused and counted. Default 1024.
     pub max_streams: usize,
 }
 
@@ -53,7 +52,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks the settings, and returns the first invalid one as an error.
+    /// Checks the settings, and returns the first violated rule as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_path_mtu(self.path_mtu)?;
         let is_long = self.round >= Duration::from_micros(100);
@@ -70,12 +69,12 @@ impl Config {
         )
     }
 
-    /// Returns the size of the largest datagram that fits the path MTU, in bytes.
+    /// Returns the size, in bytes, of the largest datagram that fits within the path MTU.
     pub fn max_datagram_bytes(&self) -> usize {
         max_datagram_bytes(self.path_mtu)
     }
 
-    /// Returns the size of the largest message, in bytes: its retransmission fits the path MTU.
+    /// Returns the maximum size, in bytes, of a message: its retransmission fits within the MTU.
     pub fn payload_limit(&self) -> usize {
         self.max_datagram_bytes() - REPAIR_BYTES - BLOCK_HEADER_BYTES
     }

@@ -1,4 +1,4 @@
-//! The messages that a member keeps for a number of rounds and gossips about.
+//! The messages that a member keeps for a number of rounds, and lists in its digests.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,15 +9,16 @@ use crate::block::Block;
 
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// By sender and sequence number: contiguous, except that numbers beyond the wrap sort first.
+    /// Ordered by sender and sequence number. Messages of one sender are contiguous, except that
+    /// sequence numbers after a wrap-around sort first.
     blocks: BTreeMap<(NodeId, u32), Block>,
-    /// Arrivals in order, each with its round.
+    /// Messages in order of arrival, each with the round of its arrival.
     order: VecDeque<(u32, NodeId, u32)>,
     pub(super) bytes: usize,
 }
 
 impl History {
-    /// Keeps a message that arrived in `round`. Returns the number of messages evicted for it.
+    /// Keeps a message that arrived in `round`. Returns the number of messages that were evicted.
     pub(super) fn insert(
         &mut self,
         round: u32,
@@ -50,7 +51,7 @@ impl History {
         }
     }
 
-    /// Returns at most `max` ranges; of more, those with the most recent arrivals.
+    /// Returns at most `max` ranges. The ranges with the most recent arrivals take precedence.
     pub(super) fn digest(&self, max: usize) -> Vec<Range> {
         let mut runs: Vec<(NodeId, u32, u32)> = Vec::new();
         for (sender, seqno) in self.blocks.keys() {
@@ -68,7 +69,7 @@ impl History {
         runs.into_iter().map(range).collect()
     }
 
-    /// Returns the `max` ranges of `runs` with the most recent arrivals. `runs` must be sorted.
+    /// Returns the `max` ranges with the most recent arrivals. `runs` must be sorted.
     fn most_recent(&self, runs: &[(NodeId, u32, u32)], max: usize) -> Vec<(NodeId, u32, u32)> {
         let mut chosen = std::collections::BTreeSet::new();
         for (_, sender, seqno) in self.order.iter().rev() {
@@ -86,7 +87,7 @@ impl History {
         assert!(!self.order.is_empty() || self.bytes == 0, "bytes of removed messages are counted");
         assert!(self.order.len() <= max, "the history exceeds its limit");
         let ends = self.order.front().zip(self.order.back());
-        assert!(ends.is_none_or(|(first, last)| first.0 <= last.0), "rounds go backwards");
+        assert!(ends.is_none_or(|(first, last)| first.0 <= last.0), "rounds are out of order");
     }
 
     fn drop_oldest(&mut self) {

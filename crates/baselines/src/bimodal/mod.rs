@@ -14,14 +14,14 @@
 //! | 4 round retransmission limit | [`Config::retransmissions_per_round`] |
 //! | 4 most-recent-first transmission | `Bimodal::on_digest` |
 //!
-//! A message recovered by gossip is delivered as [`How::Retransmitted`], from the gossiping member.
+//! A message recovered by gossip is delivered as [`How::Retransmitted`] by the gossiping member.
 //!
 //! Deviations from the paper:
 //! - Messages are delivered at once, not in sender order. The other engines do the same, and
 //!   ordering would add to every delay that is compared.
-//! - A message's age in rounds counts from its arrival here, not from its multicast, which saves a
-//!   field on the wire. Together with the limit on losses, the only difference is that a message
-//!   that arrived late is gossiped about for longer.
+//! - A message's age in rounds counts from its arrival, not from its multicast, which saves a field
+//!   on the wire. Together with the limit on losses, the only difference is that a message that
+//!   arrived late is gossiped about for longer.
 //! - Empty digests are not sent. Members that multicast gossip like all others.
 //! - A digest that would exceed the path MTU lists the most recent ranges.
 //! - The optimizations of section 4 for wide-area networks (cyclic retransmissions, independent
@@ -55,7 +55,6 @@ pub struct Bimodal {
     config: Config,
     rng: Rng,
     members: BTreeMap<GroupId, Member>,
-    /// Round timers of the groups. Each group has its own phase.
     rounds: Timers<GroupId>,
     counters: Counters,
 }
@@ -69,26 +68,26 @@ struct Member {
 
 carom_proto::counters! {
     struct Counters {
-        /// Rounds of gossip, including empty ones.
+        /// Gossip rounds, including rounds without a digest.
         rounds,
         digests_sent,
         digests_received,
         solicits_sent,
         messages_solicited,
         retransmissions_sent,
-        /// Solicited messages that were not sent because the round's limit was reached.
+        /// Solicited messages that were not sent because the limit of the round was reached.
         retransmissions_limited,
         /// Solicited messages that are no longer kept, or whose deadline has passed.
         solicits_unanswerable,
-        /// Solicitations that arrived too late: they answer the digest of an earlier round.
+        /// Solicitations that arrived too late, because they answer the digest of an earlier round.
         solicits_stale,
         history_dropped,
     }
 }
 
 impl Bimodal {
-    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if the
-    /// configuration is not [valid](Config::validate).
+    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if
+    /// the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("Bimodal Multicast", config.validate());
         let terms = Terms {
@@ -160,7 +159,7 @@ impl Bimodal {
         if lacking.is_empty() {
             return;
         }
-        // Most recent packets first. Packets of different senders alternate.
+        // The most recent packets come first, and packets of different senders alternate.
         let newest = |sender: NodeId, seqno: SeqNo| {
             let next = cx.reception.stream(group, sender).map_or(seqno, |stream| stream.next());
             next.distance_from(seqno)
@@ -177,7 +176,7 @@ impl Bimodal {
         cx.transmit(Destination::Node(gossiper), group, solicit);
     }
 
-    /// Retransmits up to the round's limit, if the solicitation answers this round's digest.
+    /// Retransmits up to the limit of the round. Ignores solicitations from earlier rounds.
     fn on_solicit(
         &mut self,
         cx: &mut Context,

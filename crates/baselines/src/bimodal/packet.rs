@@ -10,14 +10,14 @@ use crate::guest::GuestPacket;
 /// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// Digest of the packet sender's history, to one member. Kind 17.
+    /// Digest of the packet sender's history for one member. Kind 17.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | the sender's round number |
     /// | 40 | 16 n | [ranges](Range), n >= 1 |
     Digest {
-        /// Round number.
+        /// Round number of the sender.
         round: u32,
         /// Messages in the history.
         ranges: &'a [Range],
@@ -81,9 +81,9 @@ impl Range {
     }
 }
 
-/// Size of a [`Range`] in bytes.
+/// Size, in bytes, of a [`Range`].
 pub const RANGE_BYTES: usize = size_of::<Range>();
-/// Size of a digest or a solicitation before its ranges, in bytes.
+/// Size, in bytes, of a digest or a solicitation before its ranges.
 pub const DIGEST_BYTES: usize = HEADER_BYTES + size_of::<U32>();
 
 carom_proto::variants! {

@@ -1,5 +1,3 @@
-//! The common settings of RMTP, LBRM and TMTP.
-
 use core::time::Duration;
 
 use super::hierarchy::Hierarchy;
@@ -14,44 +12,44 @@ use crate::reception::Terms;
 pub struct DomainConfig {
     /// Heads and members of the domains. Default [`Hierarchy::flat`].
     pub hierarchy: Hierarchy,
-    /// Largest IP packet on the path, in bytes, at least 200. It limits the payload. Default 1500.
+    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default 1500.
     pub path_mtu: u16,
-    /// Delay from the detection of a gap to the first request: tolerates reordering. Default 0.
+    /// Delay from the detection of a gap to the first request, to tolerate reordering. Default 0.
     pub detect_after: Duration,
-    /// Time for which a head gathers requests for a packet before it repairs it for all requestors.
-    /// A larger value reduces the number of repairs, and delays them. Default 1 ms.
+    /// Time for which a head gathers requests for a packet, before it sends one repair for all of
+    /// them. A larger value reduces the number of repairs and delays them. Default 1 ms.
     pub gather_for: Duration,
-    /// Time after a repair for which a head ignores further requests of its receivers, which may
-    /// have been sent before the repair arrived. Set it to at least one round trip. Default 10 ms.
+    /// Time after a repair for which a head ignores further requests of the same receivers, which
+    /// they may have sent before the repair arrived. Use at least one round trip. Default 10 ms.
     pub hold_down: Duration,
     /// Number of requests without a repair after which a member turns to the next node above. With
     /// LBRM and TMTP, the wait for the same node doubles each time. Default 4.
     pub climb_after: u32,
-    /// Time after which a missing packet is lost. Default 30 s.
+    /// Time after which a missing packet is reported as lost. Default 30 s.
     pub give_up_after: Duration,
     /// Time for which packets are kept for repairs. Default 60 s.
     pub retain_for: Duration,
-    /// Maximum number of bytes of these packets. Default 16 MiB.
+    /// Maximum total size, in bytes, of the packets kept for repairs. Default 16 MiB.
     pub retain_bytes: usize,
-    /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
+    /// First message of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets in a stream: the oldest are lost. Default 4096.
+    /// Maximum number of missing packets per stream, after which the oldest are lost. Default 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in a group: more are refused and counted. Default 1024.
+    /// Maximum number of senders in a group. Further senders are refused and counted. Default 1024.
     pub max_streams: usize,
 }
 
-/// Condition for sending a repair by one multicast in the domain, not by unicast to each requestor.
+/// The condition for sending a repair by multicast in the domain, not by unicast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairBy {
-    /// If it crosses fewer links than unicasts, in favor of RMTP and LBRM (RDCM, section 4.1).
+    /// The multicast crosses fewer links than the unicasts. Favors RMTP and LBRM (RDCM 4.1).
     FewerLinks,
-    /// If there are more requestors than this.
+    /// There are more requestors than this number.
     Threshold(usize),
 }
 
 impl Default for DomainConfig {
-    /// Returns one domain in a local network with round trips of at most some milliseconds.
+    /// Returns settings with one domain, for a local network with round trips of a few ms.
     fn default() -> Self {
         Self {
             hierarchy: Hierarchy::flat(),
@@ -71,7 +69,7 @@ impl Default for DomainConfig {
 }
 
 impl DomainConfig {
-    /// Checks the settings, and returns the first invalid one as an error.
+    /// Checks the settings, and returns the first violated rule as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_path_mtu(self.path_mtu)?;
         require(!self.hold_down.is_zero(), "hold_down must be above 0")?;
@@ -90,12 +88,12 @@ impl DomainConfig {
         }
     }
 
-    /// Returns the size of the largest datagram that fits the path MTU, in bytes.
+    /// Returns the size, in bytes, of the largest datagram that fits within the path MTU.
     pub fn max_datagram_bytes(&self) -> usize {
         max_datagram_bytes(self.path_mtu)
     }
 
-    /// Returns the size of the largest message, in bytes: its repair fits the path MTU.
+    /// Returns the maximum size, in bytes, of a message: its repair fits within the path MTU.
     pub fn payload_limit(&self) -> usize {
         self.max_datagram_bytes() - REPAIR_BYTES - BLOCK_HEADER_BYTES
     }

@@ -1,16 +1,15 @@
-//! The acknowledged positions of a node's children in one stream.
+//! Acknowledged positions of a node's children in one stream.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::{NodeId, SeqNo, Time};
 
-/// The children of a node in one stream, which acknowledge to it.
 #[derive(Debug)]
 pub(crate) struct Followers {
     /// Sequence number after the last packet available to the children.
     next: SeqNo,
-    /// Lowest position of the children that are waited for; `next` if there are none.
+    /// Lowest position among the children that are waited for, or `next` if there are none.
     first: SeqNo,
     children: BTreeMap<NodeId, Child>,
     /// Children that have settled everything before `next`.
@@ -21,7 +20,6 @@ pub(crate) struct Followers {
 #[derive(Debug)]
 struct Child {
     settled_to: SeqNo,
-    /// Time at which the child last advanced, or fell behind.
     since: Time,
     is_slow: bool,
 }
@@ -46,7 +44,7 @@ impl Followers {
         self.next
     }
 
-    /// Returns the packets from the lowest position that is waited for to the end.
+    /// Returns the number of packets from the lowest position that is waited for to the end.
     pub(crate) fn behind(&self) -> usize {
         usize::try_from(self.next.distance_from(self.first)).unwrap_or(0)
     }
@@ -68,7 +66,7 @@ impl Followers {
         self.slide();
     }
 
-    /// Replaces the children. New ones are waited for from the current end on.
+    /// Replaces the set of children. New children are waited for from the current end on.
     fn follow(&mut self, now: Time, children: &BTreeSet<NodeId>) {
         self.children.retain(|node, _| children.contains(node));
         self.abreast.retain(|node| children.contains(node));
@@ -82,7 +80,7 @@ impl Followers {
         self.slide();
     }
 
-    /// A child may be ahead of its parent.
+    /// Processes a child's acknowledgment. The child may be ahead of this node.
     pub(crate) fn on_ack(&mut self, now: Time, node: NodeId, settled_to: SeqNo) {
         let Some(child) = self.children.get_mut(&node) else { return };
         if !settled_to.is_after(child.settled_to) {
@@ -99,7 +97,7 @@ impl Followers {
         }
     }
 
-    /// Of the children that are waited for, with the packets by which it is behind.
+    /// Returns the slowest child that is waited for, and how many packets it is behind.
     pub(crate) fn furthest_behind(&self) -> Option<(NodeId, u32)> {
         let behind = |child: &Child| self.next.distance_from(child.settled_to);
         let waited = self.children.iter().filter(|(_, child)| !child.is_slow);
@@ -107,8 +105,8 @@ impl Followers {
         u32::try_from(behind(child)).ok().filter(|count| *count > 0).map(|count| (*node, count))
     }
 
-    /// Returns the children that are behind and have not advanced for `span`, each with the first
-    /// packet it lacks and `true` if it is lagging, that is, no longer waited for.
+    /// Returns the children that are behind and have not advanced for `span`. Each is returned with
+    /// the first packet that it lacks, and with `true` if it is lagging.
     pub(crate) fn stuck(
         &self,
         now: Time,
@@ -120,7 +118,7 @@ impl Followers {
         stuck.map(|(node, child)| (*node, child.settled_to, child.is_slow))
     }
 
-    /// Stops waiting for children that have not advanced for `patience`. Returns them, each with
+    /// Stops waiting for children that have not advanced for `patience`. Returns each of them with
     /// the number of packets by which it is behind.
     pub(crate) fn give_up_on(&mut self, now: Time, patience: Duration) -> Vec<(NodeId, u32)> {
         let stuck: Vec<(NodeId, SeqNo, bool)> = self.stuck(now, patience).collect();
@@ -135,7 +133,6 @@ impl Followers {
         slow
     }
 
-    /// Returns the time at which the next child will not have advanced for `patience`.
     pub(crate) fn next_stuck(&self, patience: Duration) -> Option<Time> {
         let is_behind = |child: &&Child| self.next.is_after(child.settled_to);
         let waited = self.children.values().filter(is_behind).filter(|child| !child.is_slow);
@@ -158,7 +155,7 @@ impl Followers {
             let is_waited = !child.is_slow && self.first.is_after(child.settled_to);
             assert!(!is_waited, "{node} is waited for, but behind the window");
         }
-        assert!(self.abreast.len() <= self.children.len(), "a node that is not a child is abreast");
+        assert!(self.abreast.len() <= self.children.len(), "a node in the set is not a child");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Domains derived from a multicast tree.
+//! Derives domains from a multicast tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use carom_proto::{GroupId, NodeId};
 
 use super::hierarchy::{Domain, Hierarchy, HierarchyError, Place, Scope};
 
-/// Rule for dividing a multicast tree into domains.
+/// The rule for dividing a multicast tree into domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Minimum number of receivers in a subtree that form a domain. The effective minimum is 2.
+    /// Minimum number of receivers in a subtree that form a domain. Values below 2 count as 2.
     pub least: usize,
     /// Number of tiers of heads, including the sender, which is the head of the remaining
-    /// receivers. LBRM has 2. `None`: until fewer than [`Plan::least`] receivers remain.
+    /// receivers. LBRM has 2. With `None`, tiers are added until fewer than [`Plan::least`]
+    /// receivers remain.
     pub tiers: Option<u32>,
     /// Group of the first domain's multicast. The other domains use the subsequent numbers.
     pub first_scope: GroupId,
 }
 
-/// A receiver without a head, and the number of tiers below it.
 #[derive(Clone, Copy)]
 struct Open {
     receiver: Vertex,
@@ -34,8 +34,8 @@ impl Hierarchy {
     /// of the others. The sender is the head of the rest. Links are counted along the tree.
     ///
     /// # Errors
-    /// [`HierarchyError::TwoHeads`] or [`HierarchyError::Circle`] if `node` maps two vertices to
-    /// the same node.
+    /// Returns [`HierarchyError::TwoHeads`] or [`HierarchyError::Circle`] if `node` maps two
+    /// vertices to the same node.
     pub fn from_tree(
         tree: &MulticastTree,
         plan: Plan,
@@ -70,7 +70,7 @@ impl Hierarchy {
     }
 }
 
-/// With enough receivers at `vertex`, chooses a head, and makes `open` the domain's members.
+/// Chooses a head if enough receivers meet at `vertex`. Its domain consists of `open`.
 fn choose_head(
     tree: &MulticastTree,
     plan: Plan,
@@ -96,7 +96,7 @@ fn choose_head(
     Some(head)
 }
 
-/// Returns the links of the tree between `head` and `members`. Each is identified by its lower end.
+/// Returns the links between `head` and `members`, each identified by its lower end.
 fn links_between(tree: &MulticastTree, head: Vertex, members: &[Vertex]) -> BTreeSet<Vertex> {
     let way_up = |vertex: Vertex| {
         let lower_end = move |vertex: &Vertex| tree.above(*vertex).map(|above| above.vertex);
@@ -134,7 +134,7 @@ mod tests {
     fn racks_are_domains_and_their_heads_are_below_the_sender() {
         let topology = Topology::racks(&[4, 4, 4]).expect("it is one");
         let hierarchy = Hierarchy::from_tree(&tree(&topology), PLAN, node).expect("they are nodes");
-        // The sender's rack has its three other hosts, where the heads of the other racks meet.
+        // The sender's rack contains three other hosts. The heads of the other racks meet there.
         let heads = hierarchy.heads();
         assert_eq!(heads, [(NodeId(1), 1), (NodeId(2), 4), (NodeId(5), 3), (NodeId(9), 3)]);
         assert_eq!(hierarchy.links(NodeId(5), NodeId(6)), 2, "by the switch of their rack");

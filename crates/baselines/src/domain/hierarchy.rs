@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carom_proto::{GroupId, NodeId, View};
 
-/// Division of a group into domains.
+/// The division of a group into domains.
 ///
-/// The head of a domain repairs packets for its members, and is a member of the domain above.
-/// Without a head in the view, nodes request packets from the next one above, or from their source.
+/// The head of a domain repairs packets for its members, and is a member of the domain above. If no
+/// head is in the view, nodes request packets from the next head above, or from the source.
 ///
 /// All members of a group must use the same hierarchy. Cloning is cheap.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,7 +24,6 @@ enum Shape {
 
 #[derive(Debug, Default, PartialEq)]
 struct Declared {
-    /// Domains of each head, which may have one in each tier.
     domains: BTreeMap<NodeId, Vec<Bounds>>,
     above: BTreeMap<NodeId, NodeId>,
 }
@@ -32,7 +31,6 @@ struct Declared {
 #[derive(Debug, PartialEq)]
 struct Bounds {
     scope: Option<Scope>,
-    /// Members of the domain, each with its distance from the head in links.
     members: BTreeMap<NodeId, u32>,
 }
 
@@ -41,9 +39,9 @@ struct Bounds {
 pub struct Domain {
     /// Node that repairs packets for the members. It may be a member and a head of other domains.
     pub head: NodeId,
-    /// Multicast that only this domain receives. `None`: packets are sent to each member.
+    /// Multicast that only this domain receives. With `None`, packets are sent by unicast.
     pub scope: Option<Scope>,
-    /// Members other than the head.
+    /// All members except the head.
     pub members: Vec<Place>,
 }
 
@@ -56,23 +54,23 @@ pub struct Place {
     pub links: u32,
 }
 
-/// Multicast within a domain.
+/// The multicast of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// Group that the domain's hosts must also receive: see [`Hierarchy::scopes`].
+    /// Group that the domain's hosts must also receive; see [`Hierarchy::scopes`].
     pub group: GroupId,
-    /// Number of links that a packet to the group crosses.
+    /// Number of links that a multicast packet to the group crosses.
     pub links: u32,
 }
 
-/// Reason why domains are invalid.
+/// The reason why domains are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HierarchyError {
-    /// A node is a member of two domains, or of one domain twice.
-    #[error("{0} is a member of two domains")]
+    /// The node is a member of two domains, or of one domain twice.
+    #[error("{0} is declared twice as a member: a node can be a member of only one domain")]
     TwoHeads(NodeId),
-    /// A node is above itself, through any number of heads.
-    #[error("{0} is its own ancestor")]
+    /// The node is above itself, directly or through other heads.
+    #[error("{0} is its own ancestor: heads must form a tree")]
     Circle(NodeId),
     /// The number of domains is zero.
     #[error("at least one domain is required")]
@@ -85,7 +83,7 @@ pub(crate) struct Living<'a> {
     pub(crate) view: &'a View,
 }
 
-/// Number of links of a packet to another host if none is declared: all hosts are on one switch.
+/// Number of links to another host if none is declared, as if all hosts were on one switch.
 const LINKS_BY_A_SWITCH: u32 = 2;
 
 impl Living<'_> {
@@ -99,17 +97,17 @@ impl Living<'_> {
 }
 
 impl Hierarchy {
-    /// Creates one domain: members request packets from their source and receive what it sends.
+    /// Creates a single domain, in which members request packets from their source.
     pub fn flat() -> Self {
         Self(Shape::Flat)
     }
 
-    /// Divides nodes of which nothing is known into this number of domains, by the remainders of
-    /// their ids. The head of a domain is the member of the view with the lowest id. The domains
-    /// have no multicast of their own.
+    /// Divides nodes with unknown positions into `domains` domains, by the remainders of their ids.
+    /// The head of a domain is the member of the view with the lowest id. The domains have no
+    /// multicast of their own.
     ///
     /// # Errors
-    /// [`HierarchyError::None`] if `domains` is 0.
+    /// Returns [`HierarchyError::None`] if `domains` is 0.
     pub fn by_id(domains: u32) -> Result<Self, HierarchyError> {
         if domains == 0 {
             return Err(HierarchyError::None);
@@ -117,11 +115,12 @@ impl Hierarchy {
         Ok(Self(Shape::ById(domains)))
     }
 
-    /// Creates these domains. Nodes outside of them request packets from the source.
+    /// Creates a hierarchy of declared domains. Nodes outside of them request packets from the
+    /// source.
     ///
     /// # Errors
-    /// [`HierarchyError::TwoHeads`] or [`HierarchyError::Circle`] if the domains contradict each
-    /// other.
+    /// Returns [`HierarchyError::TwoHeads`] or [`HierarchyError::Circle`] if the domains contradict
+    /// each other.
     pub fn from_domains(domains: Vec<Domain>) -> Result<Self, HierarchyError> {
         let mut declared = Declared::default();
         for Domain { head, scope, members } in domains {
@@ -142,7 +141,7 @@ impl Hierarchy {
         Ok(Self(Shape::Declared(Arc::new(declared))))
     }
 
-    /// Returns the groups that a node's host must receive in addition to those it has joined.
+    /// Returns the groups that the host of `node` must receive in addition to its own groups.
     pub fn scopes(&self, node: NodeId) -> Vec<GroupId> {
         let Shape::Declared(declared) = &self.0 else { return Vec::new() };
         let above = declared.above.get(&node).into_iter().flat_map(|head| declared.of(*head));
@@ -158,8 +157,8 @@ impl Hierarchy {
         declared.domains.iter().map(|(head, domains)| (*head, members(domains))).collect()
     }
 
-    /// Returns the node from which this node requests packets of `source`: the one `climbs` steps
-    /// up from the nearest node above that is in the view, or else the last one, if any.
+    /// Returns the node from which this node requests packets of `source`. It is `climbs` steps up
+    /// from the nearest node above that is in the view, or the topmost one.
     pub(crate) fn parent(&self, living: Living<'_>, source: NodeId, climbs: u32) -> Option<NodeId> {
         let mut last = None;
         for (step, node) in self.chain(living, source).enumerate() {
@@ -171,7 +170,7 @@ impl Hierarchy {
         last
     }
 
-    /// Returns the nodes above this one that are in the view, from the nearest to the source.
+    /// Returns the nodes above this one that are in the view, from the nearest one to the source.
     fn chain(&self, living: Living<'_>, source: NodeId) -> impl Iterator<Item = NodeId> {
         let heads: Vec<NodeId> = match &self.0 {
             Shape::Flat => Vec::new(),
@@ -213,7 +212,8 @@ impl Hierarchy {
         }
     }
 
-    /// Groups nodes by the domains of `head`, with their multicasts, if any, in a group of `size`.
+    /// Groups nodes by the domains of `head` in a group of `size` members. Each domain is returned
+    /// with its multicast, if it has one.
     pub(crate) fn by_domain(
         &self,
         group: GroupId,
@@ -239,7 +239,7 @@ impl Hierarchy {
         parts
     }
 
-    /// Returns `true` if `node` receives what `head` multicasts to `scope` in one of its domains.
+    /// Returns `true` if `node` receives the multicasts of `head` to `scope`.
     pub(crate) fn hears(&self, group: GroupId, head: NodeId, scope: GroupId, node: NodeId) -> bool {
         let Shape::Declared(declared) = &self.0 else { return scope == group };
         let is_scope = |domain: &Bounds| domain.scope.is_some_and(|it| it.group == scope);
@@ -247,7 +247,6 @@ impl Hierarchy {
         domains.any(|domain| domain.members.contains_key(&node))
     }
 
-    /// Returns the number of links that a unicast packet from `head` to `node` crosses.
     pub(crate) fn links(&self, head: NodeId, node: NodeId) -> u32 {
         let domains = match &self.0 {
             Shape::Declared(declared) => declared.of(head),
@@ -269,7 +268,7 @@ impl Declared {
     }
 }
 
-/// Returns the lowest id in a domain among the members of the view.
+/// Returns the lowest id among the members of a domain in the view.
 fn first_of(living: Living<'_>, domains: u32, domain: u64) -> Option<NodeId> {
     living.nodes().filter(|node| node.0 % u64::from(domains) == domain).min()
 }
@@ -300,7 +299,7 @@ mod tests {
         nodes.iter().copied().map(NodeId).collect()
     }
 
-    /// Creates three domains: 1 is above 2 and 3; 2 is above 4 and 5, and 3 above 6 and 7.
+    /// Creates three domains: 1 is above 2 and 3, 2 is above 4 and 5, and 3 is above 6 and 7.
     fn declared() -> Hierarchy {
         let domains = vec![domain(1, &[2, 3]), domain(2, &[4, 5]), domain(3, &[6, 7])];
         Hierarchy::from_domains(domains).expect("they can be used")
@@ -317,9 +316,9 @@ mod tests {
         let asked = |source, climbs| parent(&hierarchy, 4, &all, source, climbs);
         assert_eq!([asked(1, 0), asked(1, 1), asked(1, 2), asked(1, 9)], [2, 1, 1, 1]);
         assert_eq!([asked(7, 0), asked(7, 1), asked(7, 2), asked(7, 3)], [2, 1, 7, 7]);
-        assert_eq!([asked(2, 0), asked(2, 1)], [2, 2], "nobody is above the source");
-        assert_eq!(parent(&hierarchy, 4, &view(&[1, 3]), 1, 0), 1, "its head is not there");
-        assert_eq!(parent(&hierarchy, 4, &view(&[5]), 1, 0), 0, "nobody is there");
+        assert_eq!([asked(2, 0), asked(2, 1)], [2, 2], "the source has no parent");
+        assert_eq!(parent(&hierarchy, 4, &view(&[1, 3]), 1, 0), 1, "its head is not in the view");
+        assert_eq!(parent(&hierarchy, 4, &view(&[5]), 1, 0), 0, "no head is in the view");
         assert_eq!(parent(&Hierarchy::flat(), 4, &all, 3, 2), 3);
     }
 

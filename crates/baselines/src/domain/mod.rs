@@ -1,10 +1,10 @@
-//! The common part of RMTP, LBRM and TMTP: a group is divided into domains, each with a head that
+//! The common part of RMTP, LBRM and TMTP. A group is divided into domains, each with a head that
 //! keeps packets and repairs them for the members of its domain.
 //!
 //! The head is a *designated receiver* in RMTP, a *logging server* in LBRM, and a *domain manager*
-//! in TMTP. The heads, and the multicast group that only a domain receives, are
-//! [declared](Hierarchy), not discovered. The papers derive both from the time to live of multicast
-//! packets, which carries no information in a data center.
+//! in TMTP. The heads, and the multicast groups of single domains, are [declared](Hierarchy), not
+//! discovered. The papers derive both from the time to live of multicast packets, which carries no
+//! information in a data center.
 
 mod config;
 mod followers;

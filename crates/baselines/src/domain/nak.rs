@@ -1,4 +1,4 @@
-//! NAK recovery: the packets that a member requests, and the times of the requests.
+//! NAK recovery: the requested packets, and the times of the requests.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::stream::Gap;
 #[derive(Debug)]
 pub(crate) struct Naks {
     timeouts: Timeouts,
-    /// Repair times by group and target: a head that does not answer must not delay the next one.
+    /// Repair times by group and target. A slow head must not delay requests to the next.
     round_trips: BTreeMap<(GroupId, NodeId), RoundTrips>,
     tries: BTreeMap<PacketKey, Attempts>,
     timers: Timers<PacketKey>,
@@ -25,7 +25,7 @@ pub(crate) struct Naks {
 #[derive(Clone, Debug, Default)]
 struct Attempts {
     count: u32,
-    /// Requests by node, the latest last. The nodes are those above this node, which are few.
+    /// Requests by target, the latest last. The targets are the few nodes above this node.
     requests: Vec<Request>,
     /// Number of times since the latest request at which no parent was in the view.
     unasked: u32,
@@ -34,7 +34,7 @@ struct Attempts {
 #[derive(Clone, Copy, Debug)]
 struct Request {
     to: NodeId,
-    /// Number of requests after the first one.
+    /// Number of requests to the same node after the first one.
     again: u32,
     first: Time,
 }
@@ -58,12 +58,12 @@ impl Attempts {
         self.of(node) - 1
     }
 
-    /// Returns the time that a repair by the node took, as far as it is known.
+    /// Returns the time that the repair by `from` took, if it is known.
     ///
-    /// After two requests to the same node, it is unknown which one the repair answers (Karn). If a
-    /// request to another node followed, the node is known to be slow, and the longest possible
-    /// time counts. The limit is twice the time for which the node was waited for, because it may
-    /// have lacked the packet itself.
+    /// After two requests to the same node, it is unknown which of them the repair answers (Karn).
+    /// If a request to another node followed, the node is known to be slow, and the longest
+    /// possible time counts. The result is at most twice the time for which the node was waited
+    /// for, because the node may have lacked the packet itself.
     fn round_trip(&self, from: NodeId, now: Time) -> Option<Duration> {
         let place = self.requests.iter().position(|it| it.to == from)?;
         let request = self.requests[place];
@@ -71,7 +71,7 @@ impl Attempts {
         match self.requests.get(place + 1) {
             None => (request.again == 0).then_some(took),
             Some(next) => {
-                // It is 0 if the first request to the next node was earlier: the wait is unknown.
+                // It is 0, that is, unknown, if the first request to the next node was earlier.
                 let waited = next.first.since(request.first);
                 (!waited.is_zero()).then(|| took.min(waited * 2))
             }
@@ -83,7 +83,6 @@ impl Attempts {
 pub(crate) struct Nak {
     pub(crate) group: GroupId,
     pub(crate) source: NodeId,
-    /// Target of the request; `None` if no parent is in the view.
     pub(crate) to: Option<NodeId>,
     pub(crate) seqnos: Vec<U32>,
 }
@@ -101,7 +100,7 @@ impl Naks {
         self.timers.set(key, at);
     }
 
-    /// Schedules requests for a source's missing packets at `at`, and cancels those for lost ones.
+    /// Schedules requests for the missing packets at `at`, and cancels those for lost packets.
     pub(crate) fn add_gap(
         &mut self,
         reception: &Reception,
@@ -117,7 +116,7 @@ impl Naks {
         }
     }
 
-    /// Cancels the requests for a packet that arrived late, or was repaired by `from`.
+    /// Cancels the requests for a packet that arrived late or was repaired by `from`.
     pub(crate) fn settle(&mut self, now: Time, id: PacketId, from: Option<NodeId>) {
         let key = PacketKey::of(id);
         let Some(tries) = self.tries.remove(&key) else { return };
@@ -130,10 +129,10 @@ impl Naks {
         }
     }
 
-    /// Postpones this member's request because another one has requested the packet from `of`: to
-    /// the time at which the repair is expected here, plus `spread`.
+    /// Postpones this member's request, because another member has requested the packet from `of`.
+    /// The new time is the expected arrival of the repair plus `spread`.
     ///
-    /// Returns `true` if it is postponed. A request to another node than `of` is not.
+    /// Returns `true` if a request was postponed. A request to a node other than `of` is not.
     pub(crate) fn postpone(
         &mut self,
         now: Time,
@@ -150,7 +149,7 @@ impl Naks {
         self.timers.set_no_earlier(key, now + wait + spread)
     }
 
-    /// Returns the time to wait for a repair from a node after `tries` earlier requests to it.
+    /// Returns the time to wait for a repair by a node after `tries` earlier requests to it.
     fn wait(&self, asked: (GroupId, NodeId), tries: u32) -> Duration {
         let Some(round_trips) = self.round_trips.get(&asked) else { return self.timeouts.initial };
         let wait = round_trips.timeout_after(tries, &self.timeouts);
@@ -182,7 +181,7 @@ impl Naks {
         });
     }
 
-    /// Applies a view change. It discards measurements of the node, which do not predict its later
+    /// Applies a view change. Discards the measurements of the node, which do not predict its later
     /// repairs. After a join, packets without a parent are requested soon.
     pub(crate) fn handle_view(&mut self, now: Time, change: &ViewChange) {
         self.round_trips.remove(&(change.group, change.node));
@@ -195,14 +194,14 @@ impl Naks {
         }
     }
 
-    /// Returns the NAKs that are due, each `climb_after` of them to the next node above.
+    /// Returns the due NAKs. After `climb_after` requests, the target is the next node above.
     pub(crate) fn due(&mut self, cx: &Context, store: &RepairStore, climb_after: u32) -> Vec<Nak> {
         let parent = |group, source, tries| store.parent(cx, group, source, tries / climb_after);
         self.pop_due(cx.now, |id| cx.reception.is_missing(id), parent)
     }
 
-    /// Returns the packets that are due for a request. `parent` returns the target from the group,
-    /// the source and the number of earlier requests. Packets without a target are retried later.
+    /// Returns the packets that are due for a request. `parent` maps the group, the source and the
+    /// number of earlier requests to the target. Packets without a target are retried later.
     fn pop_due(
         &mut self,
         now: Time,
@@ -240,7 +239,6 @@ impl Naks {
         self.tries.contains_key(&PacketKey::of(id))
     }
 
-    /// Asserts that all missing packets are being requested.
     pub(crate) fn check_requested(&self, reception: &Reception) {
         for group in reception.groups() {
             let joined = reception.group(group).expect("it is one of them");
@@ -286,7 +284,7 @@ mod tests {
         asked.into_iter().map(|it| (it.to.map_or(0, |to| to.0), numbers(it.seqnos))).collect()
     }
 
-    /// Creates a table in which packet 0 was requested from these nodes, without a repair.
+    /// Creates a table in which packet 0 was requested from these nodes without a repair.
     fn asked_in_vain(source: u64, requests: &[(u64, u64)]) -> Naks {
         let mut naks = Naks::new(TIMEOUTS);
         naks.add(id(source, 0), Time(0));
@@ -310,7 +308,7 @@ mod tests {
         assert!(naks.postpone(Time(50), id(1, 2), NodeId(1), Duration::from_nanos(5)));
         assert!(!naks.postpone(Time(50), id(1, 1), NodeId(1), Duration::ZERO));
         assert_eq!(due(&mut naks, 125), [(1, vec![3]), (2, vec![1])]);
-        assert_eq!(due(&mut naks, 214), [(1, vec![3])], "the other one is put off");
+        assert_eq!(due(&mut naks, 214), [(1, vec![3])], "the other one is postponed");
         assert_eq!(due(&mut naks, 215), [(1, vec![2])]);
         naks.drop_settled(GroupId(1), NodeId(1), |id| id.seqno.0 == 2);
         assert!(naks.is_requested(id(1, 2)) && !naks.is_requested(id(1, 3)));
@@ -337,7 +335,7 @@ mod tests {
             naks.add(id(1, seqno), at);
             assert_eq!(due(&mut naks, at.0), [(1, vec![seqno])]);
             let again = Some(at + Duration::from_nanos(300));
-            assert_eq!(naks.next_due(), again, "no repair by it, and nothing measured");
+            assert_eq!(naks.next_due(), again, "it repaired nothing, so nothing is measured");
             naks.settle(at, id(1, seqno), from);
         }
     }
@@ -350,7 +348,7 @@ mod tests {
             let mut asked = Vec::new();
             while asked.last().is_none_or(|(of, _)| *of == 30) {
                 let now = naks.next_due().expect("it is missing");
-                let [(of, _)] = due(&mut naks, now.0)[..] else { panic!("one is asked") };
+                let [(of, _)] = due(&mut naks, now.0)[..] else { panic!("one request is due") };
                 asked.push((of, now.0 - at));
             }
             let now = naks.next_due().expect("it is missing");
@@ -419,7 +417,7 @@ mod tests {
     #[test]
     fn request_of_another_node_does_not_hasten_a_retry() {
         let mut naks = asked_in_vain(3, &[(30, 0), (30, 40)]);
-        // Meanwhile, the head has answered another request sooner than this one expects.
+        // Meanwhile, the head has answered another request earlier than this node expects.
         naks.add(id(3, 1), Time(41));
         assert_eq!(due(&mut naks, 41).len(), 1);
         naks.settle(Time(43), id(3, 1), Some(NodeId(30)));

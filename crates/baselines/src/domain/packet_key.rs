@@ -1,10 +1,9 @@
-//! Packet ids in an order in which the packets of a group or of a source are a range.
+//! Packet ids, ordered so that the packets of a group, or of a source in a group, form a range.
 
 use core::ops::RangeInclusive;
 
 use carom_proto::{GroupId, NodeId, PacketId, SeqNo};
 
-/// A packet's id, ordered by group and then by source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PacketKey {
     pub(super) group: GroupId,

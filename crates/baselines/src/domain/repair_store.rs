@@ -1,4 +1,4 @@
-//! The packets that a node keeps, and the repairs it sends.
+//! The packets that a node keeps for repairs, and the repairs it sends.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,8 @@ carom_proto::counters! {
 }
 
 impl RepairStore {
-    /// `repair_by: None` means one multicast, if the domain has one. `seed` keys a hash.
+    /// Creates an empty store. With `repair_by: None`, a repair is multicast if the domain has a
+    /// multicast. `seed` keys a hash.
     pub(crate) fn new(config: &DomainConfig, repair_by: Option<RepairBy>, seed: u64) -> Self {
         let terms = RequestTerms {
             gather_for: config.gather_for,
@@ -60,7 +61,7 @@ impl RepairStore {
         self.retained.insert(now, id, block);
     }
 
-    /// Returns the gap before the packet, or `None` if it is a duplicate or not owed.
+    /// Returns the gap before the packet, or `None` if the packet is a duplicate or not owed.
     pub(crate) fn arrive(
         &mut self,
         cx: &mut Context,
@@ -113,7 +114,6 @@ impl RepairStore {
         }
     }
 
-    /// Sends a packet to these nodes. Returns `false` if it is not retained, or is expired.
     pub(crate) fn repair<'p, P: GuestPacket<'p>>(
         &mut self,
         cx: &mut Context,
@@ -147,7 +147,7 @@ impl RepairStore {
         destinations(&nodes, &multicast).collect()
     }
 
-    /// Returns the domain's multicast of `head` for this node, or `head` itself without one.
+    /// Returns the multicast of the domain of `head`, or `head` itself if the domain has none.
     pub(crate) fn domain_of(&self, cx: &Context, group: GroupId, head: NodeId) -> Destination {
         let size = cx.reception.group(group).map_or(0, |it| it.view.members().len());
         let parts = self.hierarchy.by_domain(group, head, [cx.id].into(), size);
@@ -155,7 +155,6 @@ impl RepairStore {
         scope.map_or(Destination::Node(head), |scope| Destination::Group(scope.group))
     }
 
-    /// Divides the nodes into those for unicast copies and those that the multicasts reach.
     fn routes(
         &self,
         cx: &Context,
@@ -173,7 +172,7 @@ impl RepairStore {
         (nodes, multicast)
     }
 
-    /// Returns `true` if one multicast by `head` is better than unicast to each of the nodes.
+    /// Returns `true` if one multicast by `head` is better than unicasts to each of the nodes.
     fn is_better(&self, head: NodeId, scope: Scope, nodes: &BTreeSet<NodeId>) -> bool {
         match self.repair_by {
             None => true,
@@ -185,7 +184,6 @@ impl RepairStore {
         }
     }
 
-    /// Returns the target of requests: `climbs` steps up from the nearest node above.
     pub(crate) fn parent(
         &self,
         cx: &Context,

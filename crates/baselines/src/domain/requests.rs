@@ -1,4 +1,4 @@
-//! Requests of other nodes, gathered until the packet is repaired.
+//! Requests of other nodes, which are gathered until the packet is repaired.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,6 @@ use carom_proto::{GroupId, NodeId, PacketId, Time, Timers};
 
 use super::packet_key::PacketKey;
 
-/// Packets that other nodes have requested, and packets repaired recently.
 #[derive(Debug)]
 pub(super) struct Requests {
     entries: BTreeMap<PacketKey, Entry>,
@@ -20,14 +19,14 @@ pub(super) struct Requests {
 pub(super) struct RequestTerms {
     pub(super) gather_for: Duration,
     pub(super) hold_down: Duration,
-    /// Time for which requests for a packet that is missing here too are kept.
+    /// Time for which requests are kept if this node lacks the packet too.
     pub(super) give_up_after: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     waiting: BTreeSet<NodeId>,
-    /// Nodes that got a repair, each with the time until which their further requests are ignored.
+    /// Nodes that received a repair, each with the end of its hold-down.
     served: BTreeMap<NodeId, Time>,
     /// Multicasts that carried a repair, and the end of their receivers' hold-down.
     multicast: BTreeMap<GroupId, Time>,
@@ -54,7 +53,6 @@ impl Requests {
         Self { entries: BTreeMap::new(), timers, terms, counters }
     }
 
-    /// `hears` returns `true` for the multicasts that `whom` receives.
     pub(super) fn request(
         &mut self,
         now: Time,
@@ -83,7 +81,6 @@ impl Requests {
         self.timers.set_no_later(key, now + wait);
     }
 
-    /// Schedules the repair of a packet that has arrived, if nodes wait for it.
     pub(super) fn arrived(&mut self, now: Time, id: PacketId) {
         let key = PacketKey::of(id);
         if self.entries.get(&key).is_some_and(|entry| !entry.waiting.is_empty()) {
@@ -91,7 +88,6 @@ impl Requests {
         }
     }
 
-    /// Returns the next packet whose requests have been gathered long enough, and the requestors.
     pub(super) fn pop_due(&mut self, now: Time) -> Option<(PacketId, BTreeSet<NodeId>)> {
         loop {
             let key = self.timers.pop_due(now)?;
@@ -194,7 +190,7 @@ mod tests {
         requests.served(Time(5), id(1), [NodeId(1), NodeId(2)].into(), &[]);
         request(&mut requests, Time(8), id(1), 1, true);
         request(&mut requests, Time(8), id(1), 3, true);
-        assert_eq!(due(&mut requests, 13), [(1, vec![3])], "who was not served is");
+        assert_eq!(due(&mut requests, 13), [(1, vec![3])], "only the other node is served");
         requests.served(Time(13), id(1), BTreeSet::new(), &[GroupId(7)]);
         request(&mut requests, Time(20), id(1), 4, true);
         assert_eq!((due(&mut requests, 33), requests.next_due()), (vec![], None));

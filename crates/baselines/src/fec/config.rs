@@ -1,5 +1,3 @@
-//! The settings of sender-based FEC.
-
 use core::time::Duration;
 
 use super::packet::{MAX_C, MAX_R, PARITY_BYTES};
@@ -12,30 +10,31 @@ use crate::guest::max_datagram_bytes;
 /// Settings of a [`SenderFec`](super::SenderFec) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Largest IP packet on the path, in bytes, at least 200. It limits the payload. Default 1500.
+    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default 1500.
     pub path_mtu: u16,
-    /// Number of data packets in a set, 1 to 64. Default 8.
+    /// Number of data packets per set, 1 to 64. Default 8.
     pub r: u8,
-    /// Number of parity packets per set, 0 to 64. 0 is multicast without repair. Default 5.
+    /// Number of parity packets per set, 0 to 64. With 0, there are no repairs. Default 5.
     pub c: u8,
-    /// Time after the first packet of a set at which the parity of a part is sent, in proportion.
-    /// `None`: never, so that the last packets are unprotected. Default 100 ms.
+    /// Time from the first packet of a set to the flush of the set, if it is only partly filled.
+    /// The number of parity packets is then reduced in proportion. With `None`, partly filled sets
+    /// are never flushed, so the last packets are unprotected. Default 100 ms.
     pub flush_after: Option<Duration>,
     /// Time from the last message to the first heartbeat, which announces the end of the stream.
-    /// The interval doubles up to 64 times this value. `None`: no heartbeats, so that the loss of a
-    /// last message is detected only by the parity of its set, if any arrives. Default 100 ms.
+    /// The interval doubles up to 64 times this value. With `None`, no heartbeats are sent, and the
+    /// loss of a last message is detected only if parity of its set arrives. Default 100 ms.
     pub heartbeat: Option<Duration>,
-    /// Time after which a missing packet is lost. Default 10 s.
+    /// Time after which a missing packet is reported as lost. Default 10 s.
     pub give_up_after: Duration,
-    /// Maximum number of bytes of packets kept to decode others. Default 16 MiB.
+    /// Maximum total size, in bytes, of the packets kept to decode others. Default 16 MiB.
     pub retain_bytes: usize,
-    /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
+    /// First message of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets in a stream: the oldest are lost. Default 4096.
+    /// Maximum number of missing packets per stream, after which the oldest are lost. Default 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in a group: more are refused and counted. Default 1024.
+    /// Maximum number of senders in a group. Further senders are refused and counted. Default 1024.
     pub max_streams: usize,
-    /// Maximum number of incomplete sets in a stream: the oldest is dropped. Default 64.
+    /// Maximum number of incomplete sets per stream, after which the oldest is dropped. Default 64.
     pub max_sets: usize,
 }
 
@@ -58,7 +57,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks the settings, and returns the first invalid one as an error.
+    /// Checks the settings, and returns the first violated rule as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let Self { path_mtu, r, c, .. } = *self;
         check_path_mtu(path_mtu)?;
@@ -76,7 +75,8 @@ impl Config {
         )
     }
 
-    /// Returns the largest message in bytes: its parity, of an even length, fits the path MTU.
+    /// Returns the maximum size, in bytes, of a message. Its parity has an even length, and fits
+    /// within the MTU.
     pub fn payload_limit(&self) -> usize {
         let shard = max_datagram_bytes(self.path_mtu) - PARITY_BYTES;
         shard / 2 * 2 - LENGTH_BYTES - BLOCK_HEADER_BYTES
@@ -92,7 +92,7 @@ mod tests {
     fn settings_that_cannot_work_are_refused() {
         assert_eq!(Config::default().validate(), Ok(()));
         let with = Config::default;
-        let refused = |config: Config| config.validate().expect_err("it cannot work");
+        let refused = |config: Config| config.validate().expect_err("it is invalid");
         let broken = |config: Config| broken_rule(config.validate());
         assert_eq!(refused(Config { path_mtu: 9, ..with() }), ConfigError::PathMtu(9));
         assert_eq!(refused(Config { r: 0, ..with() }), ConfigError::Rate { r: 0, c: 5 });

@@ -57,7 +57,6 @@ pub struct SenderFec {
 
 #[derive(Debug, Default)]
 struct Member {
-    /// Symbols of this node's own set that is not full.
     filling: Vec<Block>,
     heartbeat: Duration,
     pending: BTreeMap<NodeId, VecDeque<PendingSet>>,
@@ -77,18 +76,18 @@ carom_proto::counters! {
         parity_received,
         /// Parity packets of sets without missing packets.
         parity_redundant,
-        /// Decoded symbols that are invalid: the parity contradicts the known symbols.
+        /// Decoded symbols that are invalid because the parity contradicts the known symbols.
         parity_contradictory,
         sets_dropped,
     }
 }
 
-/// Maximum growth of the interval of heartbeats, as a multiple of its first value.
+/// Maximum interval of heartbeats, as a multiple of its first value.
 const HEARTBEAT_GROWTH: u32 = 64;
 
 impl SenderFec {
-    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if the
-    /// configuration is not [valid](Config::validate).
+    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if
+    /// the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("sender-based FEC", config.validate());
         let terms = Terms {
@@ -146,7 +145,7 @@ impl SenderFec {
         self.solve(cx, group, sender, None);
     }
 
-    /// Decodes the sender's sets that can be decoded: those that contain packet `of`, or all.
+    /// Decodes the sender's decodable sets that contain packet `of`, or all of them.
     fn solve(&mut self, cx: &mut Context, group: GroupId, sender: NodeId, of: Option<SeqNo>) {
         let Some(member) = self.members.get_mut(&group) else { return };
         let Some(pending) = member.pending.get_mut(&sender) else { return };
@@ -158,7 +157,7 @@ impl SenderFec {
                 return true;
             }
             if !set.seqnos().any(|seqno| cx.reception.is_missing(id(seqno))) {
-                // All packets have arrived or were given up.
+                // All packets have arrived or are lost.
                 return false;
             }
             let result = waiting.solve(|seqno| self.retained.get(&id(seqno)));

@@ -1,4 +1,4 @@
-//! The packets of sender-based FEC. Each follows the common header of [`carom_proto::wire`] and is
+//! The packets of sender-based FEC. Each follows the common header of [`carom_proto::wire`], and is
 //! sent to the group.
 
 use carom_proto::wire::HEADER_BYTES;
@@ -9,7 +9,7 @@ use crate::guest::GuestPacket;
 /// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// Parity packet of a set of the sender's data packets. Kind 33.
+    /// Parity packet for a set of the sender's data packets. Kind 33.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -20,7 +20,7 @@ pub enum Packet<'a> {
     /// | 43 | 1 | zero |
     /// | 44 | n | parity shard, of even length |
     Parity {
-        /// The set that the parity protects.
+        /// Set that the parity protects.
         set: Set,
         /// Index among the set's parity packets, from 0.
         index: u8,
@@ -49,7 +49,7 @@ pub struct Set {
     pub parity: u8,
 }
 
-/// Size of a parity packet before its shard, in bytes.
+/// Size, in bytes, of a parity packet before its shard.
 pub const PARITY_BYTES: usize = HEADER_BYTES + 8;
 
 /// Maximum number of data packets in a set.
@@ -75,7 +75,7 @@ carom_proto::variants! {
     };
 }
 
-/// A number, and one byte that is zero.
+/// Encodes a number followed by one zero byte.
 mod before_zero {
     use carom_proto::codec::Field;
     use carom_proto::wire::DecodeError;

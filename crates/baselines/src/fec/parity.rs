@@ -1,4 +1,4 @@
-//! Parity of sets of symbols: Reed-Solomon over shards of equal length.
+//! Reed-Solomon parity of sets of symbols, over shards of equal length.
 //!
 //! A shard is the length of a symbol in 2 bytes, the symbol, and zeros up to a common even length.
 
@@ -9,10 +9,8 @@ use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 use super::packet::Set;
 use crate::block::Block;
 
-/// Size of the length field before a symbol in its shard, in bytes.
 pub(crate) const LENGTH_BYTES: usize = 2;
 
-/// Parity received for one set, kept until the set is complete.
 #[derive(Debug)]
 pub(super) struct PendingSet {
     pub(super) set: Set,
@@ -23,8 +21,8 @@ pub(super) struct PendingSet {
 /// Computes the `count` parity shards of these symbols.
 ///
 /// # Panics
-/// If there are no symbols, or more symbols or shards than the code supports. The configuration's
-/// bounds are far below that.
+/// Panics if there are no symbols, or more symbols or shards than the code supports. The bounds of
+/// the configuration are far below that.
 pub(super) fn parity_of(blocks: &[Block], count: u8) -> Vec<Vec<u8>> {
     let longest = blocks.iter().map(|block| block.bytes().len()).max().unwrap_or(0);
     let shard_bytes = (LENGTH_BYTES + longest).next_multiple_of(2);
@@ -33,9 +31,9 @@ pub(super) fn parity_of(blocks: &[Block], count: u8) -> Vec<Vec<u8>> {
         .expect("the numbers of shards are bounded and the length is even");
     for block in blocks {
         let shard = shard_of(block, shard_bytes);
-        encoder.add_original_shard(shard).expect("there are as many as was said, of that length");
+        encoder.add_original_shard(shard).expect("the shards have the announced number and length");
     }
-    let encoded = encoder.encode().expect("all shards are there");
+    let encoded = encoder.encode().expect("all shards were added");
     encoded.recovery_iter().map(<[u8]>::to_vec).collect()
 }
 
@@ -44,7 +42,6 @@ impl PendingSet {
         Self { set, shard_bytes, shards: Vec::new() }
     }
 
-    /// Returns `true` if a parity packet with these fields can belong to the set.
     pub(super) fn fits(&self, set: Set, shard_bytes: usize) -> bool {
         self.set == set && self.shard_bytes == shard_bytes
     }
@@ -77,7 +74,7 @@ impl PendingSet {
         let counts = (known.len(), usize::from(self.set.parity));
         let mut decoder = ReedSolomonDecoder::new(counts.0, counts.1, self.shard_bytes).ok()?;
         for (place, block) in known.iter().enumerate() {
-            // A symbol longer than the shards contradicts them. It is left out and decoded anew.
+            // A symbol longer than the shards contradicts them. It is omitted, and decoded again.
             if let Some(block) =
                 block.filter(|it| LENGTH_BYTES + it.bytes().len() <= self.shard_bytes)
             {
@@ -105,7 +102,7 @@ fn shard_of(block: &Block, shard_bytes: usize) -> Vec<u8> {
     shard
 }
 
-/// Returns the symbol in a shard; `None` if no symbol encodes to this shard.
+/// Returns the symbol in a shard, or `None` if no symbol encodes to this shard.
 fn block_in(shard: &[u8]) -> Option<Block> {
     let (length, rest) = shard.split_first_chunk::<LENGTH_BYTES>()?;
     let (block, padding) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
@@ -144,7 +141,7 @@ mod tests {
             if !(1..=5).contains(&lost) {
                 continue;
             }
-            // The last parity packets, one for each lost symbol.
+            // Uses the last parity packets, one for each lost symbol.
             let arrived: Vec<u8> = (5 - lost..5).collect();
             let pending = pending(&blocks, 5, &arrived);
             assert_eq!(pending.shards(), usize::from(lost));

@@ -1,5 +1,3 @@
-//! The settings of LBRM.
-
 use core::time::Duration;
 
 use crate::config::{ConfigError, require};
@@ -9,23 +7,24 @@ use crate::round_trips::Timeouts;
 /// Settings of an [`Lbrm`](super::Lbrm) engine. Names in parentheses are those of the paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Loggers, and retention. The paper has a primary logger, and a secondary one at each site.
+    /// Loggers, and retention. The paper has a primary logger, and a secondary logger at each site.
     pub domains: DomainConfig,
     /// Condition for sending a repair by multicast at the site. Default [`RepairBy::FewerLinks`].
     pub repair_by: RepairBy,
     /// Time for which a receiver waits for a repair. It doubles with each NAK to the same logger,
     /// from at least one round trip plus [`DomainConfig::gather_for`]. Default 20 ms to 2 s.
     pub nack_timeouts: Timeouts,
-    /// Time to the first heartbeat (`h_min`: 0.25 s), by which a lost last message is found.
+    /// Time from the last message to the first heartbeat, which reveals the loss of a last message
+    /// (`h_min`). Default 0.25 s, as in the paper.
     pub first_heartbeat: Duration,
     /// Maximum interval of heartbeats (`h_max`: 32 s). Default 32 s.
     pub max_heartbeat: Duration,
-    /// Factor between successive intervals, at least 1 (`backoff`: 2). Default 2.
+    /// Factor between successive heartbeat intervals, at least 1 (`backoff`: 2). Default 2.
     pub backoff: f64,
 }
 
 impl Default for Config {
-    /// Returns settings for a local network, with the heartbeats of the paper.
+    /// Returns settings for a local network, with the heartbeat intervals of the paper.
     fn default() -> Self {
         Self {
             domains: DomainConfig::default(),
@@ -58,7 +57,7 @@ impl Config {
         }
     }
 
-    /// Checks the settings, and returns the first invalid one as an error.
+    /// Checks the settings, and returns the first violated rule as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
         require(

@@ -70,15 +70,14 @@ carom_proto::counters! {
     struct Counters {
         nacks_sent,
         nacks_received,
-        /// Missing packets that were due for a NAK while no parent was in the view.
         nobody_to_ask,
         heartbeats_sent,
     }
 }
 
 impl Lbrm {
-    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if the
-    /// configuration is not [valid](Config::validate).
+    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if
+    /// the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("LBRM", config.validate());
         let (terms, hash_seed) = (config.domains.terms(), Rng::new(seed).next_u64());
@@ -94,13 +93,12 @@ impl Lbrm {
         Shell::new(origin, terms, limit, policy)
     }
 
-    /// Schedules the requests for newly missing packets, after the detection delay.
     fn request(&mut self, cx: &Context, group: GroupId, source: NodeId, gap: &Gap) {
         let at = cx.now + self.config.domains.detect_after;
         self.naks.add_gap(&cx.reception, (group, source), gap, at);
     }
 
-    /// To the logger of the site first, then to those above it in turn.
+    /// Sends the due NAKs, first to the logger of the site, then to the loggers above it in turn.
     fn send_naks(&mut self, cx: &mut Context) {
         let domains = &self.config.domains;
         let room = (domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
@@ -204,7 +202,7 @@ impl Policy for Lbrm {
 
     fn wakeup(&self) -> Option<Wakeup> {
         let heartbeat = self.heartbeats.next_due().map(|at| Wakeup { at, reason: "a heartbeat" });
-        let nak = self.naks.next_due().map(|at| Wakeup { at, reason: "ask for a packet" });
+        let nak = self.naks.next_due().map(|at| Wakeup { at, reason: "request a packet" });
         Wakeup::earlier(Wakeup::earlier(heartbeat, nak), self.store.wakeup())
     }
 

@@ -1,5 +1,3 @@
-//! The settings of RMTP.
-
 use core::time::Duration;
 
 use crate::config::{ConfigError, require};
@@ -11,24 +9,26 @@ pub struct Config {
     /// Designated receivers, and retention of packets. [`DomainConfig::gather_for`] is the time for
     /// which a head gathers requests for a packet before it retransmits it (`T_retx`).
     pub domains: DomainConfig,
-    /// Condition for a repair by multicast (`MCAST_THRESH`). Default [`RepairBy::FewerLinks`].
+    /// Condition for sending a repair by multicast (`MCAST_THRESH`). Default
+    /// [`RepairBy::FewerLinks`].
     pub repair_by: RepairBy,
     /// Interval of acknowledgments (`T_ack`), at least one round trip. Default 20 ms.
     pub ack_interval: Duration,
     /// Interval of a sender's beacons, which announce the end of its stream and request
-    /// acknowledgments (`T_sap`). Shorter intervals detect a lost last message sooner. Default 1 s.
+    /// acknowledgments (`T_sap`). A shorter interval reveals a lost last message earlier. Default 1
+    /// s.
     pub beacon_interval: Duration,
     /// Maximum number of messages of a group from the oldest that a child of the sender has not
     /// acknowledged to the last (`W_s`). Further messages are refused with
     /// [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
     pub window: usize,
-    /// Time for which a member without progress may hold back a sender, before it is
-    /// [lagging](carom_proto::Event::Slow): the sender does not wait for it. Default 5 s.
+    /// Time for which a member without progress may hold back a sender. After that, the member is
+    /// [lagging](carom_proto::Event::Slow), and the sender no longer waits for it. Default 5 s.
     pub slow_after: Duration,
 }
 
 impl Default for Config {
-    /// Returns settings for a local network with round trips of at most some milliseconds.
+    /// Returns settings for a local network with round trips of a few milliseconds.
     fn default() -> Self {
         Self {
             domains: DomainConfig::default(),
@@ -53,7 +53,7 @@ impl Config {
         Self { domains, ack_interval: interval, beacon_interval: interval, ..Self::default() }
     }
 
-    /// Checks the settings, and returns the first invalid one as an error.
+    /// Checks the settings, and returns the first violated rule as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
         let intervals = [self.ack_interval, self.beacon_interval, self.slow_after];

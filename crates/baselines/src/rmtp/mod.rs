@@ -75,12 +75,10 @@ struct Member {
     acks: BTreeMap<NodeId, ScheduledAck>,
 }
 
-/// A scheduled acknowledgment, which is also a request for missing packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct ScheduledAck {
-    /// Settled position in the previous acknowledgment; `None` if there was none.
+    /// Settled position in the previous acknowledgment, or `None` if there was none.
     settled_to: Option<SeqNo>,
-    /// Number of successive acknowledgments without progress.
     in_vain: u32,
 }
 
@@ -88,7 +86,7 @@ struct Report {
     settled_to: SeqNo,
     next: SeqNo,
     bitmap: Vec<u8>,
-    /// Time at which the first gap that is too recent to be reported may be reported.
+    /// Time at which the first gap that is too recent may be reported.
     more_at: Option<Time>,
     is_complete: bool,
 }
@@ -104,7 +102,6 @@ carom_proto::counters! {
     struct Counters {
         acks_sent,
         acks_received,
-        /// Acknowledgments that were due while no parent was in the view.
         nobody_to_ask,
         beacons_sent,
         slow,
@@ -113,8 +110,8 @@ carom_proto::counters! {
 }
 
 impl Rmtp {
-    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if the
-    /// configuration is not [valid](Config::validate).
+    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if
+    /// the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("RMTP", config.validate());
         let (terms, mut rng) = (config.domains.terms(), Rng::new(seed));
@@ -136,7 +133,6 @@ impl Rmtp {
         }
     }
 
-    /// Sets the timer after which the sender stops waiting for children that do not advance.
     fn watch_followers(&mut self, group: GroupId) {
         let key = TimerKey::Slow(group);
         let Some(member) = self.members.get(&group).filter(|_| !self.timers.is_set(key)) else {
@@ -157,7 +153,6 @@ impl Rmtp {
         self.watch_followers(group);
     }
 
-    /// Announces the end of this node's stream to the group, and requests acknowledgments.
     fn send_beacon(&mut self, cx: &mut Context, group: GroupId) {
         let Some(next) = cx.next_seqno(group, cx.id) else { return };
         self.timers.set(TimerKey::Beacon(group), cx.now + self.config.beacon_interval);
@@ -165,7 +160,7 @@ impl Rmtp {
         cx.transmit(Destination::Group(group), group, Packet::Beacon { next });
     }
 
-    /// For a gap, after the detection delay; otherwise, within the acknowledgment interval.
+    /// Schedules an acknowledgment after the detection delay for a gap, or else after the interval.
     fn schedule_ack(&mut self, cx: &Context, group: GroupId, source: NodeId, gap: &Gap) {
         let is_gap = !gap.missing.is_empty();
         let wait = if is_gap { self.config.domains.detect_after } else { self.config.ack_interval };
@@ -179,7 +174,7 @@ impl Rmtp {
         self.timers.set_no_later(TimerKey::Ack(group, source), at);
     }
 
-    /// Acknowledgments are spread at random, so that members do not send them together.
+    /// Schedules an acknowledgment at a random time, so that members do not send at the same time.
     fn on_beacon(&mut self, cx: &mut Context, group: GroupId, source: NodeId, next: SeqNo) {
         let gap = cx.reception.on_announced(cx.now, group, source, next);
         let spread = self.config.ack_interval.mul_f64(self.rng.fraction());

@@ -1,4 +1,4 @@
-//! RMTP's packets. Each follows the common header of [`carom_proto::wire`].
+//! The packets of RMTP. Each follows the common header of [`carom_proto::wire`].
 
 use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{NodeId, SeqNo};
@@ -8,26 +8,27 @@ use crate::guest::GuestPacket;
 /// An RMTP packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// Acknowledgment of a source's packets, with the packets that its sender lacks. Kind 2.
+    /// Acknowledgment of a source's packets. It lists the packets that the acknowledging member
+    /// lacks. Kind 2.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 8 | source |
     /// | 44 | 4 | position before which all packets are settled: the paper's L |
-    /// | 48 | 4 | sequence number after the last packet that is covered |
+    /// | 48 | 4 | sequence number after the last covered packet |
     /// | 52 | n | one bit for each packet in between, most significant bit first: the paper's V |
     Ack {
         /// Original sender of the packets.
         source: NodeId,
         /// Position before which all packets are settled.
         settled_to: SeqNo,
-        /// Sequence number after the last packet that is covered.
+        /// Sequence number after the last covered packet.
         next: SeqNo,
-        /// One bit for each packet from `settled_to` on: 1 if it is settled, 0 if it is missing.
-        /// Packets without a bit are not missing.
+        /// One bit for each packet from `settled_to` on, which is 1 if the packet is settled and 0
+        /// if it is missing. Packets without a bit are not missing.
         bitmap: &'a [u8],
     },
-    /// Beacon: a request to the group for acknowledgments (`SEND_ACK_TOME`). Kind 4.
+    /// Beacon, which requests acknowledgments from the group (`SEND_ACK_TOME`). Kind 4.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -38,7 +39,7 @@ pub enum Packet<'a> {
     },
 }
 
-/// Size of an acknowledgment before its bitmap, in bytes.
+/// Size, in bytes, of an acknowledgment before its bitmap.
 pub const ACK_BYTES: usize = HEADER_BYTES + 16;
 
 carom_proto::variants! {
@@ -48,7 +49,7 @@ carom_proto::variants! {
     };
 }
 
-/// Returns the bitmap of `count` packets from `first` on, all settled except `missing`.
+/// Returns a bitmap of `count` packets from `first` on, all settled except `missing`.
 pub(super) fn bitmap_without(
     first: SeqNo,
     count: usize,
@@ -63,7 +64,7 @@ pub(super) fn bitmap_without(
     bitmap
 }
 
-/// Returns the packets from `first` to before `next` that are missing according to a bitmap.
+/// Returns the packets from `first` to before `next` that a bitmap marks as missing.
 pub fn missing_of(first: SeqNo, next: SeqNo, bitmap: &[u8]) -> impl Iterator<Item = SeqNo> {
     let count = usize::try_from(next.distance_from(first)).unwrap_or(0).min(bitmap.len() * 8);
     let is_missing = |place: &usize| bitmap[place / 8] & (0x80 >> (place % 8)) == 0;
@@ -96,7 +97,7 @@ mod tests {
         let bitmap = bitmap_without(first, 9, missing.into_iter());
         assert_eq!(bitmap, [0b0101_1111, 0xFF]);
         assert!(missing_of(first, SeqNo(7), &bitmap).eq([SeqNo(u32::MAX - 1), SeqNo(0)]));
-        assert!(missing_of(first, SeqNo(u32::MAX), &bitmap).eq([first]), "up to next alone");
+        assert!(missing_of(first, SeqNo(u32::MAX), &bitmap).eq([first]), "only below next");
         assert_eq!(missing_of(first, SeqNo(7), &[]).count(), 0);
         assert_eq!(missing_of(first, first.minus(3), &[0]).count(), 0);
     }

@@ -1,5 +1,3 @@
-//! The settings of SRM.
-
 use core::time::Duration;
 
 use super::packet::REPAIR_BYTES;
@@ -8,51 +6,52 @@ use crate::block::BLOCK_HEADER_BYTES;
 use crate::config::{ConfigError, check_path_mtu, require};
 use crate::guest::max_datagram_bytes;
 
-/// Settings of an [`Srm`](super::Srm) engine. Names in parentheses are those of ns-2. The defaults
-/// are those of [`Config::ns2_fixed`].
+/// Settings of an [`Srm`](super::Srm) engine. The names in parentheses are those of ns-2. The
+/// defaults are those of [`Config::ns2_fixed`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Largest IP packet on the path, in bytes, at least 200. It limits the payload, and the
-    /// reports in a session message: the others follow in the next one. Default 1500.
+    /// Size, in bytes, of the largest IP packet on the path, at least 200. It limits the payload
+    /// and the number of reports in a session message. Further reports follow in the next one.
+    /// Default 1500.
     pub path_mtu: u16,
-    /// Parameters of request and repair timers.
+    /// Parameters of the request and repair timers.
     pub timing: Timing,
-    /// Distances to the other members.
+    /// Source of the distances to the other members.
     pub distance: Distance,
-    /// Delay after which a gap counts as a loss: tolerates reordering. Default 0, as in ns-2.
+    /// Delay after which a gap counts as a loss, to tolerate reordering. Default 0, as in ns-2.
     pub detect_after: Duration,
-    /// Maximum number of backoffs by which the interval of a request timer grows
+    /// Maximum number of backoffs that increase the interval of a request timer
     /// (`requestBackoffLimit_`: 5). Later requests keep the largest interval. Default 5.
     pub backoff_limit: u32,
     /// Mean interval of a member's session messages in a group, at least 1 ms (`sessionDelay_`: 1
-    /// s). Each interval is drawn from 0.9 to 1.1 times the mean. A shorter interval detects the
-    /// loss of a last message sooner. Default 1 s.
+    /// s). Each interval is drawn from 0.9 to 1.1 times the mean. A shorter interval reveals a lost
+    /// last message earlier. Default 1 s.
     pub session_interval: Duration,
     /// Maximum share of the group's measured data bandwidth that all its session messages together
-    /// may use (section III-A: 5 %). The interval is stretched to keep it, up to
-    /// [`Config::max_session_interval`]. `None`, as in ns-2: never stretched.
+    /// may use (section III-A: 5 %). The interval is stretched up to
+    /// [`Config::max_session_interval`] to keep within it. With `None`, as in ns-2, it never is.
     pub session_share: Option<f64>,
     /// Maximum of the stretched interval. Default 32 s.
     pub max_session_interval: Duration,
     /// Time after which a missing packet is lost. SRM itself never gives up. Default 120 s.
     pub give_up_after: Duration,
-    /// Time for which packets are kept for requests. SRM itself keeps all. Default 60 s.
+    /// Time for which packets are kept for repairs. SRM itself keeps all packets. Default 60 s.
     pub retain_for: Duration,
-    /// Maximum number of bytes of these packets. Default 16 MiB.
+    /// Maximum total size, in bytes, of the packets kept for repairs. Default 16 MiB.
     pub retain_bytes: usize,
-    /// Start of the part of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
+    /// First message of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets in a stream: the oldest are lost. Default 4096.
+    /// Maximum number of missing packets per stream, after which the oldest are lost. Default 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in a group: more are refused and counted. Default 1024.
+    /// Maximum number of senders in a group. Further senders are refused and counted. Default 1024.
     pub max_streams: usize,
 }
 
-/// Parameters of the timers. A request waits for C1 to C1 + C2 times the distance to the source,
-/// and a repair for D1 to D1 + D2 times the distance to the requestor.
+/// The parameters of the timers. A request waits for C1 to C1 + C2 times the distance to the
+/// source, and a repair for D1 to D1 + D2 times the distance to the requestor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Timing {
-    /// Constant, as in ns-2's `Agent/SRM`.
+    /// Constant parameters, as in ns-2's `Agent/SRM`.
     Fixed {
         /// Minimum wait of a request, in distances (`C1_`: 2).
         c1: f64,
@@ -70,20 +69,20 @@ pub enum Timing {
         /// Spread of requests beyond the minimum, in distances, as in [`Timing::Fixed`].
         c2: f64,
     },
-    /// Adapted to the observed duplicates and delays (section VII, ns-2's `Agent/SRM/Adaptive`).
-    /// Initially C1 = C2 = 2 and D1 = D2 = log10 of the group's size.
+    /// Parameters that adapt to the observed duplicates and delays (section VII, ns-2's
+    /// `Agent/SRM/Adaptive`). Initially C1 = C2 = 2 and D1 = D2 = log10 of the group's size.
     Adaptive,
 }
 
-/// Source of the distances to the other members, which are one-way delays.
+/// The source of the distances to the other members. A distance is a one-way delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distance {
-    /// Measured by session messages, as in NTP.
+    /// Distances measured by session messages, as in NTP.
     Estimated {
-        /// Distance of a member that has not been measured (1 s in ns-2).
+        /// Distance to a member before it is measured (1 s in ns-2).
         until_known: Duration,
     },
-    /// Constant, independent of the network.
+    /// A constant distance, independent of the network.
     Fixed(Duration),
 }
 
@@ -95,7 +94,7 @@ impl Default for Config {
 
 impl Config {
     /// Returns the settings of ns-2's `Agent/SRM/Fixed`: C1 = C2 = 2, D1 = D2 = log10 of the
-    /// group's size, one session message per second, and a distance of 1 s until it is measured.
+    /// group's size, one session message per second, and a distance of 1 s before it is measured.
     pub fn ns2_fixed() -> Self {
         Self {
             path_mtu: 1500,
@@ -117,10 +116,9 @@ impl Config {
 
     /// Returns the settings of the Slingshot and Ricochet papers for SRM in a rack.
     ///
-    /// C1 = C2 = 2, D1 = D2 = 1, and the distance is always 1 s, so that a loss is requested about
-    /// 3 s and repaired about 4 s after its detection (Ricochet 4.2.1: "roughly 4 seconds").
-    /// Session messages use up to 5 % of the data rate, so that losses are detected by the sender's
-    /// next packet.
+    /// C1 = C2 = 2, D1 = D2 = 1, and the distance is always 1 s, so a loss is requested about 3 s
+    /// and repaired about 4 s after its detection (Ricochet 4.2.1: "roughly 4 seconds"). Session
+    /// messages use up to 5 % of the data rate, so losses are detected by the sender's next packet.
     pub fn wide_area() -> Self {
         Self {
             timing: Timing::Fixed { c1: 2.0, c2: 2.0, d1: 1.0, d2: 1.0 },
@@ -136,9 +134,9 @@ impl Config {
         Self { timing: Timing::Adaptive, ..Self::ns2_fixed() }
     }
 
-    /// Returns settings for a data center: adaptive timers, distances that are measured and assumed
-    /// to be 1 ms until then, and session messages every 100 ms, or less often to stay within 5 %
-    /// of the traffic.
+    /// Returns settings for a data center. The timers are adaptive, and a distance is assumed to be
+    /// 1 ms before it is measured. Session messages are sent every 100 ms, or less often to stay
+    /// within 5 % of the traffic.
     pub fn datacenter() -> Self {
         Self {
             timing: Timing::Adaptive,
@@ -151,7 +149,7 @@ impl Config {
         }
     }
 
-    /// Checks the settings, and returns the first invalid one as an error.
+    /// Checks the settings, and returns the first violated rule as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_path_mtu(self.path_mtu)?;
         let parameters = match self.timing {
@@ -178,12 +176,12 @@ impl Config {
         )
     }
 
-    /// Returns the size of the largest datagram that fits the path MTU, in bytes.
+    /// Returns the size, in bytes, of the largest datagram that fits within the path MTU.
     pub fn max_datagram_bytes(&self) -> usize {
         max_datagram_bytes(self.path_mtu)
     }
 
-    /// Returns the size of the largest message, in bytes: its repair fits the path MTU.
+    /// Returns the maximum size, in bytes, of a message: its repair fits within the path MTU.
     pub fn payload_limit(&self) -> usize {
         self.max_datagram_bytes() - REPAIR_BYTES - BLOCK_HEADER_BYTES
     }

@@ -1,4 +1,4 @@
-//! The state that the groups of a node share, and that the recovery in one group works with.
+//! State that all groups of a node share, and that the recovery in one group uses.
 
 use core::time::Duration;
 
@@ -46,23 +46,23 @@ carom_proto::counters! {
         requests_sent,
         requests_received,
         requests_suppressed,
-        /// Requests heard just after this member had backed off its own (ignore-backoff).
+        /// Requests received just after this member had backed off its own (ignore-backoff).
         requests_ignored,
-        /// Requests for packets repaired, by any member, less than three distances ago.
+        /// Requests for packets that any member repaired less than three distances ago.
         requests_held_down,
         requests_unanswerable,
         repairs_sent,
         repairs_suppressed,
-        /// Repairs of packets that were not missing here.
+        /// Repairs of packets that were not missing at this node.
         repairs_duplicate,
-        /// Repairs not scheduled because too many are pending, or after the deadline.
+        /// Repairs that were not scheduled because too many are pending or the deadline has passed.
         repairs_refused,
         sessions_sent,
         session_bytes,
         /// Reports that were postponed to the next session message.
         reports_put_off,
         distances_measured,
-        /// Session messages of members beyond the bound, which were not remembered.
+        /// Session messages of members beyond the limit, which were not stored.
         peers_refused,
     }
 }

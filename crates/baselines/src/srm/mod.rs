@@ -2,7 +2,7 @@
 //!
 //! Source: S. Floyd, V. Jacobson, C. Liu, S. McCanne, L. Zhang, *A Reliable Multicast Framework for
 //! Light-weight Sessions and Application Level Framing*, IEEE/ACM Transactions on Networking 5(6),
-//! 1997; the defaults, and what the paper leaves open, are those of the agent in ns-2.
+//! 1997; the defaults, and the choices that the paper leaves open, are those of the agent in ns-2.
 //!
 //! | paper | here |
 //! |---|---|
@@ -79,8 +79,8 @@ struct Member {
 }
 
 impl Srm {
-    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if the
-    /// configuration is not [valid](Config::validate).
+    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if
+    /// the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("SRM", config.validate());
         let terms = Terms {
@@ -135,7 +135,7 @@ impl Srm {
         }
     }
 
-    /// The end of each known stream, and the timestamps of the last session messages.
+    /// Sends the end of each known stream, and the timestamps of the last session messages.
     fn send_session(&mut self, cx: &mut Context, group: GroupId) {
         let room = (self.shared.config.max_datagram_bytes() - SESSION_BYTES) / REPORT_BYTES;
         let reports = self.reports(cx, group, room);
@@ -156,7 +156,8 @@ impl Srm {
         cx.transmit(Destination::Group(group), group, session);
     }
 
-    /// Begins after the last member of the previous session message, with as many as fit.
+    /// Returns as many reports as fit, starting after the last member of the previous session
+    /// message.
     fn reports(&mut self, cx: &Context, group: GroupId, room: usize) -> Vec<Report> {
         let (Some(member), Some(joined)) =
             (self.members.get_mut(&group), cx.reception.group(group))
@@ -307,7 +308,7 @@ mod tests {
         let (group, source, now) = (GroupId(1), NodeId(2), Time(1));
         let mut srm = Srm::new(NodeId(1), Config { max_missing: 4, ..Config::wide_area() }, 1);
         let settings = GroupSettings { profile: Profile::Guest, name_check: 0 };
-        srm.join(now, group, settings).expect("a group of a guest");
+        srm.join(now, group, settings).expect("the engine accepts a guest group");
         for jump in 0..100 {
             let mut datagram = Vec::new();
             let packet = Packet::Session { sent_at: 1, next: SeqNo(jump * 6), reports: &[] };

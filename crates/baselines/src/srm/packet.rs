@@ -1,4 +1,5 @@
-//! SRM's packets. Each follows the common header of [`carom_proto::wire`] and is sent to the group.
+//! The packets of SRM. Each follows the common header of [`carom_proto::wire`], and is sent to the
+//! group.
 
 use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{Class, NodeId, SeqNo};
@@ -10,13 +11,13 @@ use crate::guest::GuestPacket;
 /// An SRM packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// Request for a packet that the request's sender lacks. Kind 2.
+    /// Request for a packet that the requestor lacks. Kind 2.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 8 | source: the original sender |
     /// | 44 | 4 | sequence number |
-    /// | 48 | 4 | the requestor's estimate of its distance to the source, microseconds |
+    /// | 48 | 4 | the requestor's estimate of its distance to the source, in microseconds |
     Request {
         /// Original sender of the packet.
         source: NodeId,
@@ -46,8 +47,8 @@ pub enum Packet<'a> {
         /// The symbol.
         block: &'a [u8],
     },
-    /// Session message: the known ends of all streams, and timestamps for measuring distances. Kind
-    /// 4.
+    /// Session message with the known ends of all streams, and timestamps for measuring distances.
+    /// Kind 4.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -84,8 +85,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// Creates a report on `member`. `echo` is the sending time of its last session message, by its
-    /// clock, and the time in microseconds since its arrival here, up to 35 minutes.
+    /// Creates a report on `member`. `echo` holds the sending time of the member's last session
+    /// message, by the member's clock, and the time in microseconds since its arrival, up to 35
+    /// minutes.
     pub fn new(member: NodeId, next: Option<SeqNo>, echo: Option<(u64, u32)>) -> Self {
         let (echo, held_us) = echo.unwrap_or((0, 0));
         let known = if next.is_some() { KNOWN } else { 0 };
@@ -102,13 +104,13 @@ impl Report {
         NodeId(self.member.get())
     }
 
-    /// Returns the sequence number after the member's highest known message.
+    /// Returns the sequence number after the member's highest known message, if one is known.
     pub fn next(&self) -> Option<SeqNo> {
         (self.held.get() & KNOWN != 0).then(|| SeqNo(self.next.get()))
     }
 
     /// Returns the sending time of the member's last session message, by the member's clock, and
-    /// the time in microseconds for which it was held.
+    /// the time in microseconds for which it was held. Returns `None` if none has arrived.
     pub fn echo(&self) -> Option<(u64, u32)> {
         let echo = self.echo.get();
         (echo != 0).then(|| (echo, self.held.get() & !KNOWN))
@@ -116,11 +118,11 @@ impl Report {
 }
 
 const KNOWN: u32 = 1 << 31;
-/// Size of a [`Report`] in bytes.
+/// Size, in bytes, of a [`Report`].
 pub const REPORT_BYTES: usize = size_of::<Report>();
-/// Size of a session message before its reports, in bytes.
+/// Size, in bytes, of a session message before its reports.
 pub const SESSION_BYTES: usize = HEADER_BYTES + 12;
-/// Overhead in bytes of a repair, which has the largest overhead of all packets.
+/// Overhead, in bytes, of a repair, which is the largest overhead of all packets.
 pub const REPAIR_BYTES: usize = HEADER_BYTES + 24;
 
 carom_proto::variants! {

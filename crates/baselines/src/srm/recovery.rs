@@ -11,7 +11,7 @@ use super::packet::Packet;
 use super::timing::Timing;
 use crate::stream::Gap;
 
-/// Pending requests and repairs in one group. A packet is in at most one map, with a timer.
+/// A packet is in at most one of the maps, and has a timer.
 #[derive(Debug)]
 pub(super) struct Recovery {
     timing: Timing,
@@ -21,16 +21,14 @@ pub(super) struct Recovery {
 
 #[derive(Debug)]
 struct Request {
-    /// Time from which the packet counts as lost.
     since: Time,
     backoffs: u32,
-    /// Requests heard before this time belong to the previous round.
+    /// Requests received before this time belong to the previous round.
     ignore_until: Time,
-    /// `Some(true)` if the first request was this member's own, `None` if there was none.
+    /// `Some(true)` if this member sent the first request, or `None` if there was none.
     first: Option<bool>,
 }
 
-/// A packet that was requested, or repaired recently.
 #[derive(Debug)]
 enum Repair {
     /// The packet is repaired for this requestor unless another member repairs it first.
@@ -55,7 +53,6 @@ impl Recovery {
         self.requests.contains_key(&adu)
     }
 
-    /// Sets timers for the missing packets of `gap`, and cancels those of the lost ones.
     pub(super) fn set_requests(&mut self, cx: &mut GroupContext<'_>, source: NodeId, gap: &Gap) {
         if !gap.lost.is_empty() {
             self.drop_requests_of_lost(cx, source);
@@ -98,7 +95,6 @@ impl Recovery {
         let distance = cx.distance(adu.source);
         let Some(request) = self.requests.get_mut(&adu) else { return };
         if !cx.is_missing(adu) {
-            // The packet was given up.
             self.requests.remove(&adu);
             return;
         }
@@ -135,7 +131,6 @@ impl Recovery {
         }
     }
 
-    /// Processes a repair. It cancels this member's own request or repair of the packet.
     pub(super) fn on_repair(
         &mut self,
         cx: &mut GroupContext<'_>,
@@ -179,7 +174,6 @@ impl Recovery {
         cx.multicast(Packet::Repair { source, seqno, distance_us, requestor, block });
     }
 
-    /// Processes another member's request for a packet that is missing here too.
     fn on_request_heard(&mut self, cx: &mut GroupContext<'_>, adu: Adu, other: Duration) {
         let (now, distance) = (cx.node.now, cx.distance(adu.source));
         let Some(request) = self.requests.get_mut(&adu) else { return };
@@ -211,7 +205,6 @@ impl Recovery {
         cx.set_request(adu, wait);
     }
 
-    /// Processes a request for a packet that this member has, or had.
     fn on_request_to_answer(&mut self, cx: &mut GroupContext<'_>, id: PacketId, requestor: NodeId) {
         let (now, adu) = (cx.node.now, Adu::of(id));
         match self.repairs.get(&adu) {
@@ -237,8 +230,8 @@ impl Recovery {
         }
     }
 
-    /// Processes another member's repair of a packet that was not missing here. `other` is that
-    /// member's distance to the requestor.
+    /// Processes another member's repair of a packet that was not missing at this member. `other`
+    /// is the repairer's distance to the requestor.
     fn on_repair_heard(&mut self, cx: &mut GroupContext<'_>, adu: Adu, other: Duration) {
         match self.repairs.get(&adu) {
             Some(Repair::Waiting { requestor, since }) => {
@@ -266,7 +259,7 @@ impl Recovery {
         }
     }
 
-    /// Records the delay of a repair that arrived before any request was sent or heard.
+    /// Records the delay of a repair that arrived before any request was sent or received.
     fn note_request_delay(&mut self, cx: &GroupContext<'_>, adu: Adu) {
         let request = self.requests.get(&adu);
         if let Some(request) = request.filter(|request| request.first.is_none()) {

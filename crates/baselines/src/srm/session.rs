@@ -7,7 +7,6 @@ use carom_proto::{NodeId, Rng, Time};
 
 use super::config::{Config, Distance};
 
-/// The other members of one group, from their session messages.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     peers: BTreeMap<NodeId, Peer>,
@@ -15,19 +14,20 @@ pub(crate) struct Peers {
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// Sending time of the last session message, by its sender's clock, and time of its arrival.
+    /// Sending time of the last session message, by its sender's clock, and its time of arrival.
     last: Option<(u64, Time)>,
     distance: Option<Duration>,
 }
 
-/// Minimum distance: the resolution of timers on a real host.
+/// Minimum distance, which is the resolution of timers on a real host.
 const MIN_DISTANCE: Duration = Duration::from_micros(10);
 
 impl Peers {
-    /// Processes a session message that `peer` sent at `sent_at` of its clock. `echo` is the
-    /// sending time of this node's last one, and the microseconds for which the peer held it.
+    /// Processes a session message that `peer` sent at `sent_at` of its clock. `echo` holds the
+    /// sending time of this node's last session message, and the time in microseconds for which the
+    /// peer held it.
     ///
-    /// Returns `true` if the distance was measured, or `None` if there is no room for the peer.
+    /// Returns `true` if the distance was measured, or `None` if the limit of peers is reached.
     pub(crate) fn on_session(
         &mut self,
         now: Time,
@@ -60,7 +60,7 @@ impl Peers {
         self.peers.keys().copied()
     }
 
-    /// Returns the sending time of `peer`'s last session message, and the microseconds since.
+    /// Returns when `peer` sent its last session message, and the microseconds since its arrival.
     pub(crate) fn echo(&self, now: Time, peer: NodeId) -> Option<(u64, u32)> {
         let (sent_at, received_at) = self.peers.get(&peer)?.last?;
         let held_us = now.since(received_at).as_micros();
@@ -82,13 +82,10 @@ impl Peers {
 pub(crate) struct Pace {
     since: Time,
     data_bytes: u64,
-    /// Data rate in bytes per second, measured between session messages.
     data_rate: f64,
-    /// Last member whose report was in the previous session message.
     pub(crate) reported_to: Option<NodeId>,
 }
 
-/// Weight of the newest interval in the measured data rate.
 const NEWEST: f64 = 0.25;
 
 impl Pace {
@@ -100,7 +97,7 @@ impl Pace {
         self.data_bytes += bytes as u64;
     }
 
-    /// Returns the wait after a session message of `bytes` bytes, in a group of `size` members.
+    /// Returns the wait after a session message of `bytes` bytes in a group of `size` members.
     pub(crate) fn next(
         &mut self,
         now: Time,

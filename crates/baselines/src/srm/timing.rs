@@ -1,4 +1,4 @@
-//! Parameters of timers: fixed, or adapted (section VII, ns-2's `Agent/SRM/Adaptive`).
+//! Timer parameters, fixed or adapted (section VII, ns-2's `Agent/SRM/Adaptive`).
 
 use core::time::Duration;
 
@@ -10,28 +10,24 @@ use super::config::Timing as Choice;
 pub(crate) struct Timing {
     adaptive: bool,
     by_group_size: bool,
-    /// C1 and C2, and the state of their adaptation.
     pub(crate) request: Interval,
-    /// D1 and D2, and the state of their adaptation.
     pub(crate) repair: Interval,
 }
 
-/// Interval from which one kind of timer is drawn, in distances.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interval {
     adaptive: bool,
-    /// C1 or D1: the minimum wait.
+    /// Minimum wait: C1 or D1.
     pub(crate) start: f64,
     pub(crate) width: f64,
-    /// Mean number of duplicates per period. A period lasts from one timer that is set to the next.
+    /// Mean number of duplicates per period. A period lasts from one set timer to the next.
     duplicates_mean: Option<f64>,
-    /// Mean time until the first request (repair) was sent or heard, in round trips.
+    /// Mean time, in round trips, until the first request (repair) was sent or received.
     delay_mean: Option<f64>,
     duplicates: u32,
     is_closest: bool,
 }
 
-/// Weight of the newest value in the means (`alpha`).
 const NEWEST: f64 = 0.25;
 /// Acceptable number of duplicates in a period (`AveDups_`).
 const DUPLICATES_GOAL: f64 = 1.0;
@@ -45,7 +41,6 @@ const MIN_WIDTH: f64 = 1.0;
 const MAX_REQUEST_START: f64 = 2.0;
 /// Ratio of another member's distance to this member's above which this member is the closest.
 const CLOSER_BY: f64 = 1.5;
-/// Maximum wait, for any parameters, distance and backoff.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Minimum wait, so that a timer that is set again always advances.
 const SHORTEST_WAIT: Duration = Duration::from_micros(1);
@@ -63,12 +58,11 @@ impl Timing {
         Self { adaptive, by_group_size, request, repair: interval(adaptive, d1, d2) }
     }
 
-    /// Returns the factor of each backoff of a request: 2, and 3 if adaptive.
+    /// Returns the factor of a request's backoff, which is 3 if adaptive and 2 otherwise.
     pub(crate) fn backoff_factor(&self) -> f64 {
         if self.adaptive { 3.0 } else { 2.0 }
     }
 
-    /// Adapts the request parameters before a request timer is set, in a group of `size` members.
     pub(crate) fn begin_request(&mut self, size: usize) {
         if self.adaptive {
             self.request.adapt();
@@ -76,7 +70,6 @@ impl Timing {
         }
     }
 
-    /// Adapts the repair parameters before a repair timer is set, in a group of `size` members.
     pub(crate) fn begin_repair(&mut self, size: usize) {
         let log = libm::log10(size.max(1) as f64);
         if self.by_group_size {
@@ -109,7 +102,7 @@ impl Interval {
         self.duplicates = self.duplicates.saturating_add(1);
     }
 
-    /// Compares distances with another member that sent the same request (repair).
+    /// Compares the distances of this member and the sender of the same request (repair).
     pub(crate) fn note_other(&mut self, other: Duration, own: Duration) {
         self.is_closest = other.as_secs_f64() > CLOSER_BY * own.as_secs_f64();
     }
@@ -144,7 +137,7 @@ impl Interval {
         }
     }
 
-    /// Clamps the parameters. If the bounds cross, as in a group of two, the minimum counts.
+    /// Clamps the parameters. If the bounds cross, as in a group of two, the minimum applies.
     fn keep_within(&mut self, max_start: f64, max_width: f64) {
         self.start = self.start.min(max_start).max(MIN_START);
         self.width = self.width.min(max_width).max(MIN_WIDTH);

@@ -1,5 +1,3 @@
-//! The settings of TMTP.
-
 use core::time::Duration;
 
 use crate::config::{ConfigError, require};
@@ -11,9 +9,9 @@ use crate::round_trips::Timeouts;
 pub struct Config {
     /// Domain managers, and retention of packets.
     pub domains: DomainConfig,
-    /// Maximum random delay of a NAK beyond [`DomainConfig::detect_after`], so that other members
-    /// hear one NAK before they send theirs. Set it to about one round trip within the domain. A
-    /// larger value reduces the number of NAKs, and delays them. Default 2 ms.
+    /// Maximum random delay of a NAK in addition to [`DomainConfig::detect_after`], so that other
+    /// members receive one NAK before they send theirs. Set it to about one round trip within the
+    /// domain. A larger value reduces the number of NAKs and delays them. Default 2 ms.
     pub nack_spread: Duration,
     /// Time for which a member waits for a repair, after its own NAK or another member's, before it
     /// sends the next NAK. It doubles with each NAK to the same manager. Set the minimum to at
@@ -21,19 +19,20 @@ pub struct Config {
     pub nack_timeouts: Timeouts,
     /// Interval of a member's acknowledgments to its manager while packets arrive. Default 50 ms.
     pub ack_interval: Duration,
-    /// Wait for acknowledgments, above [`Config::ack_interval`] plus a round trip. Default 200 ms.
+    /// Time for which a manager waits for acknowledgments before it retransmits. Set it above
+    /// [`Config::ack_interval`] plus a round trip. Default 200 ms.
     pub retransmit_after: Duration,
-    /// Maximum number of messages of a group from the oldest unacknowledged one to the last. Beyond
-    /// it, messages are [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
+    /// Maximum number of messages of a group from the oldest unacknowledged one to the last.
+    /// Further messages are [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
     pub window: usize,
-    /// Time for which a member without progress may hold back a sender, before it is
-    /// [lagging](carom_proto::Event::Slow): the sender does not wait for it. Its manager then sends
-    /// it the end of the stream once in this time. Default 5 s.
+    /// Time for which a member without progress may hold back a sender. After that, the member is
+    /// [lagging](carom_proto::Event::Slow), and the sender no longer waits for it. From then on,
+    /// its manager sends it the end of the stream once per this time. Default 5 s.
     pub slow_after: Duration,
 }
 
 impl Default for Config {
-    /// Returns settings for a local network with round trips of at most some milliseconds.
+    /// Returns settings for a local network with round trips of a few milliseconds.
     fn default() -> Self {
         Self {
             domains: DomainConfig::default(),
@@ -68,7 +67,7 @@ impl Config {
         }
     }
 
-    /// Checks the settings, and returns the first invalid one as an error.
+    /// Checks the settings, and returns the first violated rule as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.domains.validate()?;
         require(
@@ -76,7 +75,7 @@ impl Config {
             "nack_timeouts must satisfy 0 < least <= initial <= most",
         )?;
         require(!self.ack_interval.is_zero(), "ack_interval must be above 0")?;
-        // Or packets would be retransmitted, or members given up, before that is due.
+        // Otherwise, packets would be retransmitted before an acknowledgment is due.
         let waits = [self.retransmit_after, self.slow_after];
         require(
             self.ack_interval < self.retransmit_after && waits.is_sorted(),

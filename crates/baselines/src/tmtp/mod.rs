@@ -68,7 +68,6 @@ pub struct Tmtp {
     rng: Rng,
     store: RepairStore,
     naks: Naks,
-    /// Children that acknowledge to this node in each group, by source, which it can be itself.
     followers: BTreeMap<GroupId, BTreeMap<NodeId, Followers>>,
     timers: Timers<TimerKey>,
     counters: Counters,
@@ -83,11 +82,10 @@ enum TimerKey {
 carom_proto::counters! {
     struct Counters {
         nacks_sent,
-        /// NAKs received, for this node or another manager.
+        /// NAKs received, addressed to this node or to another manager.
         nacks_received,
-        /// Missing packets whose NAK was postponed because another member's NAK was heard.
+        /// Missing packets whose NAK was postponed because another member's NAK was received.
         nacks_suppressed,
-        /// Missing packets and acknowledgments that were due while no manager was in the view.
         nobody_to_ask,
         acks_sent,
         acks_received,
@@ -99,8 +97,8 @@ carom_proto::counters! {
 }
 
 impl Tmtp {
-    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if the
-    /// configuration is not [valid](Config::validate).
+    /// Creates the engine of the node `origin`, whose randomness comes from `seed`. Panics if
+    /// the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("TMTP", config.validate());
         let (terms, mut rng) = (config.domains.terms(), Rng::new(seed));
@@ -117,8 +115,8 @@ impl Tmtp {
         Shell::new(origin, terms, limit, policy)
     }
 
-    /// Schedules the NAKs for newly missing packets, after a delay that is drawn once for all of
-    /// them: a member that lacks one of several packets lost together usually lacks all of them.
+    /// Schedules the NAKs for newly missing packets after a delay that is drawn once for all of
+    /// them, because a member that lacks one of several packets usually lacks all of them.
     fn request(&mut self, cx: &Context, group: GroupId, source: NodeId, gap: &Gap) {
         let spread = self.config.nack_spread.mul_f64(self.rng.fraction());
         let at = cx.now + self.config.domains.detect_after + spread;
@@ -145,7 +143,7 @@ impl Tmtp {
         }
     }
 
-    /// Processes a NAK of `whom` to the manager `to`. It may reveal packets that are unknown to
+    /// Processes a NAK from `whom` to the manager `to`. It may reveal packets that are unknown to
     /// this node. If this node lacks them too and has the same manager, it postpones its own NAK.
     fn on_nack(
         &mut self,
@@ -191,7 +189,7 @@ impl Tmtp {
         }
     }
 
-    /// Bounds the memory by dropping the children's state in streams that were closed.
+    /// Bounds the memory by dropping the children's state for closed streams.
     fn forget_closed_streams(&mut self, cx: &Context, group: GroupId) {
         let Some(streams) = self.followers.get_mut(&group) else { return };
         if streams.len() <= self.config.domains.max_streams + 1 {
@@ -237,8 +235,8 @@ impl Tmtp {
         }
     }
 
-    /// Processes overdue acknowledgments. Retransmits the oldest packet that a child lacks, lagging
-    /// children excepted, and sends the end of the stream to all children that are behind.
+    /// Processes overdue acknowledgments. Retransmits the oldest packet that a child lacks, except
+    /// for lagging children, and sends the end of the stream to all children that are behind.
     fn on_retransmit_due(&mut self, cx: &mut Context, group: GroupId, source: NodeId) {
         self.refresh_followers(cx, group, source);
         let (retransmit_after, slow_after) = (self.config.retransmit_after, self.config.slow_after);
@@ -279,11 +277,11 @@ impl Tmtp {
         self.store.repair::<Packet<'_>>(cx, id, lacking);
     }
 
-    /// Processes the status packet of a manager or of the source itself, which waits for this node.
+    /// Processes the status packet of a manager, or of the source itself, that waits for this node.
     ///
-    /// It opens the stream if the source is in the view, because a member that lost the first
-    /// messages would not detect that otherwise. Acknowledgments are spread at random, so that
-    /// members do not send them at the same time.
+    /// It opens the stream if the source is in the view. Otherwise, a member that lost the first
+    /// messages would not detect the loss. Acknowledgments are spread at random, so that members do
+    /// not send them at the same time.
     fn on_status(
         &mut self,
         cx: &mut Context,
@@ -398,7 +396,7 @@ impl Policy for Tmtp {
 
     fn wakeup(&self) -> Option<Wakeup> {
         let own = self.timers.next_due().map(|at| Wakeup { at, reason: "a TMTP timer" });
-        let nak = self.naks.next_due().map(|at| Wakeup { at, reason: "ask for a packet" });
+        let nak = self.naks.next_due().map(|at| Wakeup { at, reason: "request a packet" });
         Wakeup::earlier(Wakeup::earlier(own, nak), self.store.wakeup())
     }
 

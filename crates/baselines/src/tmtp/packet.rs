@@ -1,4 +1,4 @@
-//! TMTP's packets. Each follows the common header of [`carom_proto::wire`].
+//! The packets of TMTP. Each follows the common header of [`carom_proto::wire`].
 
 use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{NodeId, SeqNo};
@@ -9,7 +9,7 @@ use crate::guest::GuestPacket;
 /// A TMTP packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// NAK for packets of a source that the NAK's sender lacks, to the domain. Kind 2.
+    /// NAK to the domain for packets of a source that the sender of the NAK lacks. Kind 2.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -19,12 +19,12 @@ pub enum Packet<'a> {
     Nack {
         /// Original sender of the packets.
         source: NodeId,
-        /// Domain manager that must repair them.
+        /// Domain manager that must repair the packets.
         to: NodeId,
-        /// Sequence numbers, big-endian.
+        /// Sequence numbers of the requested packets, big-endian.
         seqnos: &'a [U32],
     },
-    /// Acknowledgment of a source's packets, to the manager. Kind 4.
+    /// Acknowledgment of a source's packets to the manager. Kind 4.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -50,9 +50,9 @@ pub enum Packet<'a> {
     },
 }
 
-/// Size of a NAK before its sequence numbers, in bytes.
+/// Size, in bytes, of a NAK before its sequence numbers.
 pub const NACK_BYTES: usize = HEADER_BYTES + 2 * size_of::<NodeId>();
-/// Size of a sequence number in a NAK, in bytes.
+/// Size, in bytes, of a sequence number in a NAK.
 pub const NUMBER_BYTES: usize = size_of::<U32>();
 
 carom_proto::variants! {

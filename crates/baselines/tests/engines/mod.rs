@@ -1,4 +1,4 @@
-//! One engine of each protocol, with default settings. Members are owed all messages.
+//! Engines of each protocol with default settings. Members are owed all messages.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use carom_baselines::tmtp::{self, Tmtp};
 use carom_proto::{Engine, Origin};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(dead_code, reason = "some tests use only some")]
+#[allow(dead_code, reason = "not every test uses all")]
 pub(crate) enum Protocol {
     Srm,
     SrmFixed,
@@ -68,7 +68,6 @@ pub(crate) fn make(
     }
 }
 
-/// Returns this number of domains.
 pub(crate) fn domains(count: u32) -> DomainConfig {
     let hierarchy = Hierarchy::by_id(count).expect("it is some");
     DomainConfig { owed: Owed::First, hierarchy, ..DomainConfig::default() }

@@ -1,5 +1,3 @@
-//! Tests of several ACK/timeout engines together.
-
 use carom_baselines::ack::packet::Packet;
 use carom_baselines::ack::{AckTimeout, Config};
 use carom_baselines::guest::GuestPacket as _;
@@ -72,7 +70,7 @@ fn silent_member_stops_no_sender_and_learns_its_losses() {
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 5);
     assert_eq!(world.hosts[2].account(NodeId(1)), (vec![1], vec![2, 3, 4]));
-    // The sender waits for it again.
+    // The sender waits for the member again.
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to != NodeId(3));
     world.sends(0, 4..5);
     world.run_for(SECOND * 5);
@@ -133,8 +131,7 @@ fn timeout_below_the_round_trip_grows_until_one_is_measured() {
         world.send(0, &payload(0, round));
         world.run_for(SECOND);
     }
-    // Otherwise, each message would be retransmitted at least twice, because no round trip is
-    // measured.
+    // Otherwise, no round trip is measured, and each message is retransmitted at least twice.
     let again = world.total("retransmissions_sent");
     assert!((1..100).contains(&again), "sent again {again} times");
 }

@@ -1,5 +1,3 @@
-//! Tests of several Bimodal Multicast engines together.
-
 use carom_baselines::Owed;
 use carom_baselines::bimodal::packet::{Packet, Range};
 use carom_baselines::bimodal::{Bimodal, Config};

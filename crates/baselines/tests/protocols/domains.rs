@@ -1,5 +1,3 @@
-//! Tests of the common behavior of the protocols with domains, with several engines: heads repair.
-
 use std::time::Duration;
 
 use carom_baselines::Owed;
@@ -49,7 +47,6 @@ fn engine(
     }
 }
 
-/// Creates three domains: 1 is above 2 and 5; 2 is above 3 and 4, and 5 above 6, 7 and 8.
 fn three_domains() -> Hierarchy {
     let domain = |head: u64, members: &[u64]| {
         let place = |node: &u64| Place { node: NodeId(*node), links: 2 };
@@ -65,7 +62,6 @@ fn domains(hierarchy: Hierarchy) -> DomainConfig {
     DomainConfig { hierarchy, owed: Owed::First, ..DomainConfig::default() }
 }
 
-/// Creates eight hosts that receive their domains' own groups.
 fn world(protocol: Protocol, domains: DomainConfig, loss: f64, seed: u64) -> World {
     world_by(protocol, domains, RepairBy::FewerLinks, loss, seed)
 }
@@ -223,7 +219,7 @@ fn repair_is_unicast_or_multicast_by_link_count_or_threshold() {
         (world.total("unicast_repairs_sent"), world.total("multicast_repairs_sent"), useless)
     };
     for protocol in [Protocol::Rmtp, Protocol::Lbrm] {
-        // A multicast in that domain crosses four links, a packet to one of its members two.
+        // A multicast in that domain crosses four links, and a packet to one of its members two.
         let of_links = |lacking| copies(protocol, RepairBy::FewerLinks, lacking);
         assert_eq!([of_links(1), of_links(2), of_links(3)], [(1, 0, 0), (2, 0, 0), (0, 1, 0)]);
         let by = |most, lacking| copies(protocol, RepairBy::Threshold(most), lacking);

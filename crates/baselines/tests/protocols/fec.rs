@@ -1,5 +1,3 @@
-//! Tests of several sender-based FEC engines together.
-
 use carom_baselines::Owed;
 use carom_baselines::fec::packet::{Packet, Set};
 use carom_baselines::fec::{Config, SenderFec};
@@ -62,7 +60,8 @@ fn a_set_that_does_not_fill_is_protected_in_proportion() {
     world.run_for(50 * MILLISECOND);
     assert_eq!(world.hosts[1].messages.len(), 0);
     world.run_for(SECOND * 20);
-    // ceil(3 * 5 / 8) = 2 parity packets for 3 data packets: one packet too many is missing.
+    // ceil(3
+    // * 5 / 8) = 2 parity packets for 3 data packets: one packet too many is missing.
     assert_eq!(world.total("parity_sent"), 2);
     assert_eq!(world.hosts[1].account(NodeId(1)), (vec![], vec![1, 2, 3]));
 }
@@ -91,7 +90,7 @@ fn lost_last_message_is_reported_after_the_next_heartbeat() {
     world.run_for(MILLISECOND);
     world.filter = Box::new(|_, _, _, _| false);
     world.sends(0, 1..2);
-    // Heartbeats after 0.1, 0.3, 0.7, 1.5, 3.1 and 6.3 s. The next one is sent after 12.7 s.
+    // Heartbeats are sent after 0.1, 0.3, 0.7, 1.5, 3.1 and 6.3 s, and the next after 12.7 s.
     world.run_for(SECOND * 7);
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 5 + give_up_after);

@@ -1,5 +1,3 @@
-//! Tests of what is specific to LBRM, with several engines.
-
 use carom_baselines::Owed;
 use carom_baselines::domain::{Domain, DomainConfig, Hierarchy, Place};
 use carom_baselines::lbrm::{Config, Lbrm};
@@ -21,8 +19,7 @@ fn config(hierarchy: Hierarchy) -> Config {
 fn heartbeats_after_a_message_come_at_growing_intervals() {
     let mut world = world(2, config(Hierarchy::flat()));
     world.sends(0, 0..1);
-    // The first heartbeat follows after 250 ms, the next ones after 500 ms, 1, 2, 4, 8, 16 and 32 s
-    // each.
+    // The first heartbeat follows after 250 ms, and the next after 500 ms, 1, 2, 4, 8, 16 and 32 s.
     let counts = [249, 2, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 32_000, 32_000];
     let mut sent = Vec::new();
     for milliseconds in counts {
@@ -48,7 +45,7 @@ fn loss_of_a_last_message_shows_at_the_first_heartbeat() {
 
 #[test]
 fn primary_logger_serves_secondaries_and_asks_the_source() {
-    // 2 is the primary logger and 3 a secondary one. 1 sends, and is in no domain.
+    // Node 2 is the primary logger, and node 3 a secondary one. Node 1 sends, and is in no domain.
     let place = |node| Place { node: NodeId(node), links: 2 };
     let domain = |head, members: &[u64]| {
         let members = members.iter().copied().map(place).collect();
@@ -66,7 +63,7 @@ fn primary_logger_serves_secondaries_and_asks_the_source() {
     assert_eq!(how(1), How::Retransmitted(NodeId(1)));
     assert_eq!(how(2), How::Retransmitted(NodeId(2)));
     assert_eq!([how(3), how(4)], [How::Retransmitted(NodeId(3)); 2]);
-    assert_eq!(world.hosts[0].counter("requests_received"), 1, "the source is asked by one");
+    assert_eq!(world.hosts[0].counter("requests_received"), 1, "one node requests from the source");
 }
 
 #[test]

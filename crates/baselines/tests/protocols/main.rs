@@ -1,6 +1,6 @@
 //! Tests of several engines of one protocol together.
 
-#![allow(dead_code, reason = "the test network serves the lateral engines too")]
+#![allow(dead_code, reason = "the lateral engines use the test network too")]
 
 mod ack;
 mod bimodal;

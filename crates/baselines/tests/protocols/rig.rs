@@ -1,5 +1,3 @@
-//! Test network of baseline engines.
-
 use std::time::Duration;
 
 use carom_proto::loss::Loss;
@@ -28,12 +26,12 @@ impl World {
         self.delay = mean / 2..mean * 3 / 2;
     }
 
-    /// Makes the host receive datagrams of a group that it has not joined.
+    /// Lets the host receive datagrams of a group that it has not joined.
     pub(crate) fn listen(&mut self, number: usize, group: GroupId) {
         self.hosts[number].groups.insert(group);
     }
 
-    /// Stops the host for good, and removes it from the views of the others.
+    /// Stops the host permanently, and removes it from the views of the others.
     pub(crate) fn fail(&mut self, number: usize) {
         self.crash(number);
         for group in std::mem::take(&mut self.hosts[number].groups) {
@@ -41,13 +39,11 @@ impl World {
         }
     }
 
-    /// Sends the host's messages of these rounds, without pauses.
     pub(crate) fn sends(&mut self, number: usize, rounds: std::ops::Range<usize>) {
         rounds.for_each(|round| _ = self.send(number, &payload(number, round)));
     }
 
-    /// Sends `count` messages from every host, one per `interval`. The hosts send at different
-    /// times.
+    /// Sends `count` messages from every host, one per `interval`, at different times.
     pub(crate) fn everybody_sends(&mut self, count: usize, interval: Duration) {
         let pause = interval / self.hosts.len() as u32;
         for round in 0..count {
@@ -92,7 +88,7 @@ impl Host<dyn Engine> {
     }
 }
 
-/// Returns message `round` of host `number`. Its length differs from that of its neighbors.
+/// Returns message `round` of host `number`. Its length differs from those of adjacent messages.
 pub(crate) fn payload(number: usize, round: usize) -> Vec<u8> {
     let length = 20 + (round * 37 + number) % 900;
     (0..length).map(|place| (place ^ (round * 31) ^ number) as u8).collect()

@@ -1,5 +1,3 @@
-//! Tests of what is specific to RMTP, with several engines.
-
 use carom_baselines::domain::{DomainConfig, Hierarchy};
 use carom_baselines::rmtp::{Config, Rmtp};
 use carom_baselines::{Owed, rmtp};
@@ -20,7 +18,7 @@ fn config() -> Config {
 
 #[test]
 fn the_slowest_of_its_children_holds_a_sender_and_no_other() {
-    // All are below host 0, the head of the only domain.
+    // All members are below host 0, the head of the only domain.
     let hierarchy = Hierarchy::by_id(1).expect("it is one");
     let domains = DomainConfig { hierarchy, ..config().domains };
     let mut world = world(4, Config { domains, ..config() });

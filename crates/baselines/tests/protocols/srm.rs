@@ -1,5 +1,3 @@
-//! Tests of several SRM engines together.
-
 use std::time::Duration;
 
 use carom_baselines::Owed;
@@ -36,7 +34,7 @@ fn every_message_arrives_once_whatever_the_timers() {
 
 #[test]
 fn loss_is_found_by_the_next_packet_and_recovered_by_timers() {
-    // Session messages are rare, so that they hardly ever reveal a loss.
+    // Session messages are rare, so they hardly ever reveal a loss.
     let (session_interval, max_session_interval) = (SECOND * 20, SECOND * 20);
     let config =
         Config { session_interval, max_session_interval, ..from_first(Config::wide_area()) };
@@ -54,7 +52,7 @@ fn loss_is_found_by_the_next_packet_and_recovered_by_timers() {
     // C1 + C2/2 = 3 distances for the request, D1 + D2/11 = 1.1 for the first of ten repairs.
     let recovery = mean(&|message| message.missing_for);
     assert!((3.7..=4.7).contains(&recovery), "{recovery} s from discovery to recovery");
-    // The median, because a sender's last message is not followed by another.
+    // The median is used because a sender's last message is not followed by another.
     let discovery = |it: &&carom_proto::Message| it.age.expect("one clock") - it.missing_for;
     let mut discoveries: Vec<Duration> = repaired.iter().map(discovery).collect();
     discoveries.sort_unstable();
@@ -74,9 +72,9 @@ fn distances_are_measured_and_recovery_takes_a_few_of_them() {
     world.run_for(2 * MILLISECOND);
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 3);
-    let [message] = &world.hosts[1].messages[..] else { panic!("it came otherwise") };
-    // Two to four distances for the request, at most 1.8 for the repair, two one-way delays of up
-    // to 15 ms.
+    let [message] = &world.hosts[1].messages[..] else { panic!("it was not repaired") };
+    // The request takes 2 to 4 distances, the repair at most 1.8, and a one-way delay at most 15
+    // ms.
     let waited = message.missing_for;
     assert!((20 * MILLISECOND..=100 * MILLISECOND).contains(&waited), "{waited:?}");
     assert_eq!(world.total("retransmitted"), 1);
@@ -116,7 +114,7 @@ fn few_of_many_members_request_or_repair() {
         ..from_first(Config::ns2_fixed())
     };
     let mut world = world(30, config, 0.0, 6);
-    // All but five lack the message. Without suppression, there would be 25 requests and 5 repairs.
+    // All but five members lack the message: without suppression, 25 requests and 5 repairs.
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to < NodeId(6));
     world.sends(0, 0..1);
     world.run_for(MILLISECOND);
@@ -139,7 +137,7 @@ fn a_member_repairs_what_its_crashed_sender_cannot() {
     world.run_for(SECOND * 2);
     world.fail(0);
     world.run_for(SECOND * 60);
-    let [message] = &world.hosts[3].messages[..] else { panic!("it did not come") };
+    let [message] = &world.hosts[3].messages[..] else { panic!("it did not arrive") };
     assert!(matches!(message.how, How::Retransmitted(NodeId(2 | 3))), "{:?}", message.how);
 }
 

@@ -1,5 +1,3 @@
-//! Tests of what is specific to TMTP, with several engines.
-
 use carom_baselines::Owed;
 use carom_baselines::domain::{DomainConfig, Hierarchy};
 use carom_baselines::tmtp::{Config, Tmtp};
@@ -50,7 +48,7 @@ fn a_last_message_is_sent_again_where_no_acknowledgement_comes() {
 
 #[test]
 fn a_manager_sees_to_its_own_children_and_the_sender_does_not() {
-    // All are below host 0, the manager of the only domain. Host 1 sends.
+    // All members are below host 0, the manager of the only domain. Host 1 sends.
     let hierarchy = Hierarchy::by_id(1).expect("it is one");
     let domains = DomainConfig { hierarchy, ..config().domains };
     let mut world = world(4, Config { domains, ..config() });

@@ -1,5 +1,6 @@
-//! A gossiping cluster whose nodes crash and stall: detection times of crashes, and false
-//! detections. It runs in virtual time, and the same setting gives the same outcome.
+//! A gossiping cluster whose nodes crash and stall, with the detection times of crashes and the
+//! number of false detections. It runs in virtual time, and the same setting gives the same
+//! outcome.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,27 +17,22 @@ use carom_sim::{
     World, WorldConfig,
 };
 
-/// The cluster and its faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) nodes: u32,
-    /// Share of all datagrams that each receiver loses.
     pub(crate) loss: f64,
     pub(crate) stalls: Option<Stalls>,
     /// Rate at which each node multicasts messages to all others.
     pub(crate) messages_per_second: u32,
     pub(crate) gossip: Config,
-    /// Duration of the run after the warm-up.
     pub(crate) span: Duration,
     /// Interval between crashes. Another node starts on the host after [`DEAD_FOR`].
     pub(crate) crash_every: Duration,
     pub(crate) seed: u64,
 }
 
-/// Random stalls of nodes, as for lack of a processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stalls {
-    /// Share of its time for which a node is stalled.
     pub(crate) share: f64,
     pub(crate) shortest: Duration,
     pub(crate) longest: Duration,
@@ -44,14 +40,11 @@ pub(crate) struct Stalls {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// Times from each crash to the last view change that removed the node, sorted.
     pub(crate) detections: Vec<Duration>,
-    /// Crashes that some view still did not show at the end, more than twice the detection time
-    /// later.
+    /// Crashes that some view did not show at the end, over twice the detection time later.
     pub(crate) unseen: u32,
-    /// Removals of live nodes from views. Those of one node within [`ONE_INCIDENT`] count once.
+    /// Removals of live nodes from views. Those of one node within [`ONE_INCIDENT`] count as one.
     pub(crate) false_failures: u32,
-    /// Sum of the nodes' own counters.
     pub(crate) suspicions: u64,
     pub(crate) node_hours: f64,
 }
@@ -74,7 +67,7 @@ pub(crate) fn play(setting: &Setting) -> Outcome {
 }
 
 impl Outcome {
-    /// Returns the detection time that `share` of the crashes do not exceed.
+    /// Returns the detection time that a fraction `share` of the crashes does not exceed.
     pub(crate) fn quantile(&self, share: f64) -> Duration {
         let rank = (self.detections.len() as f64 * share).ceil() as usize;
         self.detections.get(rank.saturating_sub(1)).copied().unwrap_or(Duration::MAX)
@@ -88,7 +81,6 @@ struct Field<'a> {
     rng: Rng,
     lives: u64,
     alive: BTreeMap<NodeId, HostIx>,
-    /// Crashed nodes, with the time of the crash and the hosts that still have them in their views.
     crashed: BTreeMap<NodeId, (Time, BTreeSet<HostIx>)>,
     failed_at: BTreeMap<NodeId, Time>,
     start: Time,
@@ -199,7 +191,6 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Crashes a random node that is not stalled.
     fn crash(&mut self, now: Time) {
         let running = self.alive.iter().filter(|(_, host)| !self.world.is_paused(**host));
         let running: Vec<(NodeId, HostIx)> = running.map(|(id, host)| (*id, *host)).collect();

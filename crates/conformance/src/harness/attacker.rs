@@ -1,8 +1,7 @@
 //! An attacker on the network that is not a member. It receives multicast, and sends datagrams with
 //! valid checksums from an address of its own.
 //!
-//! Its datagrams must not end a node or fill its memory. Forgeries that can be recognized must have
-//! no effect.
+//! Its datagrams must not stop a node or fill its memory. Recognized forgeries have no effect.
 
 use carom_proto::wire::{self, HEADER_BYTES, Header};
 use carom_proto::{Endpoint, NodeId, Rng};
@@ -11,7 +10,7 @@ use carom_sim::{HostIx, Machine, World};
 use super::gossip_forgery;
 use crate::step::Forgery;
 
-/// Crafts a datagram from one that was overheard, if it can.
+/// Crafts a datagram from an overheard one. Returns `None` if it cannot.
 pub(crate) type Craft<'a> = dyn Fn(&mut Rng, &[u8]) -> Option<Vec<u8>> + 'a;
 
 #[derive(Debug)]
@@ -24,12 +23,11 @@ impl Attacker {
         Self { rng: Rng::new(seed ^ 0xa77a_c4e2) }
     }
 
-    /// Returns the address that it sends from, which belongs to no host of any scenario.
+    /// Returns the attacker's address, which belongs to no host of any scenario.
     pub(crate) fn endpoint() -> Endpoint {
         HostIx(0xff_0000).endpoint()
     }
 
-    /// Sends `count` datagrams to a host, made from what [`World::eavesdropper`] has heard.
     pub(crate) fn strike<M: Machine>(
         &mut self,
         world: &mut World<M>,
@@ -47,7 +45,7 @@ impl Attacker {
             let Some(datagram) = self.make(forgery, heard, to, craft) else { continue };
             let source = Self::endpoint();
             world.with(host, |machine, now| machine.handle_datagram(now, source, &datagram));
-            // The attacker's address is genuine: it can answer challenges that are sent there.
+            // The attacker's address is genuine, so it can answer challenges that are sent there.
             for sent in world.eavesdropper().take_strays() {
                 let Some(answer) = path_response(&datagram, &sent) else {
                     continue;
@@ -99,7 +97,6 @@ impl Attacker {
     }
 }
 
-/// Returns the response of the node of `forged`, at the address that the datagram comes from.
 fn path_response(forged: &[u8], sent: &[u8]) -> Option<Vec<u8>> {
     let (name, _) = Header::decode(forged).ok()?;
     gossip_forgery::path_response(&name, gossip_forgery::NOWHERE, sent)
@@ -112,7 +109,7 @@ fn sealed(mut datagram: Vec<u8>) -> Vec<u8> {
 
 const KIND_OFFSET: usize = 4;
 const BEHIND_CHECKSUM: usize = 12;
-/// Number of the most recent datagrams that it remembers.
+/// Number of the most recent datagrams that the attacker remembers.
 pub(crate) const MEMORY: usize = 32;
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
-//! Gossip that an attacker forges. It is encoded byte by byte, because the membership's encoders
-//! are not public.
+//! Forged gossip. It is encoded byte by byte, because the membership's encoders are not public.
 
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Origin, Profile, RateOfFire, Rng};
 
-/// Forges a claim for the node `to` about the sender of `heard`, or about nodes that do not exist:
-/// that it is dead, alive elsewhere, gone, has left the group, or has deviating settings.
+/// Forges a claim for the node `to` about the sender of `heard`, or about nodes that do not exist.
+/// It claims that they are dead, elsewhere or gone, have left the group, or have other settings.
 pub(super) fn forged(rng: &mut Rng, heard: &[u8], to: NodeId) -> Option<Vec<u8>> {
     let (Header { group, sender: about, incarnation, .. }, _) = Header::decode(heard).ok()?;
     let from = [NodeId(rng.next_u64()), about][rng.below(2)];
@@ -62,7 +61,7 @@ pub fn identity(node: NodeId, bump: u32, at: Endpoint) -> Vec<u8> {
     [&node[..], &bump, &port, &[4], &ip.octets()].concat()
 }
 
-/// Encodes a SWIM message of this kind between identities, with updates of identity and state.
+/// Encodes a SWIM message of this kind between two identities, with updates of identity and state.
 pub fn swim(from: &[u8], to: &[u8], kind: u8, updates: &[(Vec<u8>, u8)]) -> Vec<u8> {
     let mut body = [from, &[0, 0], to, &[kind]].concat();
     if kind != TURN_UNDEAD {
@@ -74,7 +73,7 @@ pub fn swim(from: &[u8], to: &[u8], kind: u8, updates: &[(Vec<u8>, u8)]) -> Vec<
     body
 }
 
-/// Encodes one row of the subscriptions of `owner`: the group with these settings, or its end.
+/// Encodes one row of the subscriptions of `owner`. Without settings, the subscription ends.
 pub fn changes(owner: NodeId, version: u32, group: GroupId, row: Option<GroupSettings>) -> Vec<u8> {
     let mut body = [&owner.0.to_be_bytes()[..], &(version - 1).to_be_bytes()].concat();
     body.extend([version.to_be_bytes(), [0; 4], version.to_be_bytes()].concat());
@@ -95,11 +94,11 @@ const GOODBYE: u8 = 6;
 const PATH_CHALLENGE: u8 = 8;
 const PATH_RESPONSE: u8 = 9;
 const BROADCAST: u8 = 9;
-/// Notice to a node that it was declared dead. It has no updates.
+/// Notifies a node that it was declared dead. It has no updates.
 const TURN_UNDEAD: u8 = 11;
 const ALIVE: u8 = 0;
 const DEAD: u8 = 2;
-/// An address at which no node listens: that from which the datagram comes, with another port.
+/// An address at which no node listens: the datagram's source address with another port.
 pub(super) const NOWHERE: Endpoint =
     Endpoint(std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 9));
 

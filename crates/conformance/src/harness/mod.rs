@@ -1,5 +1,5 @@
-//! The environment of a scenario: a world with its hosts, their members, and their source of views.
-//! A record of the run is kept for the checkers.
+//! The environment of a scenario: a world with its hosts, their members, and the source of their
+//! views. A record of the run is kept for the checkers.
 
 pub(crate) mod attacker;
 pub mod gossip_forgery;
@@ -58,16 +58,15 @@ pub(crate) struct Harness<E: Engine + ?Sized, R> {
     ids: NodeIds,
     attacker: Attacker,
     groups: BTreeMap<HostIx, BTreeSet<GroupId>>,
-    /// Groups of a killed host, which it rejoins when it restarts.
     groups_of_dead: BTreeMap<HostIx, BTreeSet<GroupId>>,
     suspicions: BTreeSet<(HostIx, HostIx)>,
-    /// Number of steps allowed per second; see [`STEPS_PER_SECOND_AND_GROUP`].
+    /// Maximum number of steps per second; see [`STEPS_PER_SECOND_AND_GROUP`].
     steps_per_second: u64,
     start: Time,
 }
 
 impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
-    /// Creates a world of these hosts without nodes, whose views come from a roster.
+    /// Creates a world of these hosts without nodes. The views come from a roster.
     pub(crate) fn new(
         config: WorldConfig,
         delay: Duration,
@@ -97,7 +96,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         }
     }
 
-    /// Creates the world of these participants, with a node on each host.
     pub(crate) fn of_participants(
         participants: &Participants,
         distinguishes_starts: bool,
@@ -117,7 +115,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
             receive_buffer: [1024, 64, 8][rng.below(3)],
             ..WorldConfig::new(topology, rng.next_u64())
         };
-        // The seed of the roster comes first.
+        // The seed of the roster is drawn first.
         let mut copy = rng.clone();
         let (_, seed) = (copy.next_u64(), copy.next_u64());
         let ids = NodeIds::by_default(keeps_ids && distinguishes_starts, seed);
@@ -132,7 +130,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         harness
     }
 
-    /// Returns the node on a host, or the last one if none is alive.
     pub(crate) fn id(&self, host: HostIx) -> NodeId {
         self.origins[&host].node
     }
@@ -174,7 +171,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.is_in(host, group) && !self.world.is_paused(host)
     }
 
-    /// Executes a step, except those of applications and attackers.
     pub(crate) fn execute<A>(&mut self, step: &Step<A>) {
         match step {
             Step::Join(host, group) => _ = self.join(*host, *group),
@@ -226,7 +222,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.world.spawn(host, origin.node, Resident::Member(Member::new(engine, provider)));
     }
 
-    /// Joins the group, if the host is alive and not in it. Returns `true` if it has.
+    /// Joins the group if the host is alive and not yet a member. Returns `true` if it has joined.
     pub(crate) fn join(&mut self, host: HostIx, group: GroupId) -> bool {
         if !self.is_alive(host) || self.is_in(host, group) || self.world.is_paused(host) {
             return false;
@@ -270,7 +266,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.record.left(self.world.now(), self.id(host), group);
     }
 
-    /// Kills a node without a report to the others.
+    /// Kills a node without a report to the other nodes.
     pub(crate) fn kill(&mut self, host: HostIx) {
         self.take_events();
         self.record.died(self.world.now(), self.id(host));
@@ -279,7 +275,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.groups_of_dead.insert(host, groups);
     }
 
-    /// Reports to the others that a node was killed. Without a roster they find out themselves.
+    /// Reports to the other nodes that a node was killed. Without a roster, they detect it.
     pub(crate) fn report_failed(&mut self, host: HostIx) {
         self.roster.report_failed(&mut self.world, host);
     }
@@ -312,7 +308,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         groups.into_iter().for_each(|group| _ = self.join(host, group));
     }
 
-    /// Restarts the host at once, under its id and without a report. Its incarnation reveals it.
+    /// Restarts the host at once under its id. Only its incarnation reveals the restart.
     fn bounce(&mut self, host: HostIx) {
         if self.is_alive(host) && self.ids.keeps_ids() {
             self.kill(host);
@@ -335,7 +331,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.take_events();
     }
 
-    /// Only the roster makes mistakes on request; gossip makes its own.
+    /// Reports a false failure by the roster. Gossip makes mistakes of its own.
     fn suspect(&mut self, host: HostIx, other: HostIx) {
         if self.views.is_roster() {
             self.suspicions.insert((host, other));
@@ -349,7 +345,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         }
     }
 
-    /// Ends the faults, except that dead members stay dead.
     pub(crate) fn heal(&mut self) {
         self.world.apply(&Fault::Heal);
         self.world.apply(&Fault::Disturb(Disturbance::default()));
@@ -417,7 +412,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
     }
 }
 
-/// Draws a LAN, racks, or a star of slow links with short queues. With a distance it is a LAN.
+/// Draws a LAN, racks, or a star of slow links with short queues. With a distance, draws a LAN.
 fn draw_topology(hosts: u32, distance: Duration, rng: &mut Rng) -> Topology {
     let jitter = Jitter::Exponential(Duration::from_micros(30));
     let delay = Duration::from_micros(100) + distance;
@@ -436,6 +431,6 @@ fn draw_topology(hosts: u32, distance: Duration, rng: &mut Rng) -> Topology {
     }
 }
 
-/// Long runs may take more: twenty members of a ring that is stuck search all the time.
+/// Long runs may take more steps: twenty members of a ring that is stuck search permanently.
 const MAX_STEPS: u64 = 5_000_000;
 const STEPS_PER_SECOND_AND_GROUP: u64 = 10_000;

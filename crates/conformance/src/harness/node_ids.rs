@@ -1,4 +1,4 @@
-//! Ids of the nodes of a run: one for each start, or one for each host, which all its starts share.
+//! Ids of the nodes of a run. Either each start has its own id, or all starts of a host share one.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,6 @@ pub(crate) struct Start {
 
 pub(crate) struct NodeIds {
     keeps_ids: bool,
-    /// Returns the id of the start with this number on a host.
     id_of: Box<dyn FnMut(HostIx, u32) -> NodeId>,
     lives: BTreeMap<HostIx, u32>,
     ids: BTreeMap<HostIx, NodeId>,
@@ -22,7 +21,7 @@ pub(crate) struct NodeIds {
 }
 
 impl NodeIds {
-    /// Assigns ids by `id_of`. The starts of a host share the first one if `keeps_ids` is set.
+    /// Assigns ids by `id_of`. All starts of a host share the first id if `keeps_ids` is set.
     pub(crate) fn new(
         keeps_ids: bool,
         seed: u64,
@@ -33,7 +32,6 @@ impl NodeIds {
         Self { keeps_ids, id_of: Box::new(id_of), lives, ids, rng }
     }
 
-    /// Assigns ids that do not depend on the protocol.
     pub(crate) fn by_default(keeps_ids: bool, seed: u64) -> Self {
         let mut starts = 0;
         Self::new(keeps_ids, seed, move |host, _| {
@@ -50,7 +48,7 @@ impl NodeIds {
         self.lives.get(&host).copied().unwrap_or(0)
     }
 
-    /// Returns the next start on a host. A start with an id of its own needs no incarnation.
+    /// Returns the next start on a host. A start with its own id needs no incarnation.
     pub(crate) fn next(&mut self, host: HostIx) -> Start {
         let life = self.lives(host);
         self.lives.insert(host, life + 1);
@@ -66,5 +64,5 @@ impl NodeIds {
     }
 }
 
-/// Difference between the ids of two starts on a host, which are equal modulo this number.
+/// Ids of two starts on the same host are equal modulo this number.
 pub(crate) const IDS_APART: u64 = 1000;

@@ -1,4 +1,4 @@
-//! Rules for every run. Each one reads the [`History`] of the run.
+//! Rules that every run must obey. Each rule checks the [`History`] of the run.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ use carom_sim::scenario::Violation;
 use super::history::{Got, History};
 use crate::findings::Findings;
 
-/// Returns all violations of a run.
+/// Returns the violations of all rules in a run.
 pub fn all(history: &History) -> Vec<Violation> {
     let mut found = Findings::default();
     at_most_once(history, &mut found);
@@ -33,9 +33,9 @@ pub(super) fn do_views_agree(history: &History) -> bool {
     found.0.is_empty() && history.unsettled.is_empty()
 }
 
-/// Checks that a message is delivered or reported as lost at most once, and never both.
+/// Checks that each message is delivered or reported as lost at most once, and never both.
 ///
-/// If a part of it is reported as lost, it is not delivered.
+/// A message with a lost fragment must not be delivered.
 fn at_most_once(history: &History, found: &mut Findings) {
     for ((node, id), got) in &history.got {
         let Got { delivered, lost, .. } = *got;
@@ -57,7 +57,7 @@ fn at_most_once(history: &History, found: &mut Findings) {
     }
 }
 
-/// Checks that delivered messages were sent with the same bytes, and that lost ones were sent.
+/// Checks that delivered messages were sent with the same payload, and that lost ones were sent.
 fn invention(history: &History, found: &mut Findings) {
     for ((node, id), got) in &history.got {
         let was_sent = history.sent.contains_key(id);
@@ -91,7 +91,7 @@ fn acknowledged(history: &History, found: &mut Findings) {
     }
 }
 
-/// Checks that after recovery all views, and the registry, consist of the members.
+/// Checks that, after recovery, all views and the registry consist of the members.
 fn agreement(history: &History, found: &mut Findings) {
     if history.healed.is_none() {
         return;
@@ -118,7 +118,7 @@ fn stored(history: &History, found: &mut Findings) {
     let Some(stored) = &history.stored else { return };
     let living: BTreeSet<NodeId> =
         history.members.values().flatten().map(|member| member.node).collect();
-    // A process that hears from no node considers itself partitioned and removes none.
+    // A process that hears from no node considers itself partitioned, and removes no node.
     let may_hear_nobody = living.len() < history.processes;
     let nobody = BTreeSet::new();
     for group in history.members.keys().chain(stored.keys()).collect::<BTreeSet<_>>() {
@@ -134,8 +134,8 @@ fn stored(history: &History, found: &mut Findings) {
     }
 }
 
-/// Checks that everything works again within a bound once the faults have ended: no sender is
-/// held back, and messages are delivered to all receivers that are owed them, and confirmed.
+/// Checks that everything works within a bound after the faults have ended. No sender may be held
+/// back. Messages must be confirmed, and delivered to all receivers that are owed them.
 fn liveness(history: &History, found: &mut Findings) {
     let Some(healed) = history.healed else { return };
     for (node, group) in &history.held_back {

@@ -10,7 +10,7 @@ use super::setup::Setup;
 use super::suite::EngineSuite;
 use crate::draw::one_of;
 
-/// Scenarios of the lateral engine: Ricochet and Slingshot.
+/// Scenarios of the lateral engine, which implements Ricochet and Slingshot.
 pub const LATERAL: EngineSuite = EngineSuite { name: "lateral", set_up };
 
 fn set_up(rng: &mut Rng) -> Setup {
@@ -39,8 +39,7 @@ fn set_up(rng: &mut Rng) -> Setup {
     // Drawn from a copy of the generator, so that no other draw depends on it.
     let first_number = one_of(&mut Rng::new(rng.clone().next_u64()), &FIRST_NUMBERS);
     let config = Config { first_number, ..config };
-    // Every loss is requested, is still in the data buffer, and is not given up because of earlier
-    // losses.
+    // Every loss is requested, still in the data buffer, and not given up for earlier losses.
     let Config { nak, max_gap, buffer_bytes, assembly_bytes, .. } = &config;
     let asks = nak.as_ref().is_some_and(|nak| nak.ids_per_second > 0);
     let has_room = *buffer_bytes >= 1 << 20 && *assembly_bytes >= 1 << 20;
@@ -63,8 +62,8 @@ fn set_up(rng: &mut Rng) -> Setup {
     }
 }
 
-/// Checks that the number of repairs is c / r of that of the packets in them. Repairs of bins that
-/// a view change cuts short are not counted, and the draws deviate from their mean.
+/// Checks that the number of repairs is c / r of the number of packets in them. Repairs of bins
+/// that a view change cuts short are not counted, and the draws deviate from their mean.
 fn too_many_repairs(
     counters: &[(&'static str, u64)],
     rate: RateOfFire,
@@ -80,8 +79,8 @@ fn too_many_repairs(
     is_broken.then(|| format!("{repairs} repairs instead of {promised}"))
 }
 
-/// Returns a packet in the name of the sender of `heard`, of a kind that is not trusted without
-/// confirmation by that sender: sequence numbers far ahead, a request, or a query.
+/// Forges a packet in the name of the sender of `heard`. The packet contains sequence numbers far
+/// ahead, a request, or a query, which are not trusted without confirmation by that sender.
 fn forged(rng: &mut Rng, heard: &[u8]) -> Option<Vec<u8>> {
     let (header, packet) = Packet::decode(heard).ok()?;
     let (sender, group) = (header.sender, header.group);
@@ -106,8 +105,8 @@ fn forged(rng: &mut Rng, heard: &[u8]) -> Option<Vec<u8>> {
     Some(datagram)
 }
 
-/// First sequence numbers of the streams: in two of five scenarios just below the wrap, or below
-/// half of all numbers. Nodes that keep their ids start at random numbers instead.
+/// First sequence numbers of streams. In two of five scenarios, they are just below the wrap, or
+/// below half of all numbers. Nodes that keep their ids start at random numbers instead.
 const FIRST_NUMBERS: [SeqNo; 5] =
     [SeqNo::FIRST, SeqNo::FIRST, SeqNo::FIRST, SeqNo(u32::MAX - 20), SeqNo((1 << 31) - 20)];
 
@@ -129,45 +128,45 @@ mod tests {
 
     #[rustfmt::skip]
     const FAILED: [u64; 56] = [
-        // Restarted sender, member that returned in order, late datagram of a former incarnation,
-        // and jumps that no sender has confirmed.
+        // A restarted sender, a member that returned in order, a late datagram of a former
+        // incarnation, and jumps that no sender has confirmed.
         790_000_033, 790_000_052, 790_000_057, 790_000_083, 790_000_091, 790_000_120, 790_000_124,
         790_000_157, 790_000_163, 790_000_191, 790_000_280, 790_000_134, 790_000_169, 790_000_265,
         790_000_284, 169, 222, 225, 299, 345, 347,
         355, 820_000_057, 820_000_076, 820_000_168, 820_000_184, 840_002_262,
-        // Two incarnations whose numbers are close by chance.
+        // Two incarnations whose sequence numbers are close by chance.
         861_000_352, 861_004_557, 861_006_849, 861_007_535,
-        // Silent former incarnation, and an incarnation that first appears in repairs.
+        // A silent former incarnation, and an incarnation that first appears in repairs.
         871_001_011,
         // Late repairs of an incarnation that was heard before the group was left.
         2_140_006_093,
         // Forged claims that are half of all numbers ahead.
         840_005_741, 861_015_155,
-        // Forged number below the first one of the stream.
+        // A forged number below the first number of the stream.
         716, 1618,
         // Forged numbers of a sender that is not yet in the view, or was not yet heard.
         900_020_228, 2_120_042_546,
-        // Sender that answers while messages wait to be sent.
+        // A sender that answers while messages wait to be sent.
         2_110_001_034,
-        // Answer that is older than what has arrived and was evicted since.
+        // An answer that is older than packets that have arrived and were evicted since.
         2_300_016_840,
-        // Node that took a new identity when no other node was left to answer it.
+        // A node that took a new identity when no other node was left to answer it.
         2_300_036_165,
         // Repairs of bins that view changes cut short.
         1_700_021_103, 1_700_023_927,
-        // Service process whose members are all dead, and which removes none of them.
+        // A service process whose members are all dead, and which removes none of them.
         871_002_211, 1_700_014_048,
-        // Service process that acknowledged late what it had stored.
+        // A service process that acknowledged stored joins late.
         840_010_502, 840_010_992,
-        // Late join of an ended incarnation, and members stored by a process that was killed.
+        // A late join of an ended incarnation, and members stored by a process that was killed.
         910_036_502, 910_046_486, 910_052_495,
-        // Service process that knew of no owner when it died.
+        // A service process that knew of no owner when it died.
         2_320_022_761,
-        // Goodbye of a former incarnation that reached a member late.
+        // A goodbye of a former incarnation that reached a member late.
         840_010_130,
         // Acknowledgments for the process that had the address before.
         2_160_032_159,
-        // Members that leave within a message and return before that is noticed.
+        // Members that leave within a message and return before the leave is noticed.
         820_000_336, 820_000_371,
     ];
 

@@ -1,5 +1,3 @@
-//! The history of a run, for the checkers.
-
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,34 +8,31 @@ use carom_proto::{
 use crate::harness::Record;
 use crate::memory::MemoryUse;
 
-/// The record of one run: the messages sent, the events of each node, and the views over time.
+/// The record of one run, with the messages sent, the events of each node, and the views over time.
 #[derive(Debug, Default)]
 pub struct History {
     pub(super) sent: BTreeMap<MessageId, Sent>,
     pub(super) got: BTreeMap<(Start, MessageId), Got>,
-    /// Packets reported as lost other than the first of a message, by their messages: each number,
-    /// and how often it was reported.
+    /// Lost packets other than the first of a message. Counts the reports of each number.
     pub(super) lost_fragments: BTreeMap<(Start, MessageId), BTreeMap<u32, u32>>,
     pub(super) members: BTreeMap<GroupId, BTreeSet<Start>>,
-    /// Current view of each member. The start of a node in it is the one that was current when the
+    /// Current view of each member. It contains the start of each node that was current when the
     /// member was notified of the node.
     pub(super) views: BTreeMap<(Start, GroupId), BTreeSet<Start>>,
     /// Time when an observer last saw a node leave a group, or left the group itself.
     gone: BTreeMap<(Start, GroupId, Start), Time>,
     joined: BTreeMap<(Start, GroupId), Time>,
     starts: BTreeMap<NodeId, u32>,
-    /// Last start of each sender of which each node has received a message or a loss.
+    /// Last start of each sender from which each node has a message or a loss.
     last_heard: BTreeMap<(Start, GroupId, NodeId), u32>,
     firsts: BTreeMap<(Start, GroupId), u32>,
     pub(super) healed: Option<Time>,
     owed_from: OwedFrom,
-    /// `true` if messages sent in the healed world must be delivered, and not only accounted for.
+    /// `true` if messages sent in the healed world must be delivered, not only accounted for.
     pub(super) must_deliver: bool,
-    /// Groups in which a node has requested confirmation since then.
     pub(super) awaited: BTreeMap<(NodeId, GroupId), Awaited>,
     /// Messages that were confirmed as settled at a member that did not have them.
     pub(super) not_safe: Vec<(Start, MessageId)>,
-    /// Senders that were still held back after that.
     pub(super) held_back: Vec<(NodeId, GroupId)>,
     /// Guarantees of the protocol that the final counters violate.
     pub(super) broken: Vec<(NodeId, String)>,
@@ -52,11 +47,10 @@ pub struct History {
 /// The point from which a receiver is owed a sender's messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwedFrom {
-    /// From when the sender has it in its view.
+    /// The time at which the sender's view includes the receiver.
     #[default]
     View,
-    /// From the first message that it got or reported as lost. A message without a successor may
-    /// remain undetected.
+    /// The first message that the receiver got or lost. A last message may remain undetected.
     FirstHeard,
 }
 
@@ -73,8 +67,7 @@ pub(super) struct MessageId {
     pub(super) place: Offset,
 }
 
-/// The place of a packet in its stream: its number, counted from a point so far before the stream's
-/// first number that no place wraps.
+/// The position of a packet in its stream, counted from so early that it never wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Offset(u32);
 
@@ -88,7 +81,7 @@ pub(super) struct Sent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Awaited {
-    /// Last message that it must include, or `None` if nothing was sent.
+    /// Last message that the confirmation must include, or `None` if no message was sent.
     pub(super) up_to: Option<Offset>,
     pub(super) is_there: bool,
 }
@@ -97,7 +90,6 @@ pub(super) struct Awaited {
 pub(super) struct Got {
     pub(super) delivered: u32,
     pub(super) lost: u32,
-    /// Time of the first of these.
     pub(super) at: Time,
     pub(super) is_altered: bool,
 }
@@ -149,10 +141,11 @@ impl History {
 
     /// Returns the packet that was reported as lost.
     ///
-    /// Several starts of a node may use the same number. The packet is that of the first start, not
-    /// before the last one heard of, that used the number and whose packet is neither delivered nor
-    /// reported at the receiver. If there is none, it is that of an earlier start: the receiver may
-    /// take its late packets for current ones while the sender does not answer.
+    /// Several starts of a node may use the same number. Starts are considered from the last one
+    /// that the receiver has heard of. The packet belongs to the first start that used the number
+    /// and whose packet the receiver has neither delivered nor reported. If there is none, it
+    /// belongs to an earlier start: the receiver may mistake late packets for current ones while
+    /// the sender does not answer.
     fn lost_id(&self, receiver: Start, lost: &Lost, number: SeqNo) -> MessageId {
         let last = self.last_heard.get(&(receiver, lost.group, lost.sender)).copied();
         let is_open = |id: &MessageId| {
@@ -178,7 +171,7 @@ impl History {
         Start { node, number: self.starts.get(&node).copied().unwrap_or(0) }
     }
 
-    /// Returns one packet of each start of the sender, the first start first.
+    /// Returns one packet for each start of the sender, in order of the starts.
     fn ids(&self, sender: NodeId, group: GroupId, seqno: SeqNo) -> impl Iterator<Item = MessageId> {
         let starts = 0..=self.start_of(sender).number;
         starts.map(move |number| self.id(Start { node: sender, number }, group, seqno))
@@ -193,8 +186,8 @@ impl History {
         Offset(number.wrapping_sub(first.wrapping_sub(BEFORE_FIRST)))
     }
 
-    /// Returns the message that contains the packet with this number, other than as its first. A
-    /// message larger than a packet uses the numbers up to that of the next message.
+    /// Returns the message that contains the packet with this number, unless it is the message's
+    /// first packet. A large message uses the numbers up to that of the next message.
     fn message_with_fragment(&self, id: MessageId) -> Option<MessageId> {
         let mut before = self.sent.range(MessageId { place: Offset(0), ..id }..=id);
         let (message, sent) = before.next_back()?;
@@ -203,14 +196,14 @@ impl History {
             .then_some(*message)
     }
 
-    /// Records the end of all faults. From now on everything must be delivered, or at least
-    /// accounted for.
+    /// Records the end of all faults. From now on, every message must be accounted for, and must be
+    /// delivered if `must_deliver` is `true`.
     pub fn healed(&mut self, now: Time, must_deliver: bool) {
         self.healed = Some(now);
         self.must_deliver = must_deliver;
     }
 
-    /// Records that a node requests confirmation in a group in the healed world.
+    /// Records that a node requests confirmation in a group of the healed world.
     pub fn awaits(&mut self, node: NodeId, group: GroupId) {
         let up_to = self.sent_by(self.start_of(node), group).map(|(id, _)| id.place).last();
         self.awaited.insert((node, group), Awaited { up_to, is_there: false });
@@ -221,8 +214,8 @@ impl History {
         self.awaited.values().all(|awaited| awaited.is_there)
     }
 
-    /// Returns the receivers that are owed the message: those in the sender's view when it was
-    /// sent, if neither has seen the other leave since, and both are still members.
+    /// Returns the receivers that are owed the message. They are those in the sender's view when it
+    /// was sent, if both are still members and neither has seen the other leave since.
     pub(super) fn owed<'a>(
         &'a self,
         id: &'a MessageId,
@@ -237,7 +230,7 @@ impl History {
         let both_stayed = move |start: &Start| {
             let (sender, start) = (id.sender, *start);
             let in_view = self.views.get(&(start, id.group)).is_some_and(|it| it.contains(&sender));
-            // A member that rejoined too fast for the sender to notice is another member now.
+            // A member that rejoined before the sender could notice counts as another member.
             let joined = self.joined.get(&(start, id.group)).copied().unwrap_or_default();
             let has_seen_go = has_seen_go(sender, start) || has_seen_go(start, sender);
             in_view && joined <= sent.at && !has_seen_go
@@ -258,8 +251,8 @@ impl History {
         self.sent.range(message(Offset(0))..=message(Offset(u32::MAX)))
     }
 
-    /// Checks a confirmation that a node has received. It can only be compared with what members
-    /// received where the protocol owes them the same messages.
+    /// Checks a confirmation that a node has received. It can be compared with the messages that
+    /// members received only where the protocol owes them the same messages.
     fn safe(&mut self, start: Start, safe: &Confirmed) {
         let up_to = self.place(start, safe.group, safe.up_to);
         if let Some(awaited) = self.awaited.get_mut(&(start.node, safe.group)) {
@@ -346,9 +339,8 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// Minimum bytes of a fragment other than the last of its message.
+/// Minimum size, in bytes, of a fragment other than the last one of its message.
 const LEAST_FRAGMENT_BYTES: usize = 100;
 /// Maximum number of losses recorded from one report. No run sends more messages.
 const MAX_LOST: u32 = 100_000;
-/// Number of places before the first number of a stream.
 const BEFORE_FIRST: u32 = 1 << 30;

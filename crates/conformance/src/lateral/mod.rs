@@ -1,4 +1,4 @@
-//! Scenarios of unordered groups, with the lateral engines or any other engines.
+//! Scenarios of unordered groups, with lateral engines or any other engines.
 
 pub mod checkers;
 mod engine;

@@ -1,5 +1,4 @@
-//! Runner of a scenario with engines of any protocol, first with faults and then healed, which
-//! records its history.
+//! Runs a scenario with engines of any protocol, first with faults and then healed.
 
 use core::time::Duration;
 use std::rc::Rc;
@@ -107,7 +106,6 @@ impl EngineRunner {
         }
     }
 
-    /// Sends one more message, which others may hold back for [`Setup::patience`].
     fn send_last(&mut self, host: HostIx, group: GroupId) {
         let end = self.harness.world.now() + self.setup.patience;
         while self.send(host, group, 20, SendOptions::default()).is_err() {
@@ -180,9 +178,9 @@ impl Runner for EngineRunner {
         self.wait(CONFIRM_WITHIN - LOSSY_FOR, |runner| runner.harness.record.is_all_confirmed());
         self.harness.lose(Loss::None);
         if !self.setup.delivers_all {
-            // A missing packet is given up a fixed time after the detection of its loss. A link
-            // that drops one announcement after another could delay the detection forever: a burst
-            // of losses is counted in datagrams, and therefore lasts long where few are sent.
+            // A missing packet is given up a fixed time after its loss is detected. A link that
+            // drops one announcement after another could delay the detection forever, because a
+            // burst of losses is counted in datagrams, and therefore lasts long where few are sent.
             self.harness.world.apply(&Fault::LinkLoss(Loss::None));
         }
         self.run_for(GIVE_UP_WITHIN);
@@ -208,8 +206,8 @@ impl Runner for EngineRunner {
     }
 }
 
-/// Time in which all members hear from each other twice: heartbeats are at most 6.4 s apart, and a
-/// jump of the numbers is accepted the second time.
+/// Time in which all members hear from each other twice. Heartbeats are at most 6.4 s apart, and a
+/// jump of the sequence numbers is accepted when it is seen a second time.
 const SETTLE_WITHIN: Duration = Duration::from_secs(15);
 const CONFIRM_WITHIN: Duration = Duration::from_secs(15);
 /// Time in which missing packets are given up: the default of ten seconds, with a margin.

@@ -1,5 +1,3 @@
-//! The scenario of a seed: its participants and steps.
-
 use core::time::Duration;
 
 use carom_proto::loss::Loss;
@@ -20,7 +18,7 @@ pub enum Action {
     Confirm(HostIx, GroupId),
 }
 
-/// Returns the scenario of `seed`: 5 to 20 hosts, some of the kinds of faults, a second or two.
+/// Creates the scenario of `seed`, with 5 to 20 hosts and a random subset of all kinds of faults.
 pub fn scenario(seed: u64) -> Scenario<Participants, Step<Action>> {
     let mut rng = Rng::new(seed);
     let most = if rng.chance(0.7) { 4 } else { 16 };
@@ -66,7 +64,7 @@ pub fn scenario(seed: u64) -> Scenario<Participants, Step<Action>> {
     draft.finish(seed)
 }
 
-/// Returns `true` if members receive changed data, or claims for a node that cannot be queried.
+/// Returns `true` if members receive modified datagrams, or claims for an unknown node.
 pub(super) fn is_deceived(steps: &[(Duration, Step<Action>)]) -> bool {
     let forgeries = || steps.iter().filter_map(|(_, step)| step.forgery());
     forgeries().any(Forgery::can_deceive)
@@ -103,8 +101,7 @@ impl Draft<Action> {
     }
 
     /// Draws further changes for members that detect them by themselves: joins, leaves, stops,
-    /// restarts, and partitions of up to 6 s, which is enough for each side to consider the other
-    /// dead.
+    /// restarts, and partitions. A partition of up to 6 s lets each side declare the other dead.
     fn draw_coming_and_going(&mut self, rng: &mut Rng) {
         let mut at = Duration::from_millis(rng.below(2000) as u64);
         for _ in 0..rng.below(12) {
@@ -161,9 +158,8 @@ impl Draft<Action> {
     }
 }
 
-/// Returns the delay of every path in addition to that of a local network: zero, except in one of
-/// 16 scenarios. It is zero for all views but those of a roster, because other providers are
-/// configured for local networks.
+/// Returns the delay of every path in addition to that of a local network, which is above zero in
+/// one of 16 scenarios. It is zero without a roster, because other providers suit local networks.
 fn distance(seed: u64, views: Views) -> Duration {
     let mut rng = Rng::new(seed ^ 0x006c_6f6e_6770);
     let distance = Duration::from_millis([5, 25, 100, 250][rng.below(4)]);
@@ -171,7 +167,7 @@ fn distance(seed: u64, views: Views) -> Duration {
     if is_far && may_be_later(seed) { distance } else { Duration::ZERO }
 }
 
-/// Independent of all other draws, and of the source of views.
+/// Returns the generator and the detection time, independent of other draws and of the views.
 fn coming_and_going(seed: u64) -> (Rng, Duration) {
     let mut rng = Rng::new(seed ^ 0x60551b);
     let detection_ms = [3000, 3000, 1000][rng.below(3)];

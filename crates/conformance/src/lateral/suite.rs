@@ -1,5 +1,3 @@
-//! The suite of scenarios for one kind of engine.
-
 use carom_proto::Rng;
 use carom_sim::scenario::{Scenario, Suite};
 
@@ -9,7 +7,7 @@ use super::setup::Setup;
 use crate::participants::Participants;
 use crate::step::Step;
 
-/// Scenarios of one kind of engine.
+/// The scenarios of one kind of engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineSuite {
     /// Name on the command line.
@@ -42,7 +40,7 @@ impl Suite for EngineSuite {
     }
 }
 
-/// Returns the source of a run's randomness, from which the settings are drawn first.
+/// Returns the generator of a run, from which the settings are drawn first.
 fn setup_rng(seed: u64) -> Rng {
     Rng::new(seed ^ 0x91a7)
 }

@@ -1,5 +1,3 @@
-//! The faults of a registry.
-
 use core::time::Duration;
 
 use carom_proto::Rng;

@@ -1,9 +1,9 @@
-//! The registry in the world: registry processes on hosts, the store that they share, and
-//! the assignment of partitions to them.
+//! A simulated registry: registry processes on hosts, the store that they share, and the assignment
+//! of partitions to them.
 //!
 //! The store is not a machine. It has a place in the network, from which a process can be
-//! partitioned, and a delay. It executes each commit at once, by the rules of the embedded store
-//! and of etcd.
+//! partitioned, and a delay. It executes commits at once, by the rules of the embedded store and of
+//! etcd.
 
 mod fault_plan;
 mod process;

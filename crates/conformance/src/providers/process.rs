@@ -1,5 +1,3 @@
-//! A registry process on a host.
-
 use std::collections::{BTreeMap, VecDeque};
 
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
@@ -13,9 +11,7 @@ use carom_proto::{Endpoint, GroupId, NodeId, Time, Wakeup};
 #[derive(Debug)]
 pub struct Process {
     server: Server,
-    /// Term in which each partition was last given to this process.
     terms: BTreeMap<u16, u64>,
-    /// Node at the other end of each connection, and the frames sent to it.
     peers: BTreeMap<LinkId, Peer>,
     events: VecDeque<ProcessEvent>,
     links: VecDeque<LinkCommand>,
@@ -28,47 +24,47 @@ struct Peer {
     to_it: FrameReader,
 }
 
-/// A request of a registry process to the store, or an acknowledgment to be checked.
+/// A request from a registry process to the store, or an acknowledgment to be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessEvent {
-    /// A commit is to be stored, in the term in which the process got the partition.
+    /// A request to store a commit.
     Commit {
         /// The commit.
         commit: Commit,
-        /// The term.
+        /// Term in which the partition was assigned to the process.
         term: u64,
     },
-    /// The process has acknowledged to a node that it is in a group.
+    /// An acknowledgment from the process to a node that joined a group.
     Acknowledged {
-        /// The group.
+        /// The group that was joined.
         group: GroupId,
-        /// The node.
+        /// The node that joined.
         node: NodeId,
     },
 }
 
-/// A report of the store to a registry process.
+/// A report from the store to a registry process.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoreReport {
     /// The result of a commit.
     Answer(CommitId, Result<(), CommitFailure>),
-    /// The process owns the partition from now on.
+    /// The partition is assigned to the process.
     Own {
-        /// The partition.
+        /// Number of the partition.
         partition: u16,
-        /// Number of times that the partition was given to any process.
+        /// Number of times that the partition was assigned to any process.
         term: u64,
         /// Content of the partition.
         state: PartitionState,
     },
-    /// The process no longer owns the partition.
+    /// The partition is no longer assigned to the process.
     Disown(u16),
-    /// The owners of all partitions.
+    /// The current owners of all partitions.
     Owners(Owners),
 }
 
 impl Process {
-    /// Creates a process that owns nothing.
+    /// Creates a process that owns no partition.
     pub fn new(config: ServerConfig, seed: u64) -> Self {
         Self {
             server: Server::new(config, seed),
@@ -79,7 +75,7 @@ impl Process {
         }
     }
 
-    /// Returns its server.
+    /// Returns the server that the process runs.
     pub fn server(&self) -> &Server {
         &self.server
     }
@@ -89,7 +85,7 @@ impl Process {
             StoreReport::Answer(id, Ok(())) => self.server.handle_committed(now, id),
             StoreReport::Answer(id, Err(why)) => self.server.handle_commit_failed(now, id, why),
             StoreReport::Own { partition, term, state } => {
-                // Another process may have owned it since, which this one has not noticed.
+                // Another process may have owned it since, which this process has not noticed.
                 self.server.disown(now, partition);
                 self.server.load(partition, state);
                 self.server.own(now, partition);
@@ -138,7 +134,7 @@ impl Process {
         self.server.poll_timeout()
     }
 
-    /// Commits come first, because some requests are acknowledged without any.
+    /// Drains the server. Commits come first, because some requests are acknowledged without one.
     fn drain(&mut self) {
         while let Some(commit) = self.server.poll_commit() {
             let term = self.terms.get(&commit.partition).copied().unwrap_or_default();
@@ -166,7 +162,7 @@ impl Process {
 }
 
 impl Peer {
-    /// Reads the node from the first frame, the only one that names it.
+    /// Reads the node from the first frame, the only frame that contains it.
     fn received(&mut self, bytes: &[u8]) {
         if self.node.is_some() {
             return;

@@ -1,5 +1,3 @@
-//! The machines of a cluster with a registry.
-
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::service::{Client, Detector, Observer};
 use carom_proto::wire::Datagram;
@@ -8,7 +6,7 @@ use carom_sim::{Command, GroupMember, Machine};
 
 use super::process::{Process, ProcessEvent, StoreReport};
 
-/// A member, or a part or a client of the registry.
+/// A machine of a cluster with a registry: a member, or a part or a client of the registry.
 pub enum Resident<M> {
     /// A member of groups.
     Member(M),
@@ -16,16 +14,16 @@ pub enum Resident<M> {
     Process(Box<Process>),
     /// The failure detector of a rack.
     Detector(Box<Detector>),
-    /// A program that receives the members of groups.
+    /// A program that observes the members of groups.
     Observer(Box<Observer>),
 }
 
 /// A command for a resident.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResidentCommand<C> {
-    /// A request of the member's application.
+    /// A request from the member's application.
     Member(C),
-    /// A report of the store to a registry process.
+    /// A report from the store to a registry process.
     Process(StoreReport),
 }
 
@@ -39,7 +37,7 @@ pub enum ResidentEvent<E> {
 }
 
 impl<M> Resident<M> {
-    /// Returns the member, if it is one.
+    /// Returns the member, or `None` if this is another kind of machine.
     pub fn member(&self) -> Option<&M> {
         match self {
             Self::Member(member) => Some(member),
@@ -47,7 +45,7 @@ impl<M> Resident<M> {
         }
     }
 
-    /// Returns the member, if it is one.
+    /// Returns the member, or `None` if this is another kind of machine.
     pub fn member_mut(&mut self) -> Option<&mut M> {
         match self {
             Self::Member(member) => Some(member),
@@ -55,7 +53,7 @@ impl<M> Resident<M> {
         }
     }
 
-    /// Returns the registry process, if it is one.
+    /// Returns the registry process, or `None` if this is another kind of machine.
     pub fn process(&self) -> Option<&Process> {
         match self {
             Self::Process(process) => Some(process),
@@ -77,7 +75,7 @@ impl<M: GroupMember> GroupMember for Resident<M> {
         group: GroupId,
         settings: GroupSettings,
     ) -> Result<(), JoinError> {
-        let member = self.member_mut().expect("only members are asked to join groups");
+        let member = self.member_mut().expect("only members join groups");
         member.join_group(now, group, settings)
     }
 }
@@ -101,7 +99,7 @@ impl<M: Machine> Machine for Resident<M> {
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
         match self {
             Self::Member(member) => member.handle_datagram(now, source, datagram),
-            // Multicast hellos reach them too.
+            // Multicast hellos reach these machines too.
             Self::Process(_) | Self::Observer(_) => {}
             Self::Detector(detector) => {
                 if let Ok(datagram) = Datagram::parse(datagram) {

@@ -1,5 +1,3 @@
-//! The registry of a scenario, and its clients.
-
 use core::time::Duration;
 
 use carom_proto::membership::Membership;
@@ -14,13 +12,13 @@ use super::services::{Services, ServicesConfig};
 
 /// The registry of a run.
 ///
-/// Its hosts follow those of the members: those of the registry processes, that of the store if
-/// there are several processes, then those of the detectors.
+/// Its hosts follow those of the members. The registry processes come first, then the store if
+/// there are several processes, and then the failure detectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Number of registry processes. A single one has its store in its own machine.
+    /// Number of registry processes. A single process has its store on its own host.
     pub processes: u32,
-    /// Maximum time for which a node may be silent.
+    /// Maximum time for which a node may be silent before it is removed.
     pub lease: Duration,
     /// Failure detection in addition to leases.
     pub watch: Watch,
@@ -29,7 +27,7 @@ pub struct Service {
 /// Failure detection in addition to leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// None.
+    /// No failure detection except leases.
     Leases,
     /// Each node pings the next one.
     Ring,
@@ -37,7 +35,7 @@ pub enum Watch {
     Chain,
 }
 
-/// Returns the source of the registry's faults, and the registry of this seed if it has one.
+/// Returns the generator for the registry's faults, and the registry of this seed, if it has one.
 pub(crate) fn of_seed(seed: u64) -> (Rng, Option<Service>) {
     let mut rng = Rng::new(seed ^ 0x5e47_1ce5);
     let service = Service {
@@ -100,14 +98,13 @@ pub(crate) fn provider(
 ) -> Box<dyn Membership> {
     let mut addresses = services.addresses();
     if rng.chance(0.3) {
-        // Any process names the others.
+        // The address of any process suffices to find the others.
         addresses = vec![addresses[rng.below(addresses.len())]];
     }
     let config = ServiceConfig { addresses, rack: rack_of(host), ..ServiceConfig::default() };
     Box::new(Provider::new(origin, host.endpoint(), config, rng.next_u64()))
 }
 
-/// Returns the members that wait for the registry: it has not answered, or they consider it away.
 pub(crate) fn unsettled<E: Engine + ?Sized>(world: &World<Resident<Member<E>>>) -> Vec<NodeId> {
     let waits = |host: &HostIx| {
         let member = world.machine(*host).and_then(Resident::member);
@@ -123,5 +120,5 @@ fn rack_of(host: HostIx) -> String {
     format!("rack {}", host.0 % 2)
 }
 
-/// Number of partitions: enough to give each of the few groups its own.
+/// The number suffices to give each of the few groups a partition of its own.
 const PARTITIONS: u16 = 4;

@@ -1,4 +1,4 @@
-//! The registry processes of a world, and the exchange between them and their store.
+//! The registry processes of a world, and their communication with their store.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,23 +14,23 @@ use super::process::{Process, ProcessEvent, StoreReport};
 use super::resident::{Resident, ResidentCommand};
 use super::store::Store;
 
-/// Configuration of a registry.
+/// The configuration of a registry.
 #[derive(Clone, Debug)]
 pub struct ServicesConfig {
     /// Settings of every registry process.
     pub server: ServerConfig,
-    /// Hosts of the registry processes, one for each. At least one.
+    /// Hosts of the registry processes, at least one.
     pub hosts: Vec<HostIx>,
     /// Place of the store in the network, from which processes can be partitioned. `None` if there
-    /// is one process, with its store in the same machine.
+    /// is a single process, whose store is on its host.
     pub store_at: Option<HostIx>,
-    /// One-way delay between processes and store.
+    /// One-way delay between processes and the store.
     pub store_delay: Duration,
-    /// Time for which one of several processes keeps its partitions unheard by the store.
+    /// Time for which one of several processes keeps its partitions without contact to the store.
     pub lease: Duration,
 }
 
-/// The registry processes and their store, driven together with its [`World`].
+/// The registry processes and their store. They are driven together with their [`World`].
 pub struct Services {
     config: ServicesConfig,
     store: Store,
@@ -66,12 +66,12 @@ impl Services {
     /// Creates a registry without running processes.
     ///
     /// # Panics
-    /// Panics if there is no host, or if there are several without a shared store.
+    /// Panics if there is no host, or if there are several hosts without a shared store.
     pub fn new(config: ServicesConfig, seed: u64) -> Self {
         let is_one = config.hosts.len() == 1;
         assert!(
             is_one || config.store_at.is_some() && !config.hosts.is_empty(),
-            "store_at is required unless there is one host"
+            "store_at is required if there is more than one host"
         );
         let mut queue = EventQueue::default();
         if config.store_at.is_some() {
@@ -104,28 +104,28 @@ impl Services {
         &self.store
     }
 
-    /// Returns the store, to inject failures.
+    /// Returns the store, for example, to inject failures.
     pub fn store_mut(&mut self) -> &mut Store {
         &mut self.store
     }
 
-    /// Returns the next join that was acknowledged although it was not in the store.
+    /// Removes and returns a join that was acknowledged but is not in the store.
     pub fn next_unstored(&mut self) -> Option<(GroupId, NodeId)> {
         self.unstored.pop()
     }
 
-    /// Returns `true` if the process with this number runs.
+    /// Returns `true` if process `which` is running.
     pub fn runs(&self, which: usize) -> bool {
         self.places[which].life.is_some()
     }
 
-    /// Returns the number of the process that owns the partition in the store and runs.
+    /// Returns the process that owns the partition in the store, if it is running.
     pub fn owner(&self, partition: u16) -> Option<usize> {
         let owner = self.store.owner(partition)?;
         self.places.iter().position(|place| place.life == Some(owner))
     }
 
-    /// Returns the server of the process with this number, if it runs.
+    /// Returns the server of process `which`, if it is running.
     pub fn server<'w, M: Machine>(
         &self,
         world: &'w World<Resident<M>>,
@@ -134,7 +134,7 @@ impl Services {
         world.machine(self.config.hosts[which])?.process().map(Process::server)
     }
 
-    /// Moves a partition to a process, if that runs.
+    /// Moves a partition to process `which`, if it is running.
     pub fn hand_over<M: Machine>(
         &mut self,
         world: &World<Resident<M>>,
@@ -147,7 +147,7 @@ impl Services {
         self.publish_owners(world);
     }
 
-    /// Starts a process, unless it runs.
+    /// Starts process `which`, unless it is running.
     pub fn start<M: Machine>(&mut self, world: &mut World<Resident<M>>, which: usize) {
         if self.runs(which) {
             return;
@@ -168,14 +168,14 @@ impl Services {
         self.publish_owners(world);
     }
 
-    /// Kills a process at once.
+    /// Kills process `which` at once.
     pub fn kill<M: Machine>(&mut self, world: &mut World<Resident<M>>, which: usize) {
         self.places[which].life = None;
         self.places[which].reports.clear();
         world.kill(self.config.hosts[which]);
     }
 
-    /// Starts the failure detector of a rack on `host`.
+    /// Starts a rack's failure detector on `host`.
     pub fn start_detector<M: Machine>(
         &mut self,
         world: &mut World<Resident<M>>,
@@ -200,8 +200,8 @@ impl Services {
                 self.queue.add(arrives, Op::Commit { place, life, term, commit });
             }
             ProcessEvent::Acknowledged { group, node } => {
-                // A process that was deposed while it was paused acknowledges what it had stored
-                // before. The member may have left since.
+                // A process that was deposed during a pause acknowledges earlier stored joins. The
+                // member may have left since.
                 let is_stored = match self.store.owns(life, group) {
                     true => self.store.is_member(group, node),
                     false => self.store.was_member(group, node),
@@ -218,7 +218,7 @@ impl Services {
         self.queue.next_at()
     }
 
-    /// Executes the operations that are due.
+    /// Executes the due operations.
     pub fn run<M: Machine>(&mut self, world: &mut World<Resident<M>>) {
         while self.queue.next_at().is_some_and(|at| at <= world.now()) {
             let Some((_, op)) = self.queue.pop() else { return };
@@ -235,7 +235,8 @@ impl Services {
         }
     }
 
-    /// Executes the next operation or event that is due by `end`. Passes events to `on_event`.
+    /// Executes the next operation or event that is due by `end`, and passes events to `on_event`.
+    /// Returns `false` if there is none.
     pub fn step<M: Machine>(
         &mut self,
         world: &mut World<Resident<M>>,
@@ -294,7 +295,6 @@ impl Services {
         );
     }
 
-    /// Delivers reports to a process in order, unless it is partitioned from the store.
     fn on_reports<M: Machine>(&mut self, world: &mut World<Resident<M>>, place: usize) {
         while let Some((at, _)) = self.places[place].reports.front() {
             let again = world.now() + REPORT_RETRY;
@@ -307,7 +307,7 @@ impl Services {
         }
     }
 
-    /// Renews the leases of processes that the store hears. Reassigns partitions of the others.
+    /// Renews leases of processes in contact with the store. Reassigns partitions of the others.
     fn on_renew<M: Machine>(&mut self, world: &mut World<Resident<M>>) {
         let now = world.now();
         self.queue.add(now + self.config.lease / 10, Op::Renew);
@@ -335,8 +335,8 @@ impl Services {
         }
     }
 
-    /// Assigns partitions that have no owner, or whose owner has not noticed them. Sometimes moves
-    /// a partition from the process with the most to that with the fewest.
+    /// Assigns partitions without an owner, or whose owner has not noticed the assignment.
+    /// Sometimes moves one from the process with the most partitions to that with the fewest.
     fn share<M: Machine>(&mut self, world: &World<Resident<M>>) -> bool {
         let mut has_changed = false;
         for partition in 0..self.store.partitions() {
@@ -370,7 +370,7 @@ impl Services {
         self.store.owned().filter(|(_, owner)| *owner == life).count()
     }
 
-    /// Returns `true` if the process owns the partition in the store, but not by its own account.
+    /// Returns `true` if the process owns the partition in the store, but does not know it.
     fn is_unaware<M: Machine>(
         &self,
         world: &World<Resident<M>>,
@@ -437,11 +437,10 @@ impl Services {
     }
 }
 
-/// First id of processes and detectors. Those of nodes are smaller.
+/// First id of processes and detectors, above all ids of nodes.
 const FIRST_ID: u64 = 1 << 48;
-/// Time without an answer of the store after which a process reports the outcome as unknown.
+/// Time without an answer from the store after which a process reports the outcome as unknown.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Interval of attempts to deliver reports to a partitioned process.
 const REPORT_RETRY: Duration = Duration::from_millis(100);
-/// Probability of moving a partition when leases are renewed and the processes have unequal shares.
+/// Probability of moving a partition when leases are renewed and processes have unequal shares.
 const MOVES: f64 = 0.05;

@@ -1,4 +1,4 @@
-//! The store of the registry processes: every partition, and its owner.
+//! The store of the registry processes, which contains every partition and its owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +7,17 @@ use carom_proto::membership::service::{Change, Commit, CommitFailure, PartitionS
 use carom_proto::{GroupId, NodeId, Rng};
 
 /// A durable store in memory, with the failures of a disk or of etcd. It follows the rules of
-/// [`Commit`]: commits are atomic, a commit that is already stored is not repeated, and commits
-/// count only from the owner in its present term.
+/// [`Commit`]: commits are atomic, are not repeated once stored, and count only from the owner in
+/// its current term.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// Result of every new commit, which is then not stored. Default: `None`.
+    /// Failure of every new commit, which is then not stored. Default: `None`, so commits succeed.
     pub failing: Option<CommitFailure>,
     /// Probability that the answer to a stored commit is lost. Default: 0.
     pub lost_answers: f64,
     partitions: Vec<PartitionState>,
     owners: Vec<Option<u64>>,
-    /// Number of times that each partition was given. Commits of earlier terms are refused.
+    /// Number of times that each partition was assigned. Commits of earlier terms are refused.
     terms: Vec<u64>,
     commits: u64,
     largest_commit: usize,
@@ -26,7 +26,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Creates an empty store, whose partitions have no owners.
+    /// Creates an empty store with `partitions` partitions, which have no owners.
     pub fn new(partitions: u16) -> Self {
         let count = usize::from(partitions);
         Self {
@@ -51,28 +51,28 @@ impl Store {
         &self.partitions[usize::from(partition)]
     }
 
-    /// Returns the content of a partition, to be filled without an owner.
+    /// Returns the content of a partition, for tests that fill it without an owner.
     pub fn state_mut(&mut self, partition: u16) -> &mut PartitionState {
         &mut self.partitions[usize::from(partition)]
     }
 
-    /// Returns the owner of a partition.
+    /// Returns the owner of a partition, or `None` if it has none.
     pub fn owner(&self, partition: u16) -> Option<u64> {
         self.owners[usize::from(partition)]
     }
 
-    /// Returns the number of times that the partition was given to an owner.
+    /// Returns the number of times that the partition was assigned to an owner.
     pub fn term(&self, partition: u16) -> u64 {
         self.terms[usize::from(partition)]
     }
 
-    /// Returns each partition that has an owner, with the owner.
+    /// Returns the partitions that have an owner, each with its owner.
     pub fn owned(&self) -> impl Iterator<Item = (u16, u64)> {
         let owners = self.owners.iter().enumerate();
         owners.filter_map(|(partition, owner)| Some((partition as u16, (*owner)?)))
     }
 
-    /// Gives the partition to this owner, and returns the new term.
+    /// Assigns the partition to this owner, and returns the new term.
     pub fn give(&mut self, partition: u16, owner: u64) -> u64 {
         let place = usize::from(partition);
         self.owners[place] = Some(owner);
@@ -80,18 +80,17 @@ impl Store {
         self.terms[place]
     }
 
-    /// Removes all partitions from the owner, and returns them.
+    /// Removes all partitions from the owner, and returns their numbers.
     pub fn release(&mut self, owner: u64) -> Vec<u16> {
         let had: Vec<u16> = self.owned().filter(|(_, it)| *it == owner).map(|it| it.0).collect();
         had.iter().for_each(|partition| self.owners[usize::from(*partition)] = None);
         had
     }
 
-    /// Executes a commit that has arrived.
+    /// Executes a commit.
     ///
     /// # Errors
-    /// Returns the [`CommitFailure`] if the commit is refused, has failed, or has an unknown
-    /// outcome.
+    /// Returns a [`CommitFailure`] if the commit is refused, failed, or has an unknown outcome.
     pub fn commit(
         &mut self,
         owner: u64,
@@ -108,7 +107,7 @@ impl Store {
         if !is_owner || !(is_new || state.version() == after) {
             result = Err(CommitFailure::Deposed);
         } else if let Some(failure) = self.failing.filter(|_| is_new) {
-            // A commit that is already stored, by an attempt whose answer was lost, has not failed.
+            // A commit that was already stored by an attempt whose answer was lost has not failed.
             result = Err(failure);
         } else if is_new {
             self.commits += 1;
@@ -132,12 +131,12 @@ impl Store {
         self.log.range((group, node, 0)..=(group, node, u32::MAX)).next().is_some()
     }
 
-    /// Returns `true` if the node is in the group now.
+    /// Returns `true` if the node is currently in the group.
     pub fn is_member(&self, group: GroupId, node: NodeId) -> bool {
         self.state(partition_of(group, self.partitions())).member(group, node).is_some()
     }
 
-    /// Returns `true` if this start of a process owns the partition of the group.
+    /// Returns `true` if `owner` owns the partition of the group.
     pub fn owns(&self, owner: u64, group: GroupId) -> bool {
         self.owners[usize::from(partition_of(group, self.partitions()))] == Some(owner)
     }
@@ -148,12 +147,12 @@ impl Store {
         groups.map(|(group, state)| (*group, state.members.keys().copied().collect())).collect()
     }
 
-    /// Returns the number of commits that were stored.
+    /// Returns the number of stored commits.
     pub fn commits(&self) -> u64 {
         self.commits
     }
 
-    /// Returns the number of changes in the largest of them.
+    /// Returns the number of changes in the largest stored commit.
     pub fn largest_commit(&self) -> usize {
         self.largest_commit
     }
@@ -161,7 +160,7 @@ impl Store {
     /// Asserts the invariants of all partitions.
     ///
     /// # Panics
-    /// Panics if an invariant is violated, which is a bug in the writer.
+    /// Panics if an invariant is violated, which is a bug in the process that wrote the partition.
     pub fn check(&self) {
         self.partitions.iter().for_each(PartitionState::check);
     }

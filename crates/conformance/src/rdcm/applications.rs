@@ -14,9 +14,7 @@ use crate::harness::Harness;
 pub(super) struct Applications {
     group: GroupId,
     message_bytes: usize,
-    /// Maximum bytes of a message in one packet.
     packet_bytes: usize,
-    /// Messages that the engine on each host has not accepted, with their numbers in the run.
     waiting: BTreeMap<HostIx, VecDeque<(u64, Bytes)>>,
 }
 
@@ -77,7 +75,7 @@ impl Applications {
                     }
                 }
                 Err(SendError::QueueFull { .. } | SendError::HeldBack { .. }) => return,
-                // Another member is the sender. The application discards its messages.
+                // Another member is the sender, so the application discards its messages.
                 Err(SendError::HasSender { .. }) => return waiting.clear(),
                 Err(error) => {
                     harness.record.refused(node, &error);

@@ -1,14 +1,14 @@
-//! Topologies from the data centers of RDCM's multicast manager.
+//! Builds topologies from the data centers of RDCM's multicast manager.
 
 use carom_proto::GroupId;
 use carom_proto::rdcm::topology::{LinkId, Topology as Cluster, Vertex};
 use carom_proto::rdcm::tree::MulticastTree;
 use carom_sim::{HostIx, Link, Machine, Place, Topology, World};
 
-/// Creates the hosts, switches and links of `cluster`, with the properties `link_of` for each link
-/// in either direction.
+/// Creates the topology of `cluster`. `link_of` returns the properties of each link, which apply to
+/// both directions.
 ///
-/// The host with the number of a vertex is that vertex. Hosts forward if they do in the cluster.
+/// A host or switch has the number of its vertex. Hosts forward if they do in the cluster.
 pub fn topology(cluster: &Cluster, link_of: impl Fn(LinkId) -> Link) -> Topology {
     let switches = cluster.len() as u32 - cluster.hosts();
     let mut topology = Topology::graph(cluster.hosts(), switches).with_spread_routes();
@@ -30,8 +30,8 @@ pub fn place(cluster: &Cluster, vertex: Vertex) -> Place {
     }
 }
 
-/// Routes what the sender of `tree` multicasts to `group` along the links of the tree, even if they
-/// are dead. The world must have the [topology] of the cluster.
+/// Routes the multicasts of the tree's sender to `group` along the links of the tree, even along
+/// dead links. The world must have the [topology] of the cluster.
 ///
 /// # Panics
 /// Panics if one of the links is not in the cluster.
@@ -50,7 +50,6 @@ pub fn set_tree<M: Machine>(
     world.network().set_tree(group, HostIx(tree.sender().0), links);
 }
 
-/// Returns the direction of a cluster's link that leads from one of its ends to the other.
 fn directed_link(cluster: &Cluster, link: LinkId, from: Vertex, to: Vertex) -> Option<u32> {
     let ends = cluster.links().get(link.0 as usize)?;
     let directions = [[from, to], [to, from]].into_iter().zip([0, 1]);
@@ -74,7 +73,6 @@ mod tests {
         built.map(|(name, cluster)| (name, cluster.expect("such a cluster can be"))).into()
     }
 
-    /// Returns the length of the shortest path, found by expanding the set of reached vertices.
     fn distance(cluster: &Cluster, from: u32, to: u32) -> usize {
         let mut reached = std::collections::BTreeSet::from([Vertex(from)]);
         for steps in 0.. {

@@ -1,4 +1,4 @@
-//! An attacker that receives multicast only. It knows groups, streams, nodes and their
+//! An attacker that receives only multicast. It knows groups, streams, nodes and their
 //! incarnations, but no epoch, and sends packets in the names of others.
 
 use bytes::Bytes;
@@ -12,13 +12,12 @@ pub(super) enum Origin {
     Member(usize),
 }
 
-/// Forges a packet for the node `to`, which has this place in the stream if it receives it. `nodes`
-/// are the receivers of the stream.
+/// Forges a packet for the node `to`, whose place in the stream is `place` if it is a receiver.
+/// `nodes` are the receivers of the stream.
 ///
 /// A receiver of the stream gets packets that only the sender sends, in the sender's name. All
-/// other packets are in the name of any other member, of which there are `others`. The first place
-/// in a stream is not forged, because without keys it cannot be distinguished from the sender's
-/// own.
+/// other packets are in the name of one of the `others` other members. The first place in a stream
+/// is not forged, because without keys it cannot be distinguished from the sender's own.
 pub(super) fn forged(
     rng: &mut Rng,
     to: NodeId,
@@ -62,7 +61,7 @@ fn draw_of_sender(rng: &mut Rng, place: Place, receiver: NodeId, nodes: &[NodeId
         1 => Packet::Announce { epoch: [0, epoch][rng.below(2)], end: number(rng) },
         2 => Packet::Farewell { epoch, end: number(rng) },
         _ => {
-            // A payload with a number of the stream could only be detected by a signature.
+            // A forged payload with a number of the stream could only be detected by a signature.
             let number = (1 << 40) + number(rng);
             let bytes = Bytes::from_static(b"forged");
             let fragment = Fragment { is_first: true, is_last: true, bytes };

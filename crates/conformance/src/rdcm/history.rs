@@ -1,5 +1,3 @@
-//! The history of a run of a bulk group, for the checkers.
-
 use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,17 +12,17 @@ use carom_proto::{
 use crate::harness::Record;
 use crate::memory::MemoryUse;
 
-/// The record of one run: the messages sent, and the events of each member in their order.
+/// The record of one run, with the messages sent, and the events of each member in order of time.
 #[derive(Debug, Default)]
 pub struct History {
     pub(super) sent: BTreeMap<u64, Sent>,
-    /// Messages whose first packet has this number in some stream of this sender.
+    /// Messages by their sender and the number of their first packet in some stream of this sender.
     by_place: BTreeMap<(NodeId, u64), Vec<u64>>,
     pub(super) streams: BTreeMap<StreamId, Stream>,
     pub(super) accounts: Vec<Account>,
     open: BTreeMap<NodeId, usize>,
     messages: u64,
-    /// Number before that of the first packet of each stream.
+    /// Number that precedes the first packet of each stream.
     before_first: u32,
     pub(super) refused: Vec<String>,
     pub memory: MemoryUse,
@@ -33,14 +31,14 @@ pub struct History {
     pub(super) outcome: Option<Result<FinalState, String>>,
 }
 
-/// A stream, by its sender and its number.
+/// A stream, identified by its sender and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId {
     pub sender: NodeId,
     pub number: u32,
 }
 
-/// A position in a stream, before the packet with this number.
+/// A position in a stream: the number of the next packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub stream: StreamId,
@@ -50,14 +48,13 @@ pub struct Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
     Nowhere,
-    /// Everything of the stream before this received, or reported as lost.
+    /// All packets of the stream before this one are received, or reported as lost.
     At(Mark),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) stream: StreamId,
-    /// Number of its first packet, and its number of packets.
     pub(super) first: u64,
     pub(super) packets: u64,
     pub(super) payload: Bytes,
@@ -67,15 +64,13 @@ pub(super) struct Sent {
 pub(super) struct Stream {
     pub(super) begun: Time,
     pub(super) receivers: BTreeSet<NodeId>,
-    /// Members that the sender has met since.
     pub(super) joiners: BTreeSet<NodeId>,
-    /// Accounts of the members at its start, without nodes that are restarted at that time.
+    /// Accounts of the members at the start of the stream, without nodes that restart at that time.
     pub(super) accounts: BTreeSet<usize>,
     pub(super) end: u64,
     pub(super) asked: Vec<u64>,
     pub(super) confirmed: Vec<(Time, Confirmed)>,
     pub(super) left_behind: Vec<(Time, NodeId)>,
-    /// Loss that was reported to the sender when it yielded to another.
     pub(super) given_up: Option<Lost>,
 }
 
@@ -91,7 +86,7 @@ pub(super) struct Account {
 
 #[derive(Clone, Debug)]
 pub(super) enum Observed {
-    /// A message, by its number in the run, or a description of a message that no node has sent.
+    /// The number of a message in the run, or a description of a message that no node has sent.
     Message(Result<u64, String>),
     Lost(Lost),
 }
@@ -99,21 +94,21 @@ pub(super) enum Observed {
 #[derive(Clone, Debug)]
 pub struct FinalState {
     pub sender: NodeId,
-    /// All members that considered themselves the sender.
+    /// All members that consider themselves the sender.
     pub senders: Vec<NodeId>,
     pub receivers: Vec<NodeId>,
-    /// Receivers that were not known to have everything.
+    /// Receivers that have not confirmed everything.
     pub unconfirmed: Vec<NodeId>,
-    /// Bytes of messages that the engines had not accepted.
+    /// Number of bytes of messages that the engines have not accepted.
     pub waiting: usize,
     pub places: BTreeMap<NodeId, Place>,
 }
 
 impl History {
-    /// Creates the record of a run in which nothing has happened.
+    /// Creates an empty record.
     ///
-    /// The stream of a sender that has left ends at each member within `over_within`. Streams begin
-    /// with `first_number`.
+    /// Streams begin with `first_number`. After a sender has left, its stream ends at each member
+    /// within `over_within`.
     pub fn new(over_within: Duration, first_number: SeqNo) -> Self {
         let before_first = first_number.minus(1).0;
         Self { over_within, before_first, ..Self::default() }
@@ -135,7 +130,7 @@ impl History {
         }
     }
 
-    /// Records a message that the engine has accepted. Returns `true` if a stream begins with it.
+    /// Records a message that the engine has accepted. Returns `true` if it begins a stream.
     pub fn sent(
         &mut self,
         now: Time,
@@ -166,7 +161,7 @@ impl History {
         }
     }
 
-    /// Records a message that was refused although there is no other sender, and there is room.
+    /// Records a message that was refused without another sender or a full queue.
     pub fn refused(&mut self, node: NodeId, error: &SendError) {
         self.refused.push(format!("node {node} cannot send: {error}"));
     }
@@ -177,8 +172,8 @@ impl History {
         }
     }
 
-    /// Records that a sender notices a change of its receivers. If a receiver that is gone is
-    /// nevertheless a member, the sender had counted an earlier start or membership of it.
+    /// Records that a sender notices a change of its receivers. If a receiver that is gone is still
+    /// a member, the sender had counted an earlier start or membership of it.
     fn view_changed(&mut self, sender: NodeId, change: ViewChange) {
         let account = self.open.get(&change.node).copied();
         let Some(stream) = self.last_stream(sender) else { return };
@@ -202,7 +197,7 @@ impl History {
         Some(Mark { stream, next: self.streams[&stream].end })
     }
 
-    /// Returns `true` if everything is confirmed for which the sender requested confirmation.
+    /// Returns `true` if all messages for which the sender requested confirmation are confirmed.
     pub fn is_confirmed(&self, sender: NodeId) -> bool {
         self.stream_of(sender).is_none_or(|stream| self.streams[&stream].unanswered().is_none())
     }
@@ -284,7 +279,7 @@ impl Record for History {
             Event::Confirmed(confirmed) => {
                 let confirmed =
                     Confirmed { up_to: self.counted_from_one(confirmed.up_to), ..confirmed };
-                // A member that does not send has nothing to be confirmed.
+                // A member that does not send has no messages to be confirmed.
                 if let Some(stream) = self.last_stream(node).filter(|_| confirmed.up_to.0 > 0) {
                     stream.confirmed.push((now, confirmed));
                 }
@@ -300,7 +295,6 @@ impl Record for History {
 }
 
 impl Stream {
-    /// Returns an end up to which confirmation was requested and has not arrived.
     pub(super) fn unanswered(&self) -> Option<u64> {
         let is_answered = |end: &u64| {
             self.confirmed.iter().any(|(_, confirmed)| u64::from(confirmed.up_to.0) + 1 == *end)
@@ -322,7 +316,7 @@ impl Stream {
 }
 
 impl Account {
-    /// Returns `true` if it was a member throughout. Events when it leaves may follow the leave.
+    /// Returns `true` if the node was a member throughout. Events of a leave may follow it.
     pub(super) fn spans(&self, from: Time, to: Time) -> bool {
         self.begun <= from && self.ended.is_none_or(|end| end > to)
     }

@@ -1,5 +1,5 @@
-//! Links of a scenario: the dead ones, which never disconnect hosts, and those of the trees along
-//! which the network forwards.
+//! The links of a scenario, including dead links, which never disconnect hosts, and the links of
+//! the trees along which the network forwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,6 @@ impl Links {
         (0..self.cluster.links().len() as u32).map(LinkId).collect()
     }
 
-    /// Lets a link die, unless this would disconnect hosts. Returns the fault.
     pub(super) fn cut(&mut self, link: LinkId) -> Option<Fault> {
         let mut dead = self.dead.clone();
         if !dead.insert(link) || !self.is_connected_without(&dead) {

@@ -1,4 +1,4 @@
-//! Hosts that multicast does not reach. Nodes learn of them with a delay.
+//! Hosts without multicast reception. Nodes learn of them with a delay.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub(super) struct MulticastReach {
 }
 
 impl MulticastReach {
-    /// Disables or enables multicast to a host. Nodes do not learn it here.
+    /// Disables or enables multicast reception at a host, without a notice to the nodes.
     pub(super) fn set_deaf(
         &mut self,
         harness: &mut Harness<Rdcm, History>,

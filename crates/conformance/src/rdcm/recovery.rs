@@ -13,7 +13,6 @@ use super::runner::BulkRunner;
 use crate::recovery::{LEAST_PAUSE, USUAL_LOSS};
 
 impl BulkRunner {
-    /// Ends the faults, and waits until there is a sender and all members have all its messages.
     pub(super) fn heal(&mut self) {
         self.end_faults();
         self.lose(Loss::None);
@@ -38,12 +37,12 @@ impl BulkRunner {
         self.wait(patience, |runner| runner.is_confirmed(sender));
         // A sender that yielded while partitioned repeats its farewell at least every 3.2 s.
         self.wait(patience, |runner| runner.have_all_heard_ends());
-        // Places can change at any time, as dead links are probed again.
+        // Places can change at any time, because dead links are probed again.
         self.wait(patience, |runner| runner.is_settled(sender));
         self.note_final_state(sender);
     }
 
-    /// Returns the sender. If there is none, members begin to send.
+    /// Returns the sender. If there is none, lets members begin to send.
     fn find_sender(&mut self, patience: Duration) -> Option<HostIx> {
         let end = self.harness.world.now() + patience;
         while self.harness.world.now() < end {

@@ -1,5 +1,4 @@
-//! Runner of a scenario of a bulk group, first with faults and then healed, which records its
-//! history.
+//! Runs a scenario of a bulk group, first with faults and then healed, and records its history.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -89,7 +88,7 @@ impl BulkRunner {
         hosts.filter(|host| self.harness.is_in(*host, self.group)).collect()
     }
 
-    /// Returns the current sender. Of several it is the one with the smallest id.
+    /// Returns the current sender. If there are several, returns the one with the smallest id.
     pub(super) fn sender(&self) -> Option<HostIx> {
         self.senders().into_iter().min_by_key(|host| self.id(*host))
     }
@@ -100,7 +99,7 @@ impl BulkRunner {
         self.members().into_iter().filter(sends).collect()
     }
 
-    /// Returns the sender, or else a member that could begin to send.
+    /// Returns the sender, or a member that could begin to send if there is none.
     fn speaker(&self) -> Option<HostIx> {
         let can_begin = |host: &HostIx| {
             self.harness.can_use(*host, self.group)
@@ -148,7 +147,7 @@ impl BulkRunner {
         }
     }
 
-    /// Kills and starts a node without a report to the others, which learn it from its incarnation.
+    /// Restarts a node without a report to the other nodes, which learn of it from its incarnation.
     fn bounce(&mut self, host: HostIx) {
         if self.harness.is_in(host, self.group) && self.harness.lives(host) < LIVES {
             self.harness.kill(host);
@@ -252,7 +251,6 @@ impl BulkRunner {
         }
     }
 
-    /// Makes the network forward along the trees that the senders' managers have computed.
     fn follow_trees(&mut self) {
         if !self.settings.is_known {
             return;
@@ -334,5 +332,4 @@ impl Runner for BulkRunner {
 }
 
 const NAME: &str = "images";
-/// Interval at which applications publish and the network adopts new trees.
 const STEP: Duration = Duration::from_millis(1);

@@ -1,5 +1,3 @@
-//! The scenario of a seed: its hosts and steps.
-
 use core::fmt::{self, Display};
 use core::time::Duration;
 
@@ -11,23 +9,23 @@ use carom_sim::{Disturbance, Fault, HostIx};
 use super::settings::{Settings, is_without_multicast};
 use crate::seeds::{keeps_ids, may_be_later};
 
-/// The hosts of a scenario, without the network and the engines' settings.
+/// The hosts of a scenario, without the network and the settings of the engines.
 #[derive(Clone, Debug)]
 pub struct Hosts {
-    /// Hosts that can become members. The first one sends first.
+    /// Hosts that can become members. The first host sends first.
     pub all: Vec<HostIx>,
     /// Maximum delay of view changes.
     pub delay: Duration,
-    /// Loss model of every host from the start.
+    /// Loss model of every host until a fault replaces it.
     pub loss: Loss,
-    /// Kinds of faults that can occur: a random subset, which makes rare combinations more likely.
+    /// Kinds of faults that can occur. It is a random subset, which makes rare combinations likely.
     pub kinds: Vec<Kind>,
 }
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A member is killed. The others get a report, at once or later.
+    /// A member is killed. The other members get a report, at once or later.
     Crash,
     /// A member is killed, and another one starts on its host.
     Restart,
@@ -52,40 +50,40 @@ pub enum Kind {
 pub enum Step {
     Join(HostIx),
     Leave(HostIx),
-    /// The node is killed, without a report to the others.
+    /// The node is killed, without a report to the other nodes.
     Kill(HostIx),
-    /// The failure of the node is reported to the others.
+    /// The failure of the node is reported to the other nodes.
     Report(HostIx),
     /// A new node, or another start of the same node, starts on the host and joins the group.
     Restart(HostIx),
     /// A member is killed and starts again before the failure is reported.
     Bounce(HostIx),
     Fault(Fault),
-    /// A link of the sender's tree or any link dies, unless this would disconnect hosts.
+    /// A link of the sender's tree, or any link, is cut, unless this would disconnect hosts.
     CutLink {
         is_of_tree: bool,
         /// Number of the link, modulo the number of links.
         number: usize,
     },
     MendLinks,
-    /// Messages are published, by a host or by the sender.
+    /// A host, or the sender, publishes messages.
     Send {
-        /// The host, or `None` for the sender.
+        /// Host that publishes, or `None` for the sender.
         host: Option<HostIx>,
         count: u32,
         bytes: usize,
     },
     Confirm,
-    /// The application on a host pauses receipt (`true`), or resumes.
+    /// The application on a host pauses receipt (`true`), or resumes it.
     Hold(HostIx, bool),
-    /// Multicast to a host is disabled (`true`), or enabled.
+    /// Multicast reception at a host is disabled (`true`), or enabled.
     Deafen(HostIx, bool),
-    /// All nodes learn which hosts multicast does not reach.
+    /// All nodes learn which hosts have no multicast reception.
     LearnPaths,
     /// A host receives a packet in the name of another node.
     Forge {
         to: HostIx,
-        /// Seed of the packet.
+        /// Seed of the forged packet.
         draw: u64,
     },
     SenderLeaves,
@@ -110,7 +108,7 @@ impl Kind {
     ];
 }
 
-/// Returns the scenario of `seed`: 2 to 16 hosts, some of the kinds of faults, some seconds.
+/// Creates the scenario of `seed`, with 2 to 16 hosts and a random subset of all kinds of faults.
 pub(crate) fn scenario(seed: u64) -> Scenario<Hosts, Step> {
     let mut rng = Rng::new(seed ^ 0x6275_6c6b);
     let all = Settings::of_seed(seed).hosts;
@@ -146,7 +144,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Draws bursts of messages, often just before a fault, which affects packets in flight.
+    /// Draws bursts of messages, often just before a fault, which then affects packets in flight.
     fn draw_steps(&mut self, rng: &mut Rng) {
         for host in self.hosts.all.clone() {
             let late = if rng.chance(0.15) { rng.below(2000) } else { rng.below(20) };
@@ -176,7 +174,6 @@ impl Draft {
         self.steps.sort_by_key(|(at, _)| *at);
     }
 
-    /// Draws times at which multicast to hosts is enabled or disabled, and at which nodes learn it.
     fn draw_paths(&mut self, rng: &mut Rng) {
         let end = self.steps.last().map_or(0, |(at, _)| at.as_millis() as usize);
         for _ in 0..1 + rng.below(6) {
@@ -189,7 +186,7 @@ impl Draft {
         self.steps.sort_by_key(|(at, _)| *at);
     }
 
-    /// Draws restarts of hosts that keep their ids, too fast for any membership to notice.
+    /// Draws restarts that are too fast for any membership to notice.
     fn draw_bounces(&mut self, seed: u64) {
         let mut rng = Rng::new(seed ^ 0xb00_7e4a);
         if !rng.chance(0.6) {
@@ -204,7 +201,6 @@ impl Draft {
         self.steps.sort_by_key(|(at, _)| *at);
     }
 
-    /// Draws forged packets in the names of others, in one of five scenarios.
     fn draw_forgeries(&mut self, seed: u64) {
         let mut rng = Rng::new(seed ^ 0xf0e6_ed00);
         if !rng.chance(0.2) {
@@ -272,7 +268,6 @@ impl Draft {
         self.add(end, Step::Fault(ends));
     }
 
-    /// Draws the crash of a member, which is reported at once, later or never.
     fn crash(&mut self, at: Duration, host: HostIx, kind: Kind, rng: &mut Rng) {
         self.add(at, Step::Kill(host));
         let reported = at + Duration::from_millis([0, 20, 600, 2000][rng.below(4)]);
@@ -285,7 +280,7 @@ impl Draft {
         }
     }
 
-    /// Draws the end of the sender. The next one begins soon, before or after all members know.
+    /// Draws the end of the sender. The next one begins before or after all members have noticed.
     fn change_sender(&mut self, at: Duration, rng: &mut Rng) {
         let next = self.any_host(rng);
         let reported = at + Duration::from_millis([0, 20, 600][rng.below(3)]);

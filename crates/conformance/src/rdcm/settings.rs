@@ -18,14 +18,12 @@ pub(crate) struct Settings {
     /// `true` if the engines know the network, which then forwards along their trees.
     pub(crate) is_known: bool,
     pub(crate) link: Link,
-    /// Maximum number of datagrams that wait at a paused host.
     pub(crate) receive_buffer: usize,
     pub(crate) hosts: Vec<HostIx>,
     pub(crate) deaf: Vec<HostIx>,
-    /// The engines' settings, without the network.
     pub(crate) config: Config,
     pub(crate) keeps_ids: bool,
-    /// Permutation of the nodes' ids: the host with the smallest one differs between scenarios.
+    /// Permutes the nodes' ids, so that the host with the smallest id differs between scenarios.
     salt: u32,
 }
 
@@ -108,7 +106,8 @@ impl Settings {
         (0..LIVES).map(move |life| self.id(host, life))
     }
 
-    /// Only the first life of the first host has a set stream number, which nodes must not share.
+    /// Returns the settings of one life. Only the first life of the first host has a set stream
+    /// number, which nodes must not share.
     pub(super) fn config_of(&self, host: HostIx, life: u32) -> Config {
         let is_first = (host, life) == (self.hosts[0], 0);
         let first_stream = self.config.first_stream.filter(|_| is_first);
@@ -126,14 +125,14 @@ impl Settings {
         Config { network, first_stream, ..self.config.clone() }
     }
 
-    /// Returns the maximum bytes that an engine may hold: those it has sent, or those received
-    /// including an incomplete message.
+    /// Returns the maximum number of bytes that an engine may hold, either as the sender or as a
+    /// receiver with an incomplete message.
     pub(super) fn limit_bytes(&self) -> usize {
         let Config { send_bytes, window_packets, message_bytes, .. } = self.config;
         send_bytes.max(window_packets as usize * self.config.fragment_bytes() + message_bytes)
     }
 
-    /// Returns the maximum time of recovery once the network works again: to find a new sender, to
+    /// Returns the maximum time of recovery after the network works again: to find a new sender, to
     /// send the waiting messages, and to be readmitted.
     pub(super) fn patience(&self, waiting_bytes: usize) -> Duration {
         let Config { gone_after, readmit_after, linger, slow_after, .. } = self.config;
@@ -183,7 +182,7 @@ fn draw_link(rng: &mut Rng) -> Link {
     }
 }
 
-/// Returns `true` if multicast reaches only some of the hosts, or none: in one of six seeds.
+/// Returns `true` in one of six seeds, in which multicast reaches only some of the hosts, or none.
 pub(super) fn is_without_multicast(seed: u64) -> bool {
     seed.is_multiple_of(6)
 }
@@ -257,12 +256,11 @@ impl fmt::Display for Settings {
 }
 
 /// First seed of scenarios that draw the policy for slow receivers with the other settings. Smaller
-/// seeds draw it separately, and so keep the settings that they had before the policy existed.
+/// seeds draw it separately, which keeps their other settings unchanged.
 const SLOWEST_FROM: u64 = 700_000_000;
 /// Throughput of a window of one packet over the slowest paths, without another limit.
 const SLOWEST_BYTES_PER_SECOND: u64 = 50_000;
-/// Maximum time for which a receiver is evicted for slowing the others down.
+/// Maximum time for which a receiver is evicted because it is slow.
 const SLOW_OUT: Duration = Duration::from_secs(10);
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum number of one-way delays until recovery.
 const TRIPS: u32 = 100;

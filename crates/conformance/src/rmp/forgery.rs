@@ -1,5 +1,5 @@
-//! Packets that an attacker forges from the packets of a ring that it has heard: claims in the
-//! names of members and of strangers.
+//! Packets that an attacker forges from overheard packets of a ring. They make claims in the names
+//! of members and of strangers.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use carom_proto::{Incarnation, NodeId, Origin, Rng};
 /// Forges a packet that would change the ring, or cause answers, if it were accepted.
 ///
 /// Join requests of strangers and an operator's command to continue without a quorum are not
-/// forged, because without keys they cannot be distinguished from genuine ones. `known` are the
-/// nodes whose packets are used.
+/// forged, because without keys they cannot be distinguished from genuine ones. Only packets of the
+/// nodes in `known` are used.
 pub(super) fn forged(rng: &mut Rng, known: &BTreeSet<NodeId>, datagram: &[u8]) -> Option<Vec<u8>> {
     let (header, body) = Header::decode(datagram).ok()?;
     if header.protocol != Protocol::Ordered || !known.contains(&header.sender) {
@@ -40,7 +40,7 @@ fn of_round(rng: &mut Rng, epoch: Epoch, round: &Round) -> Packet {
     let Round { at, site, next, .. } = *round;
     let ballot = Epoch { version: [epoch.version + 1, u32::MAX][rng.below(2)], creator: site };
     match rng.below(8) {
-        // An order other than that of the next token site, or one far ahead.
+        // An order other than that of the next token site, or an order far ahead.
         0 => {
             let at = at.plus([0, 1, 2, 1000, 1 << 40][rng.below(5)]);
             let other = [site, next][rng.below(2)];

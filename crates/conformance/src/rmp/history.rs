@@ -1,5 +1,3 @@
-//! The history of a run of ordered groups, for the checkers.
-
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,7 +11,7 @@ use carom_proto::{Event, GroupId, Message, NodeId, SeqNo, Time};
 use crate::harness::Record;
 use crate::memory::MemoryUse;
 
-/// The record of one run: the messages sent, and the events of each member in their order.
+/// The record of one run, with the messages sent, and the events of each member in order of time.
 #[derive(Debug, Default)]
 pub struct History {
     pub(super) sent: BTreeMap<u64, Sent>,
@@ -22,9 +20,8 @@ pub struct History {
     to_reply: VecDeque<(NodeId, GroupId, RequestId, Bytes)>,
     starts: BTreeMap<NodeId, u32>,
     dead: BTreeSet<(NodeId, u32)>,
-    /// Rings of all members, at times when the group must have recovered.
     pub(super) final_states: Vec<Vec<FinalState>>,
-    /// `true` if no member was ever partitioned, stopped or killed: every leave must complete.
+    /// `true` if no member was ever partitioned, stopped or killed. Every leave must then complete.
     pub(super) are_all_heard: bool,
     pub(super) healed: Option<Time>,
     /// Memory of all engines.
@@ -36,25 +33,25 @@ pub struct History {
 /// A message that was sent. Its payload begins with its number in the run, as a big-endian `u64`.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// The group.
+    /// Group of the message.
     pub group: GroupId,
-    /// The sender.
+    /// Sender of the message.
     pub sender: NodeId,
     /// Life of the sender, counted from 0.
     pub life: usize,
-    /// Its number among the messages of that life.
+    /// Sequence number of the message in that life.
     pub seqno: SeqNo,
-    /// Its quality of service.
+    /// Quality of service of the message.
     pub qos: Qos,
     /// Time of sending.
     pub at: Time,
-    /// Its payload.
+    /// Payload of the message.
     pub payload: Bytes,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
-    /// Payload of the request, or `None` if no node has made it.
+    /// `None` if no node has made the request.
     pub(super) payload: Option<Bytes>,
     pub(super) has_handler: bool,
     pub(super) start: u32,
@@ -65,7 +62,7 @@ pub(super) struct Request {
 pub(super) struct Life {
     pub(super) begun: Time,
     pub(super) events: Vec<Observed>,
-    /// `true` if it was notified that it is in a minority, and of no view since.
+    /// `true` if the member was notified that it is in a minority, and has received no view since.
     pub(super) is_minority: bool,
     pub(super) end: Option<End>,
 }
@@ -87,25 +84,24 @@ pub(super) enum Observed {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
-    /// Its number in the run, from its payload.
     pub(super) number: u64,
     pub(super) sender: NodeId,
     pub(super) at: Time,
     pub(super) is_true: bool,
 }
 
-/// The state of a member at a check of the rings.
+/// The state of a member when the rings are checked.
 #[derive(Clone, Debug)]
 pub struct FinalState {
-    /// The group.
+    /// Group of the member.
     pub group: GroupId,
-    /// The node.
+    /// Node of the member.
     pub node: NodeId,
-    /// Its ring, if it is in one.
+    /// Ring of the member, or `None` if it is in no ring.
     pub view: Option<RingView>,
-    /// `true` if it joined as a voter.
+    /// `true` if the member joined as a voter.
     pub is_voter: bool,
-    /// `true` if it was notified that its part of the ring may not continue.
+    /// `true` if the member was notified that its part of the ring may not continue.
     pub is_minority: bool,
 }
 
@@ -115,14 +111,14 @@ impl History {
         self.are_all_heard = true;
     }
 
-    /// Records a request of a node.
+    /// Records a request that a node makes.
     pub fn requested(&mut self, group: GroupId, id: RequestId, payload: Bytes, has_handler: bool) {
         let start = self.start_of(id.caller);
         let call = self.requests.entry((group, id)).or_default();
         (call.payload, call.has_handler, call.start) = (Some(payload), has_handler, start);
     }
 
-    /// Returns the next request that a member is to reply to.
+    /// Removes and returns the next request to which a member must reply.
     pub fn next_to_reply(&mut self) -> Option<(NodeId, GroupId, RequestId, Bytes)> {
         self.to_reply.pop_front()
     }
@@ -224,7 +220,6 @@ impl History {
                         period.granted.push((*name, *fence));
                     }
                 }
-                // Other rules check these.
                 (Observed::Message(_) | Observed::Lock(_), _) => {}
             }
         }
@@ -269,7 +264,7 @@ impl Record for History {
                     let life = self.life(event.group, node);
                     if life.end.is_none() {
                         life.end = Some(End::Removed(unsent));
-                        // It requests to join again by itself.
+                        // The member requests to join again by itself.
                         self.joined(now, node, event.group);
                     }
                 }
@@ -299,7 +294,7 @@ pub(super) struct Account<'a> {
     pub(super) periods: Vec<Period<'a>>,
 }
 
-/// The events of a member from one view to the next, without unreliable or unsent messages.
+/// The events of a member from one view to the next, except unreliable or unsent messages.
 #[derive(Debug)]
 pub(super) struct Period<'a> {
     pub(super) event: &'a ViewEvent,
@@ -316,7 +311,7 @@ impl Period<'_> {
         self.last.is_none_or(|(_, at)| at == self.begun)
     }
 
-    /// Returns the messages delivered before this time, that of the last message or later.
+    /// Returns the messages delivered before this time, which is that of the last message or later.
     pub(super) fn heard_before(&self, time: Time) -> &[(u64, &Sent)] {
         match self.last {
             Some((from, at)) if at == time => &self.heard[..from],
@@ -330,7 +325,7 @@ impl Account<'_> {
         self.periods.first()?.event.view.process_of(self.node)
     }
 
-    /// Returns the member's name in its last view. A member that rejoins gets another one.
+    /// Returns the member's process in its last view. A member that rejoins gets another process.
     pub(super) fn last_process(&self) -> Option<Process> {
         self.periods.last()?.event.view.process_of(self.node)
     }

@@ -1,5 +1,4 @@
-//! Runner of a scenario of ordered groups, first with faults and then healed, which records its
-//! history.
+//! Runs a scenario of ordered groups, first with faults and then healed, and records its history.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +52,7 @@ impl RingRunner {
         let kit = settings.clone();
         let rng = Rng::new(seed ^ 0x91a7);
         let mut history = History::default();
-        // Members that must leave in less time than usual may fail to complete the leave.
+        // Members with less time to leave than usual may fail to complete the leave.
         let has_time = settings.config.leave_within >= Config::default().leave_within;
         if has_time && !scenario::is_silenced(steps) {
             history.all_are_heard();
@@ -185,7 +184,7 @@ impl RingRunner {
     fn states(&self) -> Vec<FinalState> {
         let is_voter = |node| self.settings.is_voter(node);
         let members = self.harness.members();
-        // Clients without a voter wait for one, in no ring.
+        // Clients without a voter wait for one outside of any ring.
         let has_voter = |group: GroupId| {
             members.iter().any(|(host, other)| *other == group && is_voter(self.harness.id(*host)))
         };

@@ -1,5 +1,3 @@
-//! The scenario of a seed: its participants and steps.
-
 use core::time::Duration;
 
 use carom_proto::loss::Loss;
@@ -13,7 +11,7 @@ use crate::participants::{Participants, Views};
 use crate::seeds::keeps_ids;
 use crate::step::{Forgery, Kind, Step};
 
-/// An action of an application, or of a fault that knows the ring.
+/// An action of an application, or a fault that depends on the ring.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     Send {
@@ -21,24 +19,24 @@ pub enum Action {
         group: GroupId,
         count: u32,
         bytes: usize,
-        /// Their quality of service; `None` draws one for each.
+        /// Quality of service of the messages. With `None`, it is drawn for each message.
         qos: Option<Qos>,
     },
-    /// The host requests a lock, and waits for it (`true`) or only tries.
+    /// The host requests a lock. If the flag is `false`, it does not wait for the lock.
     Lock(HostIx, GroupId, LockName, bool),
     Unlock(HostIx, GroupId, LockName),
     Request {
         host: HostIx,
         group: GroupId,
         handler: Option<Handler>,
-        /// Bytes of the request, and of the reply.
+        /// Size, in bytes, of the request, and of the reply.
         bytes: usize,
     },
     /// The token site of the group is killed, with this number of members after it.
     CrashToken(GroupId, u32),
 }
 
-/// Time within which a leave completes. A member that rejoins sooner gives up its former life.
+/// Time within which a leave completes. A member that rejoins earlier gives up its former life.
 const LEAVE_TAKES: Duration = Duration::from_secs(3);
 
 pub(super) const LEVELS: [Qos; 9] = [
@@ -53,8 +51,8 @@ pub(super) const LEVELS: [Qos; 9] = [
     Qos::TotallyResilient,
 ];
 
-/// Returns the scenario of `seed`: 3 to 9 hosts, or 10 to 23 with a crowd, some of the kinds of
-/// faults, some seconds.
+/// Creates the scenario of `seed`, with 3 to 9 hosts, or 10 to 23 with a crowd, and a random subset
+/// of all kinds of faults.
 pub fn scenario(seed: u64) -> Scenario<Participants, Step<Action>> {
     let mut rng = Rng::new(seed ^ 0x7074_656b);
     let hosts = 3 + rng.below(7) as u32 + crowd(seed);
@@ -98,7 +96,7 @@ pub(super) fn is_deceived(steps: &[(Duration, Step<Action>)]) -> bool {
     steps.iter().filter_map(|(_, step)| step.forgery()).any(Forgery::can_deceive)
 }
 
-/// Returns `true` if a member may be silent, or rejoins before its leave has completed.
+/// Returns `true` if a member may be silent, or may rejoin before its leave has completed.
 pub(super) fn is_silenced(steps: &[(Duration, Step<Action>)]) -> bool {
     let is_back = |(left_at, leave): &(Duration, Step<Action>)| {
         let Step::Leave(host, group) = leave else { return false };
@@ -116,8 +114,8 @@ pub(super) fn is_silenced(steps: &[(Duration, Step<Action>)]) -> bool {
         })
 }
 
-/// Returns the delay of every path in addition to that of a local network: zero, except in one of
-/// 16 scenarios. It is zero with gossip, which is configured for local networks.
+/// Returns the delay of every path in addition to that of a local network, which is above zero in
+/// one of 16 scenarios. It is always zero with gossip, which is configured for local networks.
 fn distance(seed: u64, hosts: u32, views: Views) -> Duration {
     let mut rng = Rng::new(seed ^ 0x0064_6973_7461);
     let distance = [5, 15, 50, 100, 250][rng.below(5)];
@@ -128,7 +126,7 @@ fn distance(seed: u64, hosts: u32, views: Views) -> Duration {
 }
 
 impl Draft<Action> {
-    /// Draws bursts of messages, often just before a fault, which affects packets in flight.
+    /// Draws bursts of messages, often just before a fault, which then affects packets in flight.
     fn draw_steps(&mut self, rng: &mut Rng) {
         for host in (0..self.participants.hosts).map(HostIx) {
             for group in (0..self.participants.groups).map(Participants::group) {
@@ -184,7 +182,7 @@ impl Draft<Action> {
     }
 
     /// Draws repeated requests of all hosts for one of few locks, in some scenarios. With a crowd,
-    /// most hosts join at one time.
+    /// most hosts join at the same time.
     fn draw_storms(&mut self, seed: u64) {
         let mut rng = Rng::new(seed ^ 0x570_6a11);
         if crowd(seed) > 0 {
@@ -209,7 +207,7 @@ impl Draft<Action> {
         self.sort();
     }
 
-    /// Draws a partition in which both sides consider the other dead, with messages during it.
+    /// Draws a partition in which both sides declare the other dead, with messages during it.
     fn partition_for_long(&mut self, at: Duration, rng: &mut Rng) {
         let end = at + Duration::from_millis([200, 1000, 3000][rng.below(3)]);
         self.add(at, Step::Fault(Fault::Partition(self.participants.some_hosts(rng))));
@@ -228,7 +226,6 @@ impl Draft<Action> {
         }
     }
 
-    /// Draws a request for one of few locks, often followed by its release.
     fn lock(&mut self, at: Duration, rng: &mut Rng) {
         let (host, group) = self.any_target(rng);
         let name = LockName(rng.below(3) as u64 + 4);
@@ -260,15 +257,13 @@ impl Draft<Action> {
     }
 }
 
-/// Returns the number of additional hosts: many in one of ten scenarios, otherwise none.
 fn crowd(seed: u64) -> u32 {
     let mut rng = Rng::new(seed ^ 0xc20_3d00);
     if seed >= STORMS_FROM && rng.chance(0.1) { 7 + rng.below(8) as u32 } else { 0 }
 }
 
-/// First seed of scenarios with crowds and storms of lock requests. Smaller seeds keep the
-/// scenarios that they had.
+/// First seed of scenarios with crowds and storms of lock requests. Smaller seeds have neither.
 const STORMS_FROM: u64 = 800_000_000;
 
-/// First seed of scenarios with attacks, as for [`STORMS_FROM`].
+/// First seed of scenarios with attacks. Scenarios of smaller seeds are unchanged.
 const ATTACKS_FROM: u64 = 1_000_000_000;

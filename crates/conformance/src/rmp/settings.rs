@@ -14,10 +14,10 @@ use crate::step::Kind;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Smallest quorum that continues, or the electorate.
+    /// Minimum quorum to continue, or the electorate.
     pub(crate) quorum: Quorum,
     hosts: u32,
-    /// Number of hosts, the last ones, that join as clients of the electorate.
+    /// Number of hosts, which come last, that join as clients of the electorate.
     clients: u32,
     pub(crate) config: Config,
 }
@@ -44,14 +44,14 @@ impl Settings {
         Self { quorum, hosts, clients, config }
     }
 
-    /// Returns `true` if the process of this id is a voter. A restarted host is another process.
+    /// Returns `true` if the process with this id is a voter. A restarted host is another process.
     pub(crate) fn is_voter(&self, node: NodeId) -> bool {
         (node.0 - 1) % IDS_APART < u64::from(self.hosts - self.clients)
     }
 
-    /// Returns the maximum time of recovery once the network works again: all tries of one
-    /// operation, then those of a reformation, then the search of a minority for the others. The
-    /// sum is multiplied, because one may lead to the other.
+    /// Returns the maximum time of recovery after the network works again: all tries of one
+    /// operation, then those of a reformation, then the search of a minority for the other members.
+    /// The sum is multiplied, because one operation may lead to another.
     pub(crate) fn patience(&self, participants: &Participants) -> Duration {
         let hosts = participants.hosts;
         let Config { tries, recovery_tries, .. } = self.config;
@@ -65,11 +65,11 @@ impl Settings {
         ROUNDS * once + 2 * self.config.patience
     }
 
-    /// Returns the maximum bytes of messages that an engine may hold in `groups` groups with
-    /// `lives` members so far.
+    /// Returns the maximum number of bytes of messages that an engine may hold in all its groups,
+    /// with `lives` members so far.
     ///
-    /// Each of them may have a window in flight. Messages that are ordered but not stable are held
-    /// in addition: those that all may order until the token has visited every member.
+    /// Each of them may have a window in flight. In addition, the engine holds messages that are
+    /// ordered but not stable: those that all may order until the token has visited each.
     pub(crate) fn limit_bytes(&self, participants: &Participants, lives: u32) -> usize {
         let Config { queue_bytes, window_bytes, batch, path_mtu, message_bytes, .. } = self.config;
         // Windows and ACKs grow with the round trip, which disturbances prolong.
@@ -100,7 +100,7 @@ fn draw_config(rng: &mut Rng) -> Config {
         least_timeout: one_of(rng, &[ms(20), ms(5)]),
         largest_timeout: ms(if is_slow { 2000 } else { 100 }),
         tries: one_of(rng, &[5, 5, 2, 10]),
-        // A member that waits less than a ring takes to answer founds rings of its own.
+        // A member that waits less time than a ring takes to answer founds rings of its own.
         join_retry: ms(join_retry),
         join_tries: one_of(rng, &[200_u32, 200, 120]).div_ceil(join_retry as u32),
         recovery_retry: one_of(rng, &[ms(20), ms(5)]),
@@ -130,8 +130,8 @@ impl fmt::Display for Settings {
     }
 }
 
-/// Number of one-way delays in the longest timeout: two for a round trip with its first deviation,
-/// six times.
+/// Number of one-way delays in the longest timeout: six times a round trip with its first
+/// deviation, which is two delays.
 const TRIPS_PER_TIMEOUT: u32 = 12;
 /// Maximum number of times that one fault leads to another before recovery.
 const ROUNDS: u32 = 6;

@@ -1,5 +1,4 @@
-//! The outcome of a state without further faults: every datagram arrives, all clocks agree, and no
-//! member is partitioned.
+//! The outcome of a state without further faults. All datagrams arrive, and all clocks agree.
 
 use std::collections::VecDeque;
 
@@ -44,7 +43,6 @@ pub(crate) fn ending(histories: &Histories, state: &State) -> Vec<String> {
 
 /// A time later than those of all earlier notes, which are numbers of inputs.
 const HEALED: Time = Time(1_000_000);
-/// Maximum number of steps in which a state recovers.
 const PATIENCE: usize = 4000;
 
 impl Calm<'_> {
@@ -94,7 +92,7 @@ impl Calm<'_> {
         for note in output.notes {
             let at = HEALED + self.now.since(Time::ZERO);
             rules::write_down(&mut self.history, member, at, &note);
-            debug_assert!(matches!(note, Note::Told(_)), "nobody does anything any more");
+            debug_assert!(matches!(note, Note::Told(_)), "no member acts any more");
         }
         for (destination, datagram) in output.datagrams {
             let datagram = Bytes::from(datagram);

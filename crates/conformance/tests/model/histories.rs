@@ -1,7 +1,7 @@
 //! The states that members have reached, each stored once.
 //!
-//! A member's state follows from its inputs, so that a history identifies it. Engines in the same
-//! state after different histories share one. The effect of an input on a state is computed once,
+//! A member's state follows from its inputs, so a history identifies it. Engines in the same state
+//! after different histories share one entry. The effect of an input on a state is computed once,
 //! by an engine that is brought to that state.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -33,16 +33,14 @@ pub(crate) struct Known {
     notes_digest: u128,
     batches: u64,
     pub(crate) held: BTreeSet<u64>,
-    /// Rounds that it has sent. More than one for a place is a fault.
+    /// Rounds that it has sent. More than one round for a place is a fault.
     pub(crate) said: BTreeMap<(Epoch, Timestamp), Vec<Round>>,
-    /// Messages that were delivered to it, with the nodes that must have had them if all must: the
-    /// members of its view then, without those removed at the same instant.
+    /// Messages that were delivered to it. Each is listed with the nodes that must have had it if
+    /// all must: the members of its view at that time, without those removed at the same instant.
     pub(crate) told: Vec<(u64, Vec<NodeId>)>,
-    /// Digest that is equal for states which the rules need not distinguish.
+    /// Digest that is equal for states that the rules need not distinguish.
     pub(crate) facts: u128,
-    /// `true` if it is in the group, or has requested to join.
     pub(crate) is_in: bool,
-    /// Time of its next timer, by its own clock.
     pub(crate) due: Option<Time>,
 }
 
@@ -222,7 +220,7 @@ impl Known {
 
 fn digest(value: &impl Debug) -> u128 {
     let mut hash = TextHash(SipHasher13::new());
-    write!(hash, "{value:?}").expect("a hash takes all");
+    write!(hash, "{value:?}").expect("writing to a hash succeeds");
     hash.0.finish128().as_u128()
 }
 

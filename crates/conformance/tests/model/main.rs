@@ -58,7 +58,6 @@ use self::histories::Known;
 use self::replica::{Flaw, Terms};
 use self::rings::{Budget, MEMBERS, Reached, Rings, Scenario};
 
-/// Returns a scenario with a ring of three, in which no event may happen yet.
 fn three() -> Scenario {
     Scenario {
         members: 3,
@@ -70,7 +69,7 @@ fn three() -> Scenario {
 }
 
 const TERMS: Terms = Terms { quorum: Quorum::Majority, tries: 0, flaw: None };
-/// Terms on which a member is suspected only after a second timeout.
+/// With these terms, a member is suspected only after a second timeout.
 const PATIENT: Terms = Terms { tries: 1, ..TERMS };
 
 const ALL_TOLD: Reached = Reached("all members receive all messages", |scenario, members| {
@@ -86,7 +85,6 @@ const TWICE: Reached = Reached("a ring is reformed twice", |_, members| {
     members.iter().any(|member| reforms(member) > 1)
 });
 
-/// Returns how often the ring of a member was reformed.
 fn reforms(member: &Known) -> usize {
     let epochs: BTreeSet<_> = member.views().map(|view| view.epoch).collect();
     epochs.len().saturating_sub(1)
@@ -103,12 +101,12 @@ fn assert_holds(scenario: Scenario, reached: &[Reached], least: usize) {
         let state = path.last_state();
         let (broken, ending) = (model.broken(state), model.ending(state));
         let actions = path.clone().into_actions();
-        assert!(is_reached, "{name}: {broken:?}, in the end {ending:?}, after {actions:#?}");
+        assert!(is_reached, "{name}: {broken:?}, finally {ending:?}, after {actions:#?}");
     }
     let missing: Vec<_> = reached.iter().filter(|it| !discoveries.contains_key(it.0)).collect();
     assert!(missing.is_empty(), "never so: {missing:?}");
     let count = checker.unique_state_count();
-    assert!(count >= least, "only {count} states are looked at");
+    assert!(count >= least, "only {count} states are checked");
 }
 
 fn finds(scenario: Scenario, rule: &'static str) -> bool {

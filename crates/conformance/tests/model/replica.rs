@@ -1,4 +1,4 @@
-//! One member: the engine itself, with a clock that the model advances.
+//! One member: the engine, with a clock that the model advances.
 
 use std::time::Duration;
 
@@ -19,15 +19,14 @@ pub(crate) const GROUP: GroupId = GroupId(7);
 pub(crate) struct Terms {
     pub(crate) quorum: Quorum,
     pub(crate) tries: u32,
-    /// Member with a fault, and the fault.
     pub(crate) flaw: Option<(usize, Flaw)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// Delivery of every message as one that need not be stable.
+    /// Delivers every message as if it did not have to be stable.
     DeliversEarly,
-    /// Assignment of the same place to two sources' packets, in two ACKs.
+    /// Assigns the same place to two sources' packets, in two ACKs.
     ReusesPlaces,
 }
 
@@ -37,13 +36,9 @@ pub(crate) enum Input {
     Leave,
     Send(u64, Qos),
     Datagram(Bytes),
-    /// The member's clock advances to this time.
     Clock(Time),
-    /// The member's clock advances to its next timer.
     Timeout,
-    /// The membership reports that this member is online.
     There(usize),
-    /// The membership reports that this member is gone.
     Gone(usize),
 }
 
@@ -88,7 +83,7 @@ pub(crate) fn packet(datagram: &[u8]) -> Packet {
 
 impl Replica {
     pub(crate) fn new(member: usize, terms: Terms) -> Self {
-        // The model may do at once what a ring does after several failed attempts or with a delay.
+        // The model may act at once where a ring acts after failed attempts or with a delay.
         let config = Config {
             tries: terms.tries,
             join_tries: 2,
@@ -160,7 +155,6 @@ impl Replica {
         self.engine.handle_view(self.now, &change);
     }
 
-    /// Returns the datagram as a member with a fault reads it.
     fn misheard(flaw: Option<Flaw>, datagram: &Bytes) -> Bytes {
         let (Some(Flaw::DeliversEarly), Packet::Data(mut data)) = (flaw, packet(datagram)) else {
             return datagram.clone();
@@ -169,7 +163,6 @@ impl Replica {
         encode_as(datagram, &Packet::Data(data)).into()
     }
 
-    /// Returns the datagrams that a member with a fault sends instead of this one.
     fn flawed(&self, datagram: Vec<u8>) -> impl Iterator<Item = Vec<u8>> + use<> {
         let mut instead = Vec::new();
         if let (Some(Flaw::ReusesPlaces), Packet::Ack { epoch, round }) =

@@ -14,33 +14,26 @@ use super::rules;
 
 pub(crate) const MEMBERS: usize = 3;
 
-/// The events that may happen in a model, with their maximum numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
-    /// Number of members in the initial ring.
     pub(crate) members: usize,
     pub(crate) terms: Terms,
-    /// Messages that may be sent, with their senders and qualities of service.
     pub(crate) sends: Vec<(usize, Qos)>,
-    /// `true` if datagrams from one member to another arrive in any order, `false` if in the order
-    /// of sending.
+    /// `true` if datagrams between two members arrive in any order, not in the order of sending.
     pub(crate) is_unordered: bool,
     pub(crate) may: Budget,
 }
 
-/// Remaining number of each kind of event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
     pub(crate) joins: u8,
     pub(crate) leaves: u8,
     pub(crate) losses: u8,
-    /// Duplications of a datagram.
     pub(crate) repeats: u8,
-    /// Deliveries of a datagram before one sent earlier, where datagrams are otherwise in order.
+    /// Deliveries of a datagram before one sent earlier, if datagrams are otherwise in order.
     pub(crate) overtakings: u8,
-    /// Expiries of a member's next timer, regardless of the others' clocks.
     pub(crate) timeouts: u8,
-    /// Reports of the membership to any member, true or not, that any other is gone.
+    /// Reports of the membership to any member, true or false, that any other member is gone.
     pub(crate) suspicions: u8,
     pub(crate) crashes: u8,
     /// Partitions of a member from the others. Its datagrams in flight are lost.
@@ -64,16 +57,14 @@ pub(crate) enum Action {
     Heal,
 }
 
-/// The state of all members. Earlier events are part of the members' states.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub(crate) members: [StateIx; MEMBERS],
-    /// Datagrams in flight, by sender and receiver, in the order of sending. If any may come first,
-    /// they are in the order of their indices.
+    /// Datagrams in flight, by sender and receiver, in the order of sending. If they may arrive in
+    /// any order, they are in the order of their indices.
     pub(crate) under_way: BTreeMap<(usize, usize), Vec<DatagramIx>>,
     pub(crate) is_alive: [bool; MEMBERS],
     pub(crate) is_cut_off: [bool; MEMBERS],
-    /// Bits of the messages that were sent.
     sent: u32,
     may: Budget,
 }
@@ -123,7 +114,6 @@ impl Rings {
         rings
     }
 
-    /// Forms a ring, in the order of time, until no event is left.
     fn begin(&self, state: &mut State) {
         for _ in 0..1000 {
             let first = state.under_way.iter().next().map(|(way, waiting)| (*way, waiting[0]));
@@ -184,7 +174,7 @@ impl Rings {
         verdicts.entry(facts).or_insert_with(|| rules::broken(members)).clone()
     }
 
-    /// Returns `true` if the state recovers without further faults. Checked only for states without
+    /// Returns `true` if the state recovers without further faults. Checks only states without
     /// datagrams in flight, which every other state leads to.
     fn ends_well(&self, state: &State) -> bool {
         if !state.under_way.is_empty() {
@@ -344,7 +334,7 @@ impl Model for Rings {
             |it: &Self, state: &State| it.has_reached(1, state),
             |it: &Self, state: &State| it.has_reached(2, state),
         ];
-        assert!(self.reached.len() <= reached.len(), "so many can be asked for");
+        assert!(self.reached.len() <= reached.len(), "there are too many conditions");
         let named = self.reached.iter().zip(reached);
         properties.extend(named.map(|(it, condition)| Property::sometimes(it.0, condition)));
         properties

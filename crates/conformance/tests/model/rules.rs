@@ -1,4 +1,4 @@
-//! The rules for every state of the model, in addition to those for simulated runs.
+//! Rules for every state of the model, in addition to those for simulated runs.
 
 use std::collections::BTreeMap;
 
@@ -89,7 +89,7 @@ fn has_one_ring(members: [&Known; 3]) -> bool {
                         *entered += 1;
                     }
                 }
-                // Later events are those of another life, in another ring.
+                // Later events belong to another life, in another ring.
                 RingNews::Removed { .. } => last = None,
                 _ => {}
             }

@@ -14,7 +14,6 @@ use super::{HOSTS, Meets, Subject};
 pub(crate) struct Cluster<'a> {
     pub(crate) subject: &'a Subject,
     pub(crate) rig: Rig,
-    /// Groups of each host's node, or `None` if it is down.
     pub(crate) truth: Vec<Option<BTreeSet<&'static str>>>,
     ids: Vec<NodeId>,
     lives: usize,
@@ -160,12 +159,12 @@ impl<'a> Cluster<'a> {
                 };
                 let expected = self.expected(host, name);
                 if seen != expected {
-                    return Some(format!("host {host}, {name}: {seen:?} and not {expected:?}"));
+                    return Some(format!("host {host}, {name}: {seen:?} instead of {expected:?}"));
                 }
             }
             let (met, expected) = (&node.met, self.expected_to_be_met(host));
             if *met != expected {
-                return Some(format!("host {host} has met {met:?} and not {expected:?}"));
+                return Some(format!("host {host} has met {met:?} instead of {expected:?}"));
             }
         }
         None
@@ -185,7 +184,6 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Returns the changes of `node` in group "all" that `observer` was notified of, in order.
     pub(crate) fn told(&self, observer: usize, node: NodeId) -> Vec<ViewChangeKind> {
         self.node(observer).changes_of(node, GroupId::of_name("all"))
     }

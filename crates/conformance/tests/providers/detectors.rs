@@ -15,10 +15,8 @@ use super::rig::{Rig, counter, ix, millis, node_id, seconds, settings};
 const PROCESS: usize = 16;
 const DETECTORS: [usize; 2] = [17, 18];
 
-/// Creates nodes of both racks in turn, in one group, and the detectors of the racks.
 fn rig(nodes: usize, detection_time: Option<Duration>) -> Rig {
-    // The default lease of 3 s is longer than the detection times that tests set, so that the
-    // detectors report failures first.
+    // The default lease of 3 s is longer than any detection time, so detectors report first.
     let mut rig = Rig::with_registry(1, ServerConfig::default(), 1);
     for node in 0..nodes {
         let config = ServiceConfig { rack: rack(node), ..rig.service_config() };
@@ -61,7 +59,6 @@ fn shut_down(rig: &mut Rig, number: usize) {
     });
 }
 
-/// Returns the nodes that were reported as failed, once for each node that received the report.
 fn failed(rig: &Rig) -> Vec<NodeId> {
     let changes = rig.live().flat_map(|node| &node.changes).map(|(_, change)| change);
     let failed = changes.filter(|change| change.kind == ViewChangeKind::Failed);
@@ -77,14 +74,14 @@ fn a_process_that_is_cut_off_from_all_nodes_takes_none_for_dead() {
     rig.run_for(seconds(60));
     assert_eq!(rig.process_stat(0, "times_cut_off"), 1);
     assert!(rig.live().all(|node| node.is_away));
-    // One of the nodes actually crashes meanwhile.
+    // One of the nodes actually crashes in the meantime.
     rig.crash(3);
     rig.world.apply(&Fault::Heal);
     rig.run_for(seconds(5));
     assert_eq!(failed(&rig), []);
     assert!((0..3).all(|node| !rig.node(node).is_away && rig.stat(node, "incarnation") == 0));
     rig.run_for(seconds(5));
-    assert_eq!(failed(&rig), [node_id(3); 3], "who did not come back");
+    assert_eq!(failed(&rig), [node_id(3); 3], "only the node that did not come back");
     assert_eq!(rig.process_stat(0, "sessions_expired"), 1);
     rig.check();
 }

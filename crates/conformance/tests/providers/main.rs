@@ -1,7 +1,7 @@
 //! Tests of the membership providers in a world.
 //!
-//! The tests of this file are common to all providers. Each [`Subject`] names what it cannot do,
-//! and the tests then check what it does instead.
+//! The tests in this file are common to all providers. Each [`Subject`] declares the features that
+//! its provider lacks. The tests then check the provider's behavior without the feature.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -30,14 +30,12 @@ struct Subject {
     /// Creates the provider of a node on one of the first [`HOSTS`] hosts, from a seed.
     provider: fn(HostIx, NodeId, u64) -> Box<dyn Membership>,
     is_served: bool,
-    /// `true` if it reports joins and leaves. Otherwise all listed nodes are always in all groups
-    /// of a node.
+    /// `true` if it reports joins and leaves. Otherwise, all listed nodes are in all groups.
     tells_changes: bool,
     /// Maximum time to report a crash, or `None` if it reports none.
     detects_within: Option<Duration>,
     /// Time at which it reports that the settings of a group's members differ.
     compares_settings: Compares,
-    /// Nodes that a node meets in a quiet cluster.
     meets: Meets,
     /// Maximum time after the network has healed until views consist of the members.
     agrees_within: Duration,
@@ -59,8 +57,8 @@ enum Meets {
     WhoSharesAGroup,
 }
 
-/// A list of all hosts, each with its first node; gossip with default settings, with host 0 as the
-/// seed; and a registry of two processes.
+/// A static list of all hosts, each with its first node; gossip with default settings and host 0 as
+/// the seed; and a registry of two processes.
 const SUBJECTS: [&Subject; 3] = [
     &Subject {
         name: "static",
@@ -198,7 +196,7 @@ fn contradicting_settings_are_refused_with_both_values() {
         let mut joined = cluster.join_with(1, "all", ours);
         let compares = subject.compares_settings;
         if compares == Compares::Later {
-            assert_eq!(joined, Ok(()), "{name}: somebody else has to be asked first");
+            assert_eq!(joined, Ok(()), "{name}: another node must be queried first");
             cluster.run_for(SECOND);
             joined = cluster.node(1).refused.first().map_or(Ok(()), |(_, error)| Err(*error));
         }

@@ -66,7 +66,6 @@ fn new_changes(rig: &mut Rig) -> Vec<(u32, ChangeKind, NodeId)> {
     changes.map(|(group, change)| (group.0, change.kind, change.member.node)).collect()
 }
 
-/// Partitions the observer from a process until [`Fault::Heal`], and waits until it has noticed.
 fn cut_off(rig: &mut Rig, process: usize) {
     rig.world.apply(&Fault::OneWay(vec![ix(OBSERVER)], vec![ix(FIRST + process)]));
     rig.run_for(seconds(5));
@@ -74,7 +73,7 @@ fn cut_off(rig: &mut Rig, process: usize) {
 
 #[test]
 fn observer_sees_all_members_of_all_groups_and_each_change() {
-    // Each node is shown one other member. An observer sees all of them.
+    // Each node receives one other member in its view. An observer receives all members.
     let mut rig = rig(None, Some(1));
     assert!(!observer(&rig).is_current());
     [1, 2, 3].into_iter().for_each(|node| join(&mut rig, node, 2));
@@ -89,7 +88,7 @@ fn observer_sees_all_members_of_all_groups_and_each_change() {
     rig.crash(3);
     rig.run_for(seconds(4));
     assert_eq!(new_changes(&mut rig), [(2, ChangeKind::Failed, node_id(3))]);
-    // The last member leaves and joins again. The group is then a new one.
+    // The last member leaves and joins again. The group is then a new group.
     leave(&mut rig, 4, 3);
     assert_eq!(seen(&rig), [(2, members([1]))]);
     join(&mut rig, 4, 3);
@@ -109,7 +108,7 @@ fn observer_of_one_group_sees_no_other() {
     join(&mut rig, 1, 2);
     assert_eq!(seen(&rig), [(2, members([1]))]);
     cut_off(&mut rig, 1);
-    assert!(observer(&rig).is_current(), "the other process has nothing to do with it");
+    assert!(observer(&rig).is_current(), "the other process does not own the group");
 }
 
 #[test]

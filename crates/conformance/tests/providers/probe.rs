@@ -1,8 +1,8 @@
 //! A membership provider as a machine of the world.
 //!
 //! It asserts for every event that nodes are met before they are in a view, and part after they
-//! have left all views. Versions must grow by one, no change may be repeated or have no effect, and
-//! a node must settle once.
+//! have left all views. Versions must increase by one, no change may be repeated or have no effect,
+//! and a node must settle once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,17 +24,14 @@ pub(crate) struct Probe {
     pub(crate) settled_at: Option<Time>,
     pub(crate) is_away: bool,
     pub(crate) refused: Vec<(GroupId, JoinError)>,
-    /// `true` if it neither sends nor receives datagrams.
     pub(crate) is_deaf: bool,
-    /// `true` if a node that it has met can be met again at another address.
+    /// `true` if a known node can be reported again with another address.
     pub(crate) may_move: bool,
     /// `true` if events of a group that was just left may still be queued.
     pub(crate) may_report_left_groups: bool,
     addresses: BTreeMap<NodeId, Endpoint>,
     pub(crate) sent: BTreeMap<Endpoint, u64>,
-    /// The datagrams that it sends, if they are kept.
     pub(crate) kept: Option<Vec<Vec<u8>>>,
-    /// Returns the answer to a datagram to an endpoint, if it is answered at once.
     pub(crate) answer: Option<Answer>,
     now: Time,
 }
@@ -120,7 +117,7 @@ impl Probe {
         match event {
             MembershipEvent::Met(node, at) => {
                 assert_ne!(node, self.id, "a node met itself");
-                assert!(!at.0.ip().is_unspecified(), "a node was met nowhere");
+                assert!(!at.0.ip().is_unspecified(), "a node was met without an address");
                 let has_moved = self.addresses.insert(node, at) != Some(at) && self.may_move;
                 assert!(self.met.insert(node) || has_moved, "{node:?} was met twice");
             }
@@ -135,7 +132,7 @@ impl Probe {
                     assert!(self.may_report_left_groups, "{change:?} of a group not joined");
                     return;
                 };
-                assert_eq!(change.version, view.version() + 1, "a version was left out");
+                assert_eq!(change.version, view.version() + 1, "a version was skipped");
                 assert!(view.apply(&change), "{change:?} changed nothing");
                 self.changes.push((now, change));
             }

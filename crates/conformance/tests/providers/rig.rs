@@ -13,12 +13,10 @@ use carom_sim::{Fault, HostIx, Jitter, Link, Topology, World, WorldConfig};
 
 use crate::probe::Probe;
 
-/// The hosts, of which the first ones run nodes. All randomness comes from one seed.
 pub(crate) struct Rig {
     pub(crate) world: World<Resident<Probe>>,
     pub(crate) services: Option<Services>,
     pub(crate) rng: Rng,
-    /// Number of hosts that were given a node by [`Rig::add`].
     pub(crate) nodes: usize,
     starts: u64,
 }
@@ -31,13 +29,12 @@ pub(crate) fn endpoint(host: usize) -> Endpoint {
     ix(host).endpoint()
 }
 
-/// Returns the endpoint of a node that does not know its own address.
 pub(crate) fn unknown_endpoint() -> Endpoint {
     Endpoint(SocketAddr::from(([0, 0, 0, 0], 7400)))
 }
 
 pub(crate) fn node_id(number: usize) -> NodeId {
-    // Scattered, so that the order of ids is not the order of hosts.
+    // Ids are scattered, so that their order is not the order of the hosts.
     NodeId((number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
@@ -73,8 +70,8 @@ impl Rig {
         Self { world, services: None, rng: Rng::new(seed ^ 0x5017e), nodes: 0, starts: 0 }
     }
 
-    /// Starts registry processes on the hosts from `first` on. Several share a store on the host
-    /// after theirs.
+    /// Starts registry processes on the hosts from `first` on. If there are several, they share a
+    /// store on the host after theirs.
     pub(crate) fn start_registry(&mut self, first: usize, count: usize, server: ServerConfig) {
         let config = ServicesConfig {
             server,
@@ -96,7 +93,7 @@ impl Rig {
     }
 
     pub(crate) fn start(&mut self, host: usize, id: NodeId, membership: Box<dyn Membership>) {
-        // The ids of the world are unique. Those of nodes are not, if one starts again.
+        // The ids of the world are unique. Those of nodes are not, if one restarts.
         self.starts += 1;
         let mut probe = Probe::new(id, membership);
         probe.may_report_left_groups = self.services.is_some();
@@ -139,7 +136,7 @@ impl Rig {
     pub(crate) fn shut_down(&mut self, host: usize) {
         self.with(host, |node, now| node.shut_down(now));
         let wants = self.node(host).membership.poll_timeout();
-        assert_eq!(wants, None, "it wants something more");
+        assert_eq!(wants, None, "it has further output");
         self.crash(host);
     }
 
@@ -159,7 +156,7 @@ impl Rig {
         self.run_until(span, |_| false);
     }
 
-    /// Runs until `done`, for at most `span`. Returns `true` if it was reached.
+    /// Runs until `done` returns `true`, for at most `span`. Returns `true` if it did.
     pub(crate) fn run_until(
         &mut self,
         span: Duration,
@@ -193,7 +190,6 @@ impl Rig {
         counter(&self.node(host).membership.stats(), name)
     }
 
-    /// Passes the requests of the registry processes on.
     fn take_events(&mut self) {
         while let Some(happening) = self.world.poll_event() {
             if let (ResidentEvent::Process(event), Some(services)) =

@@ -20,7 +20,6 @@ fn net() -> Net {
     net
 }
 
-/// Returns the number of the first stream of host 0, as seen in its multicast packets.
 fn stream() -> u32 {
     let id = Net::id(0);
     let before = (Rng::new(SEED ^ id.0.rotate_left(32)).next_u64() >> 32) as u32;
@@ -136,14 +135,14 @@ fn a_report_in_the_name_of_another_confirms_nothing() {
     }
     net.confirm(0);
     net.run(50);
-    assert_eq!(net.safe, [], "host 1 has not said so");
+    assert_eq!(net.safe, [], "host 1 has not confirmed it");
     net.world.apply(&Fault::Heal);
     net.run_until_whole(&[1, 2, 3], 5000);
 }
 
 /// Packets of every kind in the names of all members, with random fields. An attacker that has seen
-/// no unicast packet knows no epoch. Data packets are those that all members have already, or far
-/// ahead.
+/// no unicast packet knows no epoch. Data packets are those that all members already have, or are
+/// far ahead.
 #[test]
 fn packets_with_fields_drawn_at_random_lose_and_confirm_nothing() {
     for seed in 5..10 {

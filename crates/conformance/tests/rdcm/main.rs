@@ -19,7 +19,7 @@ mod slowest;
 
 use self::net::{MBIT, Net, Setup};
 
-/// The sender and receivers of figure 6, on BCube(4,1).
+/// Those of figure 6, on BCube(4,1). The first one is the sender.
 const HOSTS: [u32; 10] = [0, 1, 2, 5, 6, 7, 9, 10, 12, 15];
 
 #[test]

@@ -1,4 +1,4 @@
-//! A network of bulk engines, of which one sends and the others check what they receive.
+//! A network of bulk engines, of which one sends and the others check the messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,7 +23,6 @@ pub(crate) struct Setup {
     /// `true` if the engines are configured with the topology, and the network follows their tree.
     pub(crate) is_known: bool,
     pub(crate) message_bytes: usize,
-    /// Hosts that multicast does not reach, as reported to all engines.
     pub(crate) deaf: BTreeSet<u32>,
 }
 
@@ -34,7 +33,7 @@ pub(crate) struct Net {
     setup: Setup,
     epoch_of_tree: usize,
     sender: HostIx,
-    /// Number of messages that the sender has accepted, and number that it is to send.
+    /// Number of messages that the sender has accepted, and number that it must send.
     pub(crate) sent: u64,
     pub(crate) to_send: u64,
     pub(crate) logs: BTreeMap<HostIx, Log>,
@@ -45,7 +44,6 @@ pub(crate) struct Net {
 
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// Messages, by their index.
     pub(crate) got: Vec<u64>,
     pub(crate) repaired: u64,
     pub(crate) lost: Vec<Lost>,
@@ -54,7 +52,7 @@ pub(crate) struct Log {
 }
 
 impl Setup {
-    /// Returns a rack of `hosts` hosts, unknown to the engines.
+    /// Returns a rack of `hosts` hosts that is unknown to the engines.
     pub(crate) fn rack(hosts: u32, seed: u64) -> Self {
         Self {
             cluster: Cluster::racks(&[hosts]).expect("a rack"),
@@ -67,12 +65,11 @@ impl Setup {
         }
     }
 
-    /// Returns a rack in which multicast reaches no host.
     pub(crate) fn without_multicast(hosts: u32, seed: u64) -> Self {
         Self { deaf: (0..hosts).collect(), ..Self::rack(hosts, seed) }
     }
 
-    /// Returns a BCube that the engines are configured with.
+    /// Returns a BCube with which the engines are configured.
     pub(crate) fn bcube(ports: u32, k: u32, seed: u64) -> Self {
         let config = Config { repairs_share_path: false, ..Config::default() };
         Self {
@@ -85,7 +82,7 @@ impl Setup {
 }
 
 impl Net {
-    /// Creates a network with engines on these hosts, which join the group. The first one sends.
+    /// Creates a network with engines on these hosts, which join the group. The first host sends.
     pub(crate) fn new(setup: Setup, hosts: &[u32]) -> Self {
         let topology = cluster::topology(&setup.cluster, |_| setup.link);
         let mut net = Self {
@@ -127,7 +124,7 @@ impl Net {
         self.join(host);
     }
 
-    /// Disables multicast to these hosts only, and reports it to all engines.
+    /// Disables multicast reception at exactly these hosts, and reports it to all engines.
     pub(crate) fn deafen(&mut self, hosts: impl IntoIterator<Item = u32>) {
         self.setup.deaf = hosts.into_iter().collect();
         for host in 0..self.setup.cluster.hosts() {
@@ -144,8 +141,7 @@ impl Net {
         });
     }
 
-    /// Returns the number of data packets sent on the first link from a host, by multicast and by
-    /// unicast.
+    /// Returns the number of data packets on a host's first link, by multicast and by unicast.
     pub(crate) fn data_from(&mut self, host: u32) -> (u64, u64) {
         let traffic = self.world.traffic().filter(|(from, ..)| *from == Place::Host(host));
         let (mut multicast, mut unicast) = (0, 0);
@@ -159,7 +155,7 @@ impl Net {
     pub(crate) fn join(&mut self, host: u32) {
         let settings = GroupSettings::new(NAME, Profile::Bulk);
         let joined = self.roster.join(&mut self.world, HostIx(host), self.group, settings);
-        joined.expect("nobody refuses");
+        joined.expect("no member refuses");
         self.logs.entry(HostIx(host)).or_default();
     }
 
@@ -167,7 +163,6 @@ impl Net {
         self.roster.leave(&mut self.world, HostIx(host), self.group);
     }
 
-    /// Kills an engine. The failure is reported to the others if `is_told`.
     pub(crate) fn kill(&mut self, host: u32, is_told: bool) {
         match is_told {
             true => _ = self.roster.crash(&mut self.world, HostIx(host)),
@@ -179,7 +174,6 @@ impl Net {
         self.roster.report_failed(&mut self.world, HostIx(host));
     }
 
-    /// Reports to a host that another one has failed, or that it is online after all.
     pub(crate) fn suspect(&mut self, host: u32, other: u32, is_suspect: bool) {
         let (host, other) = (HostIx(host), HostIx(other));
         match is_suspect {
@@ -222,7 +216,7 @@ impl Net {
         sent.expect("it runs").map(|_| ())
     }
 
-    /// Runs for `ms` milliseconds, in which the sender sends messages as it is able to.
+    /// Runs for `ms` milliseconds, in which the sender sends all messages that its engine accepts.
     pub(crate) fn run(&mut self, ms: u64) {
         for _ in 0..ms * STEPS_PER_MS {
             while self.sent < self.to_send && self.world.machine(self.sender).is_some() {
@@ -251,7 +245,6 @@ impl Net {
         }
     }
 
-    /// Makes the network forward along the tree that the sender's manager has computed.
     fn follow_tree(&mut self) {
         if !self.setup.is_known {
             return;
@@ -269,8 +262,8 @@ impl Net {
         }
     }
 
-    /// Runs until all of `hosts` have received the last message to be sent, for at most `within`
-    /// milliseconds. Returns the time that it took.
+    /// Runs until all of `hosts` have received the last message, for at most `within` milliseconds.
+    /// Returns the number of milliseconds.
     pub(crate) fn run_until_all_have(&mut self, hosts: &[u32], within: u64) -> u64 {
         for ms in 0..within {
             let count = self.to_send;
@@ -286,17 +279,15 @@ impl Net {
                 (*host, log.got.len(), log.got.last().copied(), log.lost.len())
             })
             .collect();
-        panic!("of {} messages ({} taken) they have: {counts:?}", self.to_send, self.sent);
+        panic!("of {} messages ({} accepted), the hosts have {counts:?}", self.to_send, self.sent);
     }
 
-    /// Like [`Net::run_until_all_have`], and asserts that all of `hosts` are whole.
     pub(crate) fn run_until_whole(&mut self, hosts: &[u32], within: u64) -> u64 {
         let ms = self.run_until_all_have(hosts, within);
         self.assert_whole(hosts);
         ms
     }
 
-    /// Asserts that each of `hosts` has received every message, and no loss report.
     pub(crate) fn assert_whole(&self, hosts: &[u32]) {
         for host in hosts {
             let log = &self.logs[&HostIx(*host)];
@@ -317,7 +308,7 @@ impl Log {
             assert!(index > *last, "message {index} after {last}");
             if index > last + 1 && self.sender == Some(message.sender) {
                 let told = self.lost.iter().any(|it| it.cause == LossCause::TooFarBehind);
-                assert!(told, "messages {last} to {index} are missing and nobody said so");
+                assert!(told, "messages {last} to {index} are missing without a report");
             }
         }
         self.sender = Some(message.sender);
@@ -327,20 +318,17 @@ impl Log {
     }
 }
 
-/// Returns a message that contains its index.
 fn message(index: u64, bytes: usize) -> Vec<u8> {
     let mut payload = index.to_be_bytes().to_vec();
     payload.resize(bytes, index as u8);
     payload
 }
 
-/// Returns the index of a message, and asserts that it is unchanged.
 fn check(payload: &[u8]) -> u64 {
     let (index, rest) = payload.split_first_chunk().expect("an index");
     let index = u64::from_be_bytes(*index);
-    assert!(rest.iter().all(|byte| *byte == index as u8), "message {index} is damaged");
+    assert!(rest.iter().all(|byte| *byte == index as u8), "message {index} is corrupted");
     index
 }
 
-/// Number of times per millisecond that the sender publishes and the network follows the tree.
 const STEPS_PER_MS: u64 = 2;

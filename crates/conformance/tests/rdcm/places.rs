@@ -4,11 +4,10 @@ use carom_proto::loss::Loss;
 
 use crate::net::{MBIT, Net, Setup};
 
-/// The lagging receiver. It is the first of its ring, so that each joiner becomes its predecessor.
+/// The lagging receiver. It is the first of its ring, so each joiner becomes its predecessor.
 const LATE: u32 = 1;
 
-/// Runs a stream in which one receiver is paused for a moment, and gets other predecessors before
-/// it has caught up.
+/// Runs a stream in which a paused receiver gets other predecessors before it has caught up.
 fn overtaken(seed: u64) -> Net {
     let mut setup = Setup::rack(8, seed);
     setup.config.rate = Some(300 * MBIT / 8);
@@ -36,5 +35,5 @@ fn receiver_changing_rings_is_served_during_the_handover() {
         assert!(counters.repairs_received > counters.repairs_useless, "seed {seed}");
     }
     // Links lose some repairs several times in a row.
-    assert!(asks <= 2, "nobody served it {asks} times");
+    assert!(asks <= 2, "requests went unserved {asks} times");
 }

@@ -1,4 +1,4 @@
-//! Relays to receivers that multicast does not reach.
+//! Relays to receivers without multicast reception.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,9 @@ fn relays(net: &Net, hosts: &[u32]) -> BTreeMap<u32, Vec<NodeId>> {
     hosts.iter().map(|host| (*host, tree.children(Net::id(*host)).to_vec())).collect()
 }
 
-/// Returns a receiver that relays data to others.
 fn a_relay(net: &Net, hosts: &[u32]) -> u32 {
     let busy = relays(net, hosts).into_iter().filter(|(_, children)| !children.is_empty());
-    busy.map(|(host, _)| host).next_back().expect("somebody passes data on")
+    busy.map(|(host, _)| host).next_back().expect("a receiver relays data")
 }
 
 #[test]
@@ -27,7 +26,7 @@ fn relays_send_one_copy_per_child_and_the_tree_is_shallow() {
         let hosts: Vec<u32> = (0..16).collect();
         let mut setup = Setup::without_multicast(16, 1);
         setup.config.relay_children = degree;
-        // Fifteen copies at once must fit the sender's link and its queue.
+        // Fifteen simultaneous copies must fit in the queue of the sender's link.
         setup.config.rate = Some(30 * MBIT / 8);
         setup.config.burst_packets = 8;
         let mut net = Net::new(setup, &hosts);
@@ -73,7 +72,7 @@ fn relayed_stream_is_as_fast_as_two_copies_per_link() {
         net.to_send = 5000;
         net.run_until_whole(&hosts[1..], 30_000)
     };
-    // 20 MB take 0.4 seconds of a link, and two copies take 0.8.
+    // 20 MB take 0.4 seconds of a link, and two copies take 0.8 seconds.
     let (relayed, copied) = (rate(2), rate(15));
     assert!(relayed < 1600, "{relayed} ms");
     assert!(copied > 3 * relayed, "{copied} ms with a copy for each, {relayed} ms by relays");
@@ -235,7 +234,7 @@ fn packets_stuck_at_a_blocked_relay_are_counted_and_repaired() {
     let blocked = NetworkChange::Blocked(false);
     net.with(relay, |engine, now| engine.handle_network(now, &blocked));
     net.run_until_whole(&hosts[1..], 4000);
-    assert!(net.engine(relay).counters().data_relayed > counters.data_relayed, "it goes on");
+    assert!(net.engine(relay).counters().data_relayed > counters.data_relayed, "it continues");
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn receivers_of_a_new_sender_learn_the_end_of_the_old_stream() {
     let mut net = Net::new(setup, &[3, 0, 1, 2]);
     net.to_send = u64::MAX;
     net.run(300);
-    // Hosts 0 and 1 no longer hear the sender, but it hears them.
+    // Hosts 0 and 1 no longer hear the sender, but the sender hears them.
     net.world.apply(&Fault::OneWay(vec![HostIx(3)], vec![HostIx(0), HostIx(1)]));
     net.run(2000);
     net.to_send = net.sent;
@@ -22,11 +22,11 @@ fn receivers_of_a_new_sender_learn_the_end_of_the_old_stream() {
     net.world.apply(&Fault::Heal);
     net.run(5000);
     let [given_up] = net.log(3).lost[..] else { panic!("{:?}", net.log(3).lost) };
-    assert_eq!(given_up.cause, LossCause::AnotherSender, "it has given way");
+    assert_eq!(given_up.cause, LossCause::AnotherSender, "it has yielded");
     for host in [0, 1, 2] {
         let log = net.log(host);
         let lost = log.lost.iter().filter(|it| it.sender == Net::id(3)).map(|it| it.last.0);
-        // A message is three packets.
+        // A message consists of three packets.
         let last = log.got.iter().rfind(|it| **it < OTHER);
         let got = last.map_or(0, |last| (last + 1) * 3) as u32;
         let told = lost.max().unwrap_or(0).max(got);
@@ -36,5 +36,4 @@ fn receivers_of_a_new_sender_learn_the_end_of_the_old_stream() {
     assert!(counters.farewells_sent < 20, "{} times", counters.farewells_sent);
 }
 
-/// A message of the other sender.
 const OTHER: u64 = 1_000_000;

@@ -1,5 +1,4 @@
-//! Nodes that do not hear each other, and applications that pause receipt. Neither stops the
-//! others.
+//! Nodes that do not hear each other, and paused applications. Neither stops the others.
 
 use std::time::Duration;
 
@@ -36,7 +35,7 @@ fn the_last_receiver_is_waited_for_however_long_it_stands_still() {
     net.world.apply(&Fault::Pause(HostIx(1)));
     net.run(3000);
     let sent = net.engine(0).counters().data_sent;
-    assert!(sent < 10_000, "{sent} packets were sent to nobody");
+    assert!(sent < 10_000, "{sent} packets were sent without a receiver");
     net.world.apply(&Fault::Resume(HostIx(1)));
     net.run_until_whole(&[1], 8000);
 }
@@ -61,7 +60,7 @@ fn an_application_that_takes_nothing_holds_the_others_up_once() {
     net.set_backpressure(1, 0.0);
     net.run(2000);
     let (behind, ahead) = (net.log(1).got.last(), net.log(2).got.last());
-    assert!(behind.max(ahead) < behind.map(|it| it + 1000).as_ref(), "it goes on: {behind:?}");
+    assert!(behind.max(ahead) < behind.map(|it| it + 1000).as_ref(), "it continues: {behind:?}");
 }
 
 #[test]

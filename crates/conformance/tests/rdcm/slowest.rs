@@ -1,4 +1,4 @@
-//! One receiver that is slower than the others: its detection, and the policies for it.
+//! A receiver that is slower than the others: its detection, and the policies for it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn got_beside(policy: Slowest, running_ms: u64) -> (u64, Net) {
     setup.config.rate = Some(100 * MBIT / 8);
     setup.config.slowest = policy;
     setup.config.send_bytes = 4 << 20;
-    // At this rate 128 packets take 15 ms.
+    // At this rate, 128 packets take 15 ms.
     setup.config.message_bytes = 16 << 10;
     setup.config.window_packets = 128;
     let mut net = Net::new(setup, &[0, 1, 2, 3, 4]);
@@ -82,10 +82,10 @@ fn a_receiver_that_was_often_slow_is_back_within_seconds() {
 fn a_receiver_that_is_waited_for_is_named_and_gets_everything() {
     let (alone, _) = got_beside(Slowest::Wait, 100);
     let (got, net) = got_beside(Slowest::Wait, 25);
-    assert!(got * 10 < alone * 7, "{got} of {alone}: it does hold them up");
+    assert!(got * 10 < alone * 7, "{got} of {alone}: it holds the others up");
     assert_eq!(net.slow, []);
     assert_eq!(net.log(4).lost, []);
-    let [first, ..] = net.limiting[..] else { panic!("nobody is named") };
+    let [first, ..] = net.limiting[..] else { panic!("no receiver is reported") };
     assert!(first.node == Net::id(4) && !first.is_left_behind, "{first:?}");
     assert!(net.limiting.len() <= 3, "once in five seconds: {:?}", net.limiting);
     assert!(first.since <= Duration::from_secs(1), "{first:?}");

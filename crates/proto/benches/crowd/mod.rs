@@ -1,4 +1,4 @@
-//! A node in many groups with many members.
+//! A node in many groups with many members, for benchmarks.
 
 use carom_proto::lateral::packet::Packet;
 use carom_proto::lateral::packet::symbol::{Arena, Symbol};
@@ -6,7 +6,6 @@ use carom_proto::lateral::{Config, Lateral, StreamStart};
 use carom_proto::wire::Datagram;
 use carom_proto::*;
 
-/// Number of nodes that fail together.
 pub(crate) const RACK: u64 = 16;
 
 pub(crate) struct Crowd {
@@ -29,9 +28,9 @@ impl Crowd {
         crowd
     }
 
-    /// Creates a node in `groups` groups. Each has `members` other members, which are in no other
-    /// group and have sent a message.
-    #[allow(dead_code, reason = "not every benchmark needs groups apart")]
+    /// Creates a node in `groups` groups, each with `members` other members. These are in no other
+    /// group, and have sent a message.
+    #[allow(dead_code, reason = "some benchmarks do not use it")]
     pub(crate) fn apart(groups: u32, members: u64) -> Self {
         let mut crowd = Self::alone(groups);
         for group in (0..groups).map(GroupId) {
@@ -68,7 +67,7 @@ impl Crowd {
         self.engine.handle_view(self.now, &ViewChange { group, node, kind, version: 1 });
     }
 
-    /// Removes the first [`RACK`] members from all groups, and then receives a packet from the next
+    /// Removes the first [`RACK`] members from all groups, then receives a packet of the next
     /// member.
     pub(crate) fn fail_rack(&mut self) {
         for node in (1..=RACK).map(NodeId) {
@@ -80,7 +79,7 @@ impl Crowd {
         self.receive(GroupId(0), NodeId(RACK + 1));
     }
 
-    #[allow(dead_code, reason = "not everybody who uses the crowd leaves it")]
+    #[allow(dead_code, reason = "some benchmarks do not use it")]
     pub(crate) fn leave_all(&mut self) {
         (0..self.groups).for_each(|group| self.engine.leave(self.now, GroupId(group)));
         self.drain();

@@ -1,7 +1,6 @@
 //! A token ring whose first member sends 1 KiB messages to all.
 //!
-//! Only the engines are measured. Every datagram arrives in the order in which it was sent, 10 us
-//! after the one before.
+//! Only the engines are measured. Datagrams arrive in the order of sending, 10 us apart.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,7 +18,6 @@ const TICK: Duration = Duration::from_micros(10);
 pub(crate) struct Ring {
     engines: Vec<Rmp>,
     on_the_way: VecDeque<(usize, Destination, Vec<u8>)>,
-    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
     now: Time,
     delivered: usize,
@@ -27,8 +25,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Creates a ring of `members` that has delivered `warm_up` messages. A sender may have
-    /// `window_bytes` in flight.
+    /// Creates a ring that has delivered `warm_up` messages, with `window_bytes` in flight per
+    /// sender.
     pub(crate) fn new(members: usize, window_bytes: usize, warm_up: usize) -> Self {
         let config = Config { window_bytes, ..Config::default() };
         let engine = |number: usize| Rmp::new(NodeId(number as u64 + 1), config.clone(), 3);
@@ -53,8 +51,6 @@ impl Ring {
         ring
     }
 
-    /// Sends `messages` messages as the windows permit. Returns the number of messages delivered by
-    /// all members together.
     pub(crate) fn run(&mut self, messages: usize, qos: Qos) -> usize {
         let options = SendOptions { qos: Some(qos), ..SendOptions::default() };
         let before = self.delivered;
@@ -69,7 +65,6 @@ impl Ring {
         self.delivered - before
     }
 
-    /// Delivers the next datagram, or advances to the next timer.
     fn step(&mut self) {
         self.now = self.now + TICK;
         if let Some((from, destination, bytes)) = self.on_the_way.pop_front() {

@@ -1,5 +1,4 @@
-//! A node that lacks 1000 packets just after an overload, and receives repairs that contain several
-//! of them each.
+//! A node that lacks 1000 packets after an overload, and receives repairs of several each.
 
 use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::packet::{Packet, WireId};
@@ -12,7 +11,6 @@ const SENDER: NodeId = NodeId(1);
 const HELPER: NodeId = NodeId(2);
 /// Number of missing packets, which are numbered from 1.
 const UNKNOWN: u32 = 1000;
-/// Maximum number of pending repairs.
 const PENDING: u32 = 256;
 
 pub(crate) struct Shortage {
@@ -22,17 +20,18 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// Prepares a repair of r packets that solves all pending ones.
+    /// Prepares a repair of r packets that solves all pending repairs.
     ///
-    /// Each pending repair contains packet 1 and one more. The repair has to be reduced by as many
-    /// of them as it has room for. It then yields packet 1, and with it all the others.
+    /// Each pending repair contains packet 1 and one other packet. The new repair contains packet 1
+    /// and as many of the other packets as fit. It is reduced to packet 1, which then solves all
+    /// pending repairs.
     pub(crate) fn with_avalanche(r: u8) -> Self {
         let mut shortage = Self::new(r);
         for number in 2..=PENDING {
             let repair = repair(r, &[1, number]);
             shortage.receive(&repair);
         }
-        // An even number of other packets, so that packet 1 does not cancel out.
+        // The number of other packets is even, so that packet 1 does not cancel out.
         let others = (u32::from(r) - 1) / 2 * 2;
         shortage.repairs.push(repair(r, &Vec::from_iter(1..=others + 1)));
         shortage
@@ -72,7 +71,6 @@ impl Shortage {
         shortage
     }
 
-    /// Receives the repairs. Returns the number of messages delivered.
     pub(crate) fn run(&mut self) -> usize {
         let repairs = core::mem::take(&mut self.repairs);
         repairs.iter().map(|repair| self.receive(repair)).sum()
@@ -91,7 +89,6 @@ impl Shortage {
     }
 }
 
-/// Encodes a repair of the packets with these numbers, as large as the path allows.
 fn repair(r: u8, numbers: &[u32]) -> Vec<u8> {
     let bytes = Config::default().packet_limit(RateOfFire::new(r, 5));
     let mut sum = Vec::new();

@@ -1,8 +1,8 @@
-//! Load of Ricochet's section 4.2, as node 0 receives it.
+//! The load of section 4.2 of the Ricochet paper, as node 0 receives it.
 //!
 //! There are 64 nodes, each in `groups_per_node` random groups of ten members on average, with
 //! rate-of-fire (8,5) and 1 KiB messages. Only the engine is measured. The datagrams of a batch are
-//! ready in buffers, as after a `recvmmsg`, which are reused for the next batch.
+//! ready in buffers, as after a `recvmmsg`, and the buffers are reused for the next batch.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,13 @@ use carom_proto::wire::Datagram;
 use carom_proto::*;
 use smallvec::SmallVec;
 
-/// Number of nodes in the papers' cluster.
+/// Number of nodes in the cluster of the papers.
 const NODES: usize = 64;
-/// Average number of members of a group.
 const GROUP_SIZE: usize = 10;
 const PAYLOAD_BYTES: usize = 1024;
 
 pub(crate) struct Workload {
     engine: Lateral,
-    /// Other members of the node's groups, with the numbers of their next messages.
     streams: Vec<(GroupId, NodeId, SeqNo)>,
     /// Nodes outside these groups that could join them, in the same form.
     absent: Vec<(GroupId, NodeId, SeqNo)>,
@@ -34,8 +32,8 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Creates a node in `groups_per_node` groups that has received `warm_up` packets, with `batch`
-    /// packets to receive at once.
+    /// Creates a node in `groups_per_node` groups that has received `warm_up` packets. It will
+    /// receive `batch` packets at once.
     pub(crate) fn new(groups_per_node: usize, warm_up: usize, batch: usize) -> Self {
         let mut rng = Rng::new(11);
         let members = memberships(groups_per_node, &mut rng);
@@ -81,9 +79,9 @@ impl Workload {
         *seqno = seqno.next();
     }
 
-    /// Chooses a view change for each packet of the next batch, and encodes the packets.
-    /// Alternately a random member leaves its group, and a random absent node joins one.
-    #[allow(dead_code, reason = "not everybody who uses the workload changes views")]
+    /// Chooses a view change for each packet of the next batch, and encodes the packets. In turn, a
+    /// random member leaves its group, and a random absent node joins one.
+    #[allow(dead_code, reason = "some users of the workload do not change views")]
     pub(crate) fn plan_changes(&mut self) {
         self.changes.clear();
         for place in 0..self.batch.len() {
@@ -99,9 +97,9 @@ impl Workload {
         }
     }
 
-    /// Applies the planned changes, and receives a packet after each, which pays for deferred work.
-    /// Returns the number of messages delivered.
-    #[allow(dead_code, reason = "not everybody who uses the workload changes views")]
+    /// Applies the planned changes. After each change, receives a packet, which pays for deferred
+    /// work. Returns the number of messages delivered.
+    #[allow(dead_code, reason = "some users of the workload do not change views")]
     pub(crate) fn run_changes(&mut self) -> usize {
         let mut delivered = 0;
         for (change, datagram) in self.changes.iter().zip(&self.batch) {
@@ -113,8 +111,6 @@ impl Workload {
         delivered
     }
 
-    /// Receives the batch: accounts, delivers, fills all bins, and sends full ones. Returns the
-    /// number of messages delivered.
     pub(crate) fn run(&mut self) -> usize {
         let mut delivered = 0;
         for datagrams in self.batch.chunks(LOOK_AHEAD) {
@@ -130,13 +126,12 @@ impl Workload {
         delivered
     }
 
-    #[allow(dead_code, reason = "not everybody who uses the workload looks at them")]
+    #[allow(dead_code, reason = "some users of the workload do not read them")]
     pub(crate) fn counters(&self) -> lateral::Counters {
         self.engine.counters()
     }
 }
 
-/// Discards what the engine transmits. Returns the number of messages that it delivered.
 fn take_output(engine: &mut Lateral, out: &mut Vec<u8>) -> usize {
     while engine.poll_transmit(out).is_some() {
         out.clear();
@@ -152,8 +147,7 @@ fn change((group, node, _): (GroupId, NodeId, SeqNo), kind: ViewChangeKind) -> V
     ViewChange { group, node, kind, version: 1 }
 }
 
-/// Returns the members of each group. Every node joins `groups_per_node` distinct random groups of
-/// the paper's `d n / s`.
+/// Returns the members of each group. Nodes join random groups of the paper's `d n / s`.
 fn memberships(groups_per_node: usize, rng: &mut Rng) -> BTreeMap<GroupId, Vec<u64>> {
     let groups = (groups_per_node * NODES).div_ceil(GROUP_SIZE);
     let mut members: BTreeMap<GroupId, Vec<u64>> = BTreeMap::new();
@@ -168,7 +162,7 @@ fn memberships(groups_per_node: usize, rng: &mut Rng) -> BTreeMap<GroupId, Vec<u
 }
 
 /// Returns the default configuration with two exceptions. All streams exist from the start, and the
-/// data buffer is bounded by bytes, because the engine is not called for its age here.
+/// data buffer is bounded by bytes, because the engine's timers for the age of packets are not run.
 fn config() -> Config {
     Config { stream_start: StreamStart::FromFirst, buffer_bytes: 4 << 20, ..Config::default() }
 }

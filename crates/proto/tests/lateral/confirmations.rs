@@ -1,4 +1,4 @@
-//! Reports to a sender about its members: confirmed, incomplete, or holding it back.
+//! Reports to a sender about its members that are confirmed, are incomplete, or hold it back.
 
 use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;
@@ -25,7 +25,7 @@ fn a_member_that_lost_something_and_left_is_named_as_incomplete() {
     let mut world = World::of_members(3, &config, Loss::None, 9);
     world.send(0, b"all get this");
     world.run_for(SECOND);
-    // Neither the second message nor a repair of it reaches node 2.
+    // Node 2 receives neither the second message nor a repair of it.
     world.filter = Box::new(|_, to, _, datagram| to != NodeId(2) || datagram[4] > 2);
     world.send(0, b"one does not");
     world.run_for(3 * SECOND);
@@ -66,7 +66,7 @@ fn dead_member_holds_a_sender_back_for_its_patience_only() {
         }
         world.run_for(MILLISECOND);
     }
-    assert_eq!(refused, 500, "patience is half a second by default");
+    assert_eq!(refused, 500, "the default patience is half a second");
     assert_eq!(world.hosts[0].slow, [Slow { group: GROUP, node: NodeId(3), behind: 64 }]);
     assert_eq!(world.hosts[1].got(NodeId(1)).len(), sent);
 }
@@ -116,7 +116,7 @@ fn joiner_learns_the_end_despite_lost_heartbeats() {
     assert_eq!(world.hosts[2].lost_count(), 30);
     let told = heartbeats.get();
     world.run_for(100 * SECOND);
-    assert_eq!(heartbeats.get(), told, "a member that knows the end is told no more");
+    assert_eq!(heartbeats.get(), told, "a member that knows the end gets no more heartbeats");
 }
 
 #[test]

@@ -15,7 +15,6 @@ fn ids(sender: u64, numbers: &[u32]) -> Vec<WireId> {
     numbers.iter().map(|n| WireId::from(id(n))).collect()
 }
 
-/// Returns the nonce of the last open that the engine transmits. All its datagrams are dropped.
 fn nonce_of(engine: &mut Lateral) -> u64 {
     let (mut nonce, mut out) = (0, Vec::new());
     while engine.poll_transmit(&mut out).is_some() {
@@ -136,7 +135,7 @@ fn packets_waiting_for_the_nak_limit_do_not_keep_node_busy() {
     beat(Some(SeqNo(1)), nonce);
     let (mut calls, mut out) = (0, Vec::new());
     while let Some(due) = engine.poll_timeout().filter(|due| due.at < now + SECOND) {
-        assert!(calls < 20_000, "50000 askings a second need no more calls");
+        assert!(calls < 20_000, "50000 requests per second need no more calls");
         engine.handle_timeout(due.at);
         calls += 1;
         while engine.poll_transmit(&mut out).is_some() {
@@ -145,7 +144,7 @@ fn packets_waiting_for_the_nak_limit_do_not_keep_node_busy() {
     }
     engine.check();
     let asked = engine.counters().ids_asked;
-    assert!((50_000..56_000).contains(&asked), "{asked} asked for in a second");
+    assert!((50_000..56_000).contains(&asked), "{asked} requests in a second");
 }
 
 #[test]
@@ -188,8 +187,8 @@ fn sender_held_back_requests_acks_although_all_is_confirmed() {
     world.run_for(SECOND);
     assert_eq!(world.hosts[0].slow, [Slow { group: GROUP, node: NodeId(3), behind: 8 }]);
     world.confirm(0);
-    // Now the sender waits only for node 2, which holds it back. Then the acknowledgment of node 3
-    // confirms what was requested.
+    // The sender then waits only for node 2, which holds it back. The acknowledgment of node 3
+    // confirms the requested messages.
     fill(&mut world);
     ack(&mut world, 3, 9);
     assert_eq!(world.hosts[0].safe.len(), 1);
@@ -200,7 +199,7 @@ fn sender_held_back_requests_acks_although_all_is_confirmed() {
         true
     });
     world.run_for(400 * MILLISECOND);
-    assert!(asked.get() > 0, "nobody was asked to confirm");
+    assert!(asked.get() > 0, "no member was asked to confirm");
 }
 
 #[test]
@@ -219,7 +218,7 @@ fn long_cut_off_member_learns_its_losses_without_new_packets() {
 
 #[test]
 fn packets_from_before_a_long_partition_are_owed_after_it() {
-    // Found by the simulator: a receiver whose opens were not answered for 3 s took the first
+    // Found by the simulator: a receiver whose opens were not answered for 3 s mistook the first
     // packet that it had received for the start of the stream.
     let mut world = World::of_members(2, &Config::default(), Loss::None, 1);
     world.filter = Box::new(|_, _, _, _| false);
@@ -260,8 +259,7 @@ fn believed_jump_adds_only_as_many_missing_as_there_is_room() {
         world.inject(0, &datagram(heartbeat(next), NodeId(sender), GROUP));
         world.answer(0, NodeId(sender), next, SeqNo(1));
     };
-    // Four streams take all the room for missing packets. Two heartbeats of a fifth stream claim
-    // packets far ahead.
+    // Four streams use all space for missing packets. A fifth stream claims packets far ahead.
     let gap = config.max_gap;
     (2..6).for_each(|sender| beat(sender, 1 + gap));
     (2..4).for_each(|times| beat(6, 1 + gap * times));
@@ -313,7 +311,6 @@ fn packet_overtaken_by_its_repair_is_binned_as_no_duplicate() {
     assert_eq!(events.filter(|event| matches!(event, Event::Message(_))).count(), 3);
 }
 
-/// Returns the reasons of all wakeups within a second, sorted.
 fn reasons(engine: &mut Lateral, now: Time) -> Vec<&'static str> {
     let mut reasons = std::collections::BTreeSet::new();
     while let Some(due) = engine.poll_timeout().filter(|due| due.at < now + SECOND) {
@@ -323,7 +320,7 @@ fn reasons(engine: &mut Lateral, now: Time) -> Vec<&'static str> {
     reasons.into_iter().collect()
 }
 
-/// Each of the six timers of `TimerKey` has a history here. A heartbeat follows everything sent.
+/// Each of the six timers of `TimerKey` has a history. A heartbeat follows everything sent.
 #[test]
 fn a_wakeup_names_the_timer_that_is_due() {
     let now = Time(1_000_000_000);
@@ -348,20 +345,20 @@ fn a_wakeup_names_the_timer_that_is_due() {
     assert_eq!(reasons(&mut opening, now), ["open a stream"]);
 
     let mut sending = member();
-    send(&mut sending, 10).expect("nobody holds back");
+    send(&mut sending, 10).expect("no member holds back");
     assert_eq!(reasons(&mut sending, now), ["heartbeat"]);
     assert!(matches!(send(&mut sending, 10), Err(SendError::HeldBack { .. })));
     assert_eq!(reasons(&mut sending, now), ["heartbeat", "lagging members"]);
 
     let mut welcoming = member();
-    send(&mut welcoming, 10).expect("nobody holds back");
+    send(&mut welcoming, 10).expect("no member holds back");
     admit(&mut welcoming, now, 4);
     assert_eq!(reasons(&mut welcoming, now), ["end of the stream for joiners", "heartbeat"]);
 
     let mut assembling = member();
     let mut other = Lateral::new(NodeId(2), slow.clone(), 2);
     other.join(now, GROUP, settings(RATE)).expect("the settings are right");
-    send(&mut other, 100_000).expect("nobody holds back");
+    send(&mut other, 100_000).expect("no member holds back");
     let mut fragment = Vec::new();
     other.poll_transmit(&mut fragment).expect("a fragment");
     assembling.handle_datagram(now, &Datagram::parse(&fragment).expect("a datagram"));
@@ -369,11 +366,11 @@ fn a_wakeup_names_the_timer_that_is_due() {
 
     // The window is so wide that the sender does not wait for a member.
     let mut cutting = engine_with_two_members(now, &Config { window: 1000, ..slow.clone() });
-    send(&mut cutting, 100_000).expect("nobody holds back");
+    send(&mut cutting, 100_000).expect("no member holds back");
     assert_eq!(reasons(&mut cutting, now), ["heartbeat", "pacing of fragments"]);
 }
 
-/// The acknowledgment is a late one, for the process that had this address before.
+/// The acknowledgment arrives late, and is for the process that had this address before.
 #[test]
 fn acknowledgement_for_another_start_confirms_nothing() {
     let mut world = World::of_members(2, &Config::default(), Loss::None, 1);

@@ -1,6 +1,6 @@
 //! Datagrams forged by an attacker that receives the group's multicast but no unicast.
 //!
-//! Nothing is settled on them, and little is sent in return.
+//! They settle no packets, and little is sent in return.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use carom_proto::*;
 
 use crate::rig::{GROUP, MILLISECOND, RATE, SECOND, World, data, datagram, heartbeat, settings};
 
-/// Creates three members, of which host 0 has sent `count` messages.
+/// Creates three members. Host 0 has sent `count` messages.
 fn world(count: u32) -> World {
     let mut world = World::of_members(3, &Config::default(), Loss::None, 7);
     world.send_all(0, 0..count);
@@ -31,7 +31,6 @@ fn sent_bytes(world: &World) -> u64 {
     world.hosts.iter().map(|host| host.engine.counters().bytes_sent).sum()
 }
 
-/// Sends `more` messages, and asserts that all of `count` arrive everywhere, and none is lost.
 fn assert_more_arrive(world: &mut World, more: u32, count: u32) {
     world.send_all(0, 0..more);
     world.run_for(20 * SECOND);
@@ -199,7 +198,7 @@ fn flood_of_unknown_senders_keeps_bounded_state() {
 
 /// Reports host 0, which has sent 100 messages, as failed, and later as joined again.
 ///
-/// Meanwhile a forged heartbeat claims that it has sent `ahead` more messages.
+/// In the meantime, a forged heartbeat claims that it has sent `ahead` more messages.
 fn claimed_while_no_member(mut world: World, ahead: u32, span: Duration) -> World {
     world.announce(0, GROUP, ViewChangeKind::Failed);
     world.run_for(SECOND);
@@ -228,7 +227,7 @@ fn forge_data(world: &mut World, seqno: SeqNo) {
     inject(world, &forged);
 }
 
-/// Nothing is evicted from the data buffer meanwhile, so that the window does not move.
+/// Nothing is evicted from the data buffer in the meantime, so the window does not move.
 #[test]
 fn packets_forged_after_each_question_make_no_claim_true() {
     for count in 0..4 {

@@ -1,5 +1,4 @@
-//! Well-formed datagrams with wrong contents. Their checksum is right, so that they reach the
-//! engine.
+//! Well-formed datagrams with wrong contents. Their checksums are valid, so they reach the engine.
 
 use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
 use carom_proto::lateral::{Config, Solver};
@@ -38,8 +37,7 @@ fn well_made_nonsense_panics_nobody_and_breaks_no_invariant() {
     }
 }
 
-/// Changes a few bytes after the checksum, mostly to nearby values, or the length, and seals the
-/// datagram again.
+/// Changes some bytes, mostly to nearby values, or the length, and seals the datagram again.
 fn distort(rng: &mut Rng, datagram: &mut Vec<u8>) {
     for _ in 0..rng.below(4) {
         let place = HEADER_BYTES - 5 + rng.below(datagram.len().min(130) - (HEADER_BYTES - 5));

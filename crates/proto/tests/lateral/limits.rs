@@ -39,7 +39,7 @@ fn no_datagram_exceeds_the_path_mtu() {
     (0..6).for_each(|host| world.join(host, GROUP));
     let limit = config.packet_limit(RATE);
     for number in 0..200 {
-        // Every other message takes three packets.
+        // Every other message needs three packets.
         let bytes = if number % 2 == 0 { limit } else { 2 * limit + 1 };
         world.send(0, &vec![1; bytes]);
         world.run_for(MILLISECOND);

@@ -1,5 +1,4 @@
-//! Losses: packets that arrive too late or are given up are reported with their cause, and no
-//! others.
+//! Losses: only packets that are late or given up are reported, each with its cause.
 
 use carom_proto::lateral::Config;
 use carom_proto::lateral::packet::Packet;
@@ -66,14 +65,13 @@ fn losses_from_before_that_expire_together_are_reported_once() {
 fn packets_before_the_first_heard_wait_for_the_senders_answer() {
     let mut world = cut_off();
     [200_000, 1, 2, 3].into_iter().for_each(|number| data(&mut world, number));
-    assert_eq!(world.hosts[0].lost, [], "nobody has said that they are owed");
+    assert_eq!(world.hosts[0].lost, [], "no heartbeat has announced them");
     world.answer(0, NodeId(2), SeqNo(200_001), SeqNo(10));
     let told = world.hosts[0].lost_ranges();
     assert_eq!(told, [(10, 199_999)]);
     assert_eq!(world.hosts[0].got(NodeId(2)), [200_000]);
 }
 
-/// Creates two members that do not receive from each other.
 fn cut_off() -> World {
     cut_off_with(&Config::default())
 }

@@ -1,6 +1,6 @@
 //! Several lateral engines together, under loss.
 
-#![allow(dead_code, reason = "the test network serves the baselines too")]
+#![allow(dead_code, reason = "the baselines use the test network too")]
 
 mod confirmations;
 mod delivery;

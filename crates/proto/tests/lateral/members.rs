@@ -1,4 +1,4 @@
-//! Members that join, leave, return and crash: deliveries to them, and requests to them.
+//! Members that join, leave, return and crash: deliveries and requests to them.
 
 use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;
@@ -32,8 +32,8 @@ fn joiner_gets_no_naks_for_packets_from_before_its_join() {
         (0..4).for_each(|host| world.join(host, GROUP));
         world.send(0, &payload(0));
         world.run_for(SECOND);
-        // Nodes 2 to 4 learn of the second message only from heartbeats. All repairs, and
-        // everything sent to node 1, are lost.
+        // Nodes 2 to 4 learn of the second message only from heartbeats. All repairs, and all
+        // datagrams to node 1, are lost.
         let asked = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
         let heard = asked.clone();
         world.filter = Box::new(move |from, to, _, datagram| {
@@ -48,9 +48,9 @@ fn joiner_gets_no_naks_for_packets_from_before_its_join() {
         (4..8).for_each(|host| world.join(host, GROUP));
         world.run_for(9 * SECOND);
         let asked = asked.borrow();
-        assert!(asked.len() > 60, "three members asked each other {} times", asked.len());
-        assert!(asked.iter().all(|node| *node <= 4), "seed {seed}: joiners were asked: {asked:?}");
-        assert!((1..4).all(|host| world.hosts[host].lost.len() == 1), "and told what they lost");
+        assert!(asked.len() > 60, "three members sent each other {} requests", asked.len());
+        assert!(asked.iter().all(|node| *node <= 4), "seed {seed}: requests to joiners: {asked:?}");
+        assert!((1..4).all(|host| world.hosts[host].lost.len() == 1), "losses are reported");
     }
 }
 
@@ -86,7 +86,7 @@ fn packets_of_a_crashed_sender_are_repaired_by_the_others() {
     world.run_for(5 * SECOND);
     world.assert_got([2], 20);
     // Node 2 received no data packet from the sender, and learned of the stream from repairs. It
-    // has everything from the first number on that they named.
+    // has all messages from the first sequence number in these repairs.
     let got = world.hosts[1].got(NodeId(1));
     assert!(got.iter().copied().eq(21 - got.len() as u32..=20), "{got:?}");
     assert!(got.len() >= 12, "{got:?}");
@@ -115,7 +115,7 @@ fn member_that_rejoins_mid_message_reports_no_packet_twice() {
         world.hosts[1].engine.leave(now, GROUP);
         world.run_for(MILLISECOND);
         let now = world.now;
-        world.hosts[1].engine.join(now, GROUP, settings(RATE)).expect("it is not in it");
+        world.hosts[1].engine.join(now, GROUP, settings(RATE)).expect("it is not in the group");
         for other in [0, 2] {
             let node = world.hosts[other].id;
             world.change(1, GROUP, node, ViewChangeKind::Joined);

@@ -1,4 +1,4 @@
-//! Random, mutated, replayed and contradictory datagrams, which change nothing.
+//! Random, mutated, replayed and contradictory datagrams, which have no effect.
 
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::lateral::{Config, StreamStart};
@@ -50,8 +50,6 @@ fn repair_that_names_a_packet_twice_is_dropped_harmlessly() {
     assert_eq!((counters.repairs_contradictory, counters.repairs_pending), (1, 1));
 }
 
-/// Flips a bit, truncates or extends the datagram, replaces most of it by noise, or leaves it
-/// unchanged as a replay.
 pub(crate) fn mutate(rng: &mut Rng, datagram: &mut Vec<u8>) {
     match rng.below(5) {
         0 => {

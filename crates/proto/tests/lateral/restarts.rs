@@ -13,8 +13,7 @@ use crate::rig::{GROUP, MILLISECOND, SECOND, World, datagram, heartbeat, payload
 const SENDER: NodeId = NodeId(1);
 const CUT_OFF: NodeId = NodeId(2);
 
-/// Sends 50 messages from host 0, which all receive. Then cuts host 1 off from host 0, and reports
-/// host 0 as failed.
+/// Sends 50 messages from host 0 to all. Then cuts it off from host 1, and reports it as failed.
 fn cut_off_from_sender(incarnation: u64) -> World {
     let mut world = World::of_members(3, &Config::default(), Loss::None, 7);
     world.restart(0, incarnation);
@@ -27,8 +26,8 @@ fn cut_off_from_sender(incarnation: u64) -> World {
     world
 }
 
-/// Asserts that host 1 was given each message of the sender's last incarnation once, or a report of
-/// its loss, from the first message on that it was given.
+/// Asserts that host 1 received each message of the sender's last incarnation, or a report of its
+/// loss, once, starting with the first message that it received.
 fn assert_given_or_told(world: &World, before: usize, sent: &[SeqNo]) {
     let host = &world.hosts[1];
     let given: Vec<SeqNo> = host.messages[before..].iter().map(|message| message.seqno).collect();
@@ -37,7 +36,7 @@ fn assert_given_or_told(world: &World, before: usize, sent: &[SeqNo]) {
             seqno.0.wrapping_sub(lost.first.0) <= lost.last.0.wrapping_sub(lost.first.0)
         })
     };
-    let first = sent.iter().position(|seqno| given.contains(seqno)).expect("it is given some");
+    let first = sent.iter().position(|seqno| given.contains(seqno)).expect("it received some");
     for seqno in &sent[first..] {
         let count = given.iter().filter(|given| *given == seqno).count();
         assert_eq!(count + usize::from(lost(*seqno)), 1, "{seqno:?} of {sent:?}");
@@ -47,7 +46,7 @@ fn assert_given_or_told(world: &World, before: usize, sent: &[SeqNo]) {
 }
 
 /// Restarts the sender from one incarnation to another. Host 1 first learns of the new one from
-/// repairs of host 2. Host 1 is in the sender's view if `is_known`.
+/// repairs by host 2. Host 1 is in the sender's view if `is_known`.
 fn restart_heard_through_repairs(former: u64, latter: u64, is_known: bool) {
     let mut world = cut_off_from_sender(former);
     let before = world.hosts[1].messages.len();
@@ -74,7 +73,7 @@ fn restart_heard_through_repairs(former: u64, latter: u64, is_known: bool) {
 
 #[test]
 fn restart_first_heard_of_in_repairs_repeats_and_hides_nothing() {
-    // Both orders are tried, because the numbers of one incarnation lie behind those of the other.
+    // Both orders are tried, because the numbers of one incarnation precede those of the other.
     for (former, latter) in (21..29).map(|it| (it, it + 1)) {
         for is_known in [false, true] {
             restart_heard_through_repairs(former, latter, is_known);
@@ -83,8 +82,7 @@ fn restart_first_heard_of_in_repairs_repeats_and_hides_nothing() {
     }
 }
 
-/// Restarts the sender while a new member has learned only of the former incarnation, from a late
-/// repair.
+/// Restarts the sender while a new member knows only the former incarnation, from a late repair.
 fn former_start_in_first_repair(former: u64, latter: u64) {
     let mut world = cut_off_from_sender(former);
     let last = world.send(0, b"the last");
@@ -147,7 +145,7 @@ fn near_numbers_of_two_starts_are_separate_streams() {
 }
 
 /// A member that left the group and came back receives packets of another incarnation of a sender,
-/// which falls silent. Then it receives repairs of packets that it was given before it left.
+/// which falls silent. Then it receives repairs of packets that it had received before it left.
 #[test]
 fn late_repairs_from_before_leaving_the_group_repeat_nothing() {
     for (former, latter) in (21..29).map(|it| (it, it + 1)) {
@@ -163,7 +161,7 @@ fn late_repairs_from_before_leaving_the_group_repeat_nothing() {
         world.send_all(0, 0..1);
         world.run_for(SECOND);
         world.filter = Box::new(|from, to, _, _| ![from, to].contains(&SENDER));
-        let last = world.hosts[1].messages.last().expect("it is given one").seqno;
+        let last = world.hosts[1].messages.last().expect("it received one").seqno;
         let origin = Origin { node: SENDER, incarnation: Incarnation(latter) };
         world.inject(1, &datagram(heartbeat(last.plus(1000)), origin, GROUP));
         world.run_for(5 * SECOND);

@@ -1,5 +1,3 @@
-//! Test network of lateral engines, and their packets.
-
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
@@ -17,7 +15,6 @@ pub(crate) type World = crate::world::World<Lateral>;
 pub(crate) const RATE: RateOfFire = RateOfFire::new(8, 5);
 
 impl World {
-    /// Creates hosts that are in no group.
     pub(crate) fn new(hosts: usize, config: &Config, loss: Loss, seed: u64) -> Self {
         let config = config.clone();
         let make = move |origin, seed| Box::new(Lateral::new(origin, config.clone(), seed));
@@ -48,7 +45,7 @@ impl World {
         seen
     }
 
-    /// Passes the answer of `sender` to the last open that host `number` sent it.
+    /// Passes the answer of `sender` to the last open that host `number` sent to it.
     pub(crate) fn answer(&mut self, number: usize, sender: NodeId, next: SeqNo, first: SeqNo) {
         let open = &self.unicasts[&(self.hosts[number].id, sender, OPEN)];
         let Ok((_, Packet::Open { nonce })) = Packet::decode(open) else { panic!("no open") };
@@ -74,7 +71,6 @@ pub(crate) fn datagram(packet: Packet<'_>, sender: impl Into<Origin>, group: Gro
     datagram
 }
 
-/// Encodes a message in [`GROUP`] that was sent at `now`.
 pub(crate) fn data(now: Time, sender: impl Into<Origin>, seqno: SeqNo, payload: &[u8]) -> Vec<u8> {
     let symbol = Symbol::of_message(&mut Arena::default(), now, None, payload);
     datagram(Packet::Data { seqno, confirm: false, symbol: symbol.bytes() }, sender, GROUP)
@@ -84,8 +80,7 @@ pub(crate) fn heartbeat(next: SeqNo) -> Packet<'static> {
     Packet::Heartbeat { next, first: None, nonce: 0, confirm: false }
 }
 
-/// Returns the payload of message `number`. Its length differs from those of the messages before
-/// and after it.
+/// Returns the payload of message `number`. Its length differs from those of adjacent messages.
 pub(crate) fn payload(number: u32) -> Vec<u8> {
     payload_of(number, 20 + (number as usize * 37) % 900)
 }
@@ -94,7 +89,7 @@ pub(crate) fn payload_of(number: u32, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|place| (place as u32 ^ number.wrapping_mul(31)) as u8).collect()
 }
 
-/// Offset of a packet's type in a datagram, and types of the lateral protocol.
+/// Offset of a packet's type in a datagram, and packet types of the lateral protocol.
 pub(crate) const KIND: usize = 4;
 pub(crate) const DATA: u8 = 1;
 pub(crate) const REPAIR: u8 = 2;

@@ -1,4 +1,5 @@
-//! Small test network of engines: virtual time, seeded delay and loss, and the events of each host.
+//! A small test network of engines, with virtual time, seeded delay and loss, and the events of
+//! each host.
 //!
 //! The simulator crate runs complete experiments. This network only connects engines.
 
@@ -12,23 +13,21 @@ use carom_proto::*;
 
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// Group of most tests.
 pub(crate) const GROUP: GroupId = GroupId(100);
 
-/// Predicate: `true` if a datagram from the first to the second node is carried.
+/// Returns `true` if a datagram from the first to the second node is carried.
 type Filter = dyn FnMut(NodeId, NodeId, Class, &[u8]) -> bool;
 
 pub(crate) struct World<E: ?Sized> {
     pub(crate) now: Time,
     pub(crate) hosts: Vec<Host<E>>,
-    /// Called for every datagram before it is sent; `false` drops the datagram.
+    /// Called for every datagram before it is sent. `false` drops the datagram.
     pub(crate) filter: Box<Filter>,
     pub(crate) sent: BTreeMap<Class, u64>,
     /// Running hash of all datagrams and events, for comparing histories.
     pub(crate) history: u64,
-    /// One-way delays, of which one is drawn for each datagram.
+    /// Range from which the one-way delay of each datagram is drawn.
     pub(crate) delay: Range<Duration>,
-    /// Last unicast of each kind from the first to the second node.
     pub(crate) unicasts: BTreeMap<(NodeId, NodeId, u8), Vec<u8>>,
     pub(crate) profile: Profile,
     make: Box<Make<E>>,
@@ -52,7 +51,6 @@ pub(crate) struct Host<E: ?Sized> {
 }
 
 impl<E: Engine + ?Sized> World<E> {
-    /// Creates hosts that are in no group.
     pub(crate) fn with_engines(
         hosts: usize,
         profile: Profile,
@@ -95,7 +93,7 @@ impl<E: Engine + ?Sized> World<E> {
         self.join_as(number, group, self.profile);
     }
 
-    /// Joins host `number` to the group. All hosts in the group learn of it at once.
+    /// Adds host `number` to the group. All hosts in the group learn of it at once.
     pub(crate) fn join_as(&mut self, number: usize, group: GroupId, profile: Profile) {
         let settings = GroupSettings { profile, name_check: 0 };
         let joined = self.hosts[number].engine.join(self.now, group, settings);
@@ -120,12 +118,12 @@ impl<E: Engine + ?Sized> World<E> {
         self.announce(number, group, ViewChangeKind::Left);
     }
 
-    /// Stops host `number` for good. The others are not notified.
+    /// Stops host `number` permanently. The others are not notified.
     pub(crate) fn crash(&mut self, number: usize) {
         self.hosts[number].alive = false;
     }
 
-    /// Kills the process of host `number` and starts it again under its id at once.
+    /// Kills the process of host `number`, and starts it again under its id at once.
     ///
     /// The other hosts are not notified. The new process learns the members of its groups.
     pub(crate) fn restart(&mut self, number: usize, incarnation: u64) {
@@ -144,7 +142,6 @@ impl<E: Engine + ?Sized> World<E> {
         }
     }
 
-    /// Reports a change of host `number` to all other hosts in `group`.
     pub(crate) fn announce(&mut self, number: usize, group: GroupId, kind: ViewChangeKind) {
         let node = self.hosts[number].id;
         for other in (0..self.hosts.len()).filter(|other| *other != number) {
@@ -168,7 +165,7 @@ impl<E: Engine + ?Sized> World<E> {
 
     /// Sends a message in [`GROUP`], which must be accepted.
     pub(crate) fn send(&mut self, number: usize, payload: &[u8]) -> SeqNo {
-        self.try_send(number, GROUP, payload).expect("nobody holds back")
+        self.try_send(number, GROUP, payload).expect("no member holds back")
     }
 
     pub(crate) fn try_send(
@@ -180,10 +177,9 @@ impl<E: Engine + ?Sized> World<E> {
         self.send_with(number, group, payload, SendOptions::default())
     }
 
-    /// Sends a message in [`GROUP`] that is useless after `deadline`.
     pub(crate) fn send_within(&mut self, number: usize, payload: &[u8], deadline: Duration) {
         let options = SendOptions { deadline: Some(deadline), qos: None };
-        self.send_with(number, GROUP, payload, options).expect("nobody holds back");
+        self.send_with(number, GROUP, payload, options).expect("no member holds back");
     }
 
     fn send_with(
@@ -297,7 +293,7 @@ impl<E: Engine + ?Sized> World<E> {
         }
     }
 
-    /// Adds an event to the history. The payload of a message is not formatted, as it can be large.
+    /// Adds an event to the history, without formatting the payload, which can be large.
     fn note_event(&mut self, number: usize, event: &Event) {
         if let Event::Message(message) = event {
             let Message { group, sender, seqno, how, age, missing_for, .. } = message;
@@ -342,7 +338,6 @@ impl<E: Engine + ?Sized> Host<E> {
         numbers
     }
 
-    /// Returns the first and the last number of each reported loss.
     pub(crate) fn lost_ranges(&self) -> Vec<(u32, u32)> {
         self.lost.iter().map(|lost| (lost.first.0, lost.last.0)).collect()
     }

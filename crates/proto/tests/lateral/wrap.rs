@@ -8,7 +8,7 @@ use carom_proto::*;
 
 use crate::rig::{GROUP, MILLISECOND, SECOND, World, datagram, heartbeat, payload_of};
 
-/// First sequence numbers, just below 2^31 and just below 2^32.
+/// Just below 2^31, and just below 2^32.
 const FIRST_NUMBERS: [SeqNo; 2] = [SeqNo((1 << 31) - 40), SeqNo(u32::MAX - 40)];
 
 fn world(first_number: SeqNo, hosts: usize, loss: f64) -> World {
@@ -16,8 +16,7 @@ fn world(first_number: SeqNo, hosts: usize, loss: f64) -> World {
     World::of_members(hosts, &config, Loss::Uniform(loss), 5)
 }
 
-/// Returns the payloads of the messages from host 0 that `host` received, each with its number,
-/// sorted by content.
+/// Returns the messages from host 0 that `host` received, with their numbers, sorted by payload.
 fn got(world: &World, host: usize) -> Vec<(Vec<u8>, SeqNo)> {
     let messages = world.hosts[host].messages.iter();
     let from_0 = messages.filter(|message| message.sender == NodeId(1));
@@ -93,7 +92,7 @@ fn window_holds_back_and_frees_across_the_wrap() {
             world.run_for(MILLISECOND);
         }
         assert_eq!(world.hosts[0].slow.len(), 1);
-        assert_eq!(sent, 500, "patience is half a second by default");
+        assert_eq!(sent, 500, "the default patience is half a second");
         assert_eq!(world.hosts[1].messages.len(), 500);
     }
 }

@@ -1,5 +1,3 @@
-//! Forged packets of a time-critical group.
-
 use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::wire::{HEADER_BYTES, seal};
@@ -7,8 +5,7 @@ use carom_proto::*;
 
 use crate::net::{MEMBERS, Net, origin};
 
-/// Creates a group whose members have heard each other. From then on 30 % of the datagrams are
-/// lost.
+/// Creates a group whose members have heard each other. After that, 30 % of datagrams are lost.
 fn group() -> Net {
     let mut net = Net::new(MEMBERS, Profile::TimeCritical(RateOfFire::default()));
     (0..MEMBERS).for_each(|number| send(&mut net, number, 0));
@@ -27,8 +24,7 @@ fn payload(number: usize, turn: u32) -> Vec<u8> {
     payload
 }
 
-/// Sends a datagram from the attacker's address, and asserts that no member accepts it or sends
-/// anything in return.
+/// Sends a datagram from the attacker's address, and asserts that no member accepts or answers it.
 fn attack_in_vain(net: &mut Net, datagram: &[u8]) {
     let before = others(net);
     assert_eq!(net.attack(datagram), [0; MEMBERS], "{:?}", Packet::decode(datagram));
@@ -39,7 +35,6 @@ fn others(net: &Net) -> u64 {
     net.nodes.iter().map(|node| node.counters().datagrams_of_other_starts).sum()
 }
 
-/// Returns the sequence number of the last packet that each member has multicast.
 fn last_numbers(net: &Net) -> [SeqNo; MEMBERS] {
     core::array::from_fn(|number| {
         let own = net.seen.iter().rev().filter_map(|datagram| match Packet::decode(datagram) {
@@ -52,7 +47,6 @@ fn last_numbers(net: &Net) -> [SeqNo; MEMBERS] {
     })
 }
 
-/// Forgeries in a member's name, by an attacker that receives the group's multicast.
 struct Forger {
     group: GroupId,
     last: [SeqNo; MEMBERS],
@@ -67,8 +61,7 @@ impl Forger {
         self.datagrams.push(datagram);
     }
 
-    /// Returns the id of the packet that is `ahead` sequence numbers after the last one of member
-    /// `of`.
+    /// Returns the id of the packet that is `ahead` numbers after the last packet of member `of`.
     fn id(&self, of: usize, ahead: i32) -> WireId {
         let last = self.last[of];
         let seqno = match u32::try_from(ahead) {
@@ -139,8 +132,7 @@ fn forgeries(net: &Net, number: usize) -> Vec<Vec<u8>> {
     forger.datagrams
 }
 
-/// Asserts that each member was given every message of the others exactly once, although much was
-/// lost.
+/// Asserts that each member received every message of the others exactly once, despite losses.
 fn assert_all_arrived(net: &mut Net) {
     net.run(20_000);
     for (number, given) in net.given.iter().enumerate() {
@@ -192,8 +184,7 @@ fn mutations_and_replays_from_elsewhere_change_nothing() {
     assert_all_arrived(&mut net);
 }
 
-/// Changes the kind, the flags or the body, and seals the datagram. The header still names a
-/// member.
+/// Changes the kind, the flags or the body, and seals the datagram. The sender is unchanged.
 fn mutate(rng: &mut Rng, datagram: &mut [u8]) {
     for _ in 0..1 + rng.below(3) {
         let (before, body) = (rng.below(2), datagram.len() - HEADER_BYTES);

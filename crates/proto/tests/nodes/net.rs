@@ -9,21 +9,18 @@ use carom_proto::ring::RingNews;
 use carom_proto::wire::Datagram;
 use carom_proto::*;
 
-/// Nodes, numbered from 1, and the network between them.
 pub(crate) struct Net {
     pub(crate) now: Time,
     pub(crate) group: GroupId,
     pub(crate) nodes: Vec<Node>,
-    /// Messages given to each node, with their senders.
     pub(crate) given: Vec<Vec<(NodeId, Vec<u8>)>>,
     pub(crate) lost: Vec<Lost>,
     /// Number of ring events other than `RingNews::Stable`.
     pub(crate) troubles: usize,
-    /// Nodes that have reported that they are out of the group they left.
+    /// Nodes that have reported that they are out of the group that they left.
     pub(crate) outs: Vec<usize>,
     pub(crate) loss: f64,
     rng: Rng,
-    /// Datagrams in flight, with the numbers of sender and receiver.
     in_flight: VecDeque<(usize, usize, Vec<u8>)>,
     pub(crate) seen: Vec<Vec<u8>>,
     pub(crate) bytes_sent: usize,
@@ -38,7 +35,6 @@ fn endpoint(number: usize) -> Endpoint {
 }
 
 impl Net {
-    /// Creates this number of nodes, all of them in one group.
     pub(crate) fn new(members: usize, profile: Profile) -> Self {
         let list: Vec<_> = (0..members).map(|it| (origin(it).node, endpoint(it))).collect();
         let nodes = (0..members).map(|number| {
@@ -142,5 +138,4 @@ impl Net {
 }
 
 pub(crate) const MEMBERS: usize = 4;
-/// Number of the attacker, which no node has.
 const ATTACKER: usize = 77;

@@ -1,5 +1,3 @@
-//! Forged packets of an ordered group.
-
 use std::collections::BTreeSet;
 
 use carom_proto::ring::{
@@ -12,7 +10,6 @@ use carom_proto::*;
 
 use crate::net::{MEMBERS, Net, origin};
 
-/// Creates a ring of all members, which has ordered some messages.
 fn ring() -> Net {
     let mut net = Net::new(MEMBERS, Profile::Ordered(Quorum::Majority));
     net.run(3000);
@@ -40,8 +37,6 @@ fn encode(net: &Net, origin: Origin, packet: &Packet) -> Vec<u8> {
     datagram
 }
 
-/// Sends a datagram from the attacker's address, and asserts that no member sends anything in
-/// return.
 fn attack_in_vain(net: &mut Net, datagram: &[u8]) {
     assert_eq!(net.attack(datagram), [0; MEMBERS], "{:?}", packet(datagram));
 }
@@ -56,7 +51,7 @@ fn assert_unharmed(net: &mut Net) {
         assert_eq!(net.given[number].len(), given + MEMBERS);
         assert_eq!(net.given[number], net.given[0]);
     }
-    assert_eq!(net.troubles, 0, "a view changed, or something else was told");
+    assert_eq!(net.troubles, 0, "a view changed, or another event was reported");
 }
 
 fn packet(datagram: &[u8]) -> Option<Packet> {
@@ -64,8 +59,7 @@ fn packet(datagram: &[u8]) -> Option<Packet> {
     Packet::decode(&header, body).ok()
 }
 
-/// Returns forgeries in the name of the second member, by an attacker that receives the group's
-/// multicast.
+/// Returns forgeries in the name of the second member. The attacker receives multicast.
 fn forgeries(view: &RingView) -> Vec<(&'static str, Packet)> {
     let epoch = view.epoch;
     let [first, second] = [1, 2].map(|node| view.process_of(NodeId(node)).expect("it is in"));
@@ -131,7 +125,6 @@ fn kinds() -> BTreeSet<&'static str> {
     forgeries(&view(&ring(), 0)).iter().map(|(name, _)| *name).collect()
 }
 
-/// Returns a ring, and the forgeries with this name in it.
 fn ring_and_forged(name: &str, origin: Origin) -> (Net, Vec<Vec<u8>>) {
     let net = ring();
     let forged = forgeries(&view(&net, 0)).into_iter().filter(|(it, _)| *it == name);
@@ -186,7 +179,7 @@ fn mutations_and_replays_from_elsewhere_change_nothing() {
             continue;
         }
         if turn % 8 != 0 {
-            // The header still names group and sender. The rest is arbitrary.
+            // The header still contains the group and the sender. The rest is arbitrary.
             let at = HEADER_BYTES;
             let at = at + rng.below(datagram.len().saturating_sub(at).max(1));
             if let Some(byte) = datagram.get_mut(at) {

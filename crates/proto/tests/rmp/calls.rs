@@ -130,7 +130,7 @@ fn request_waits_for_a_handler() {
     let told = requests(&world, 2);
     let ours: Vec<bool> = told.iter().map(|request| request.is_ours).collect();
     assert_eq!(ours, [false, true]);
-    assert!(told[1].is_again && !told[1].may_be_done, "nobody else can have done the work");
+    assert!(told[1].is_again && !told[1].may_be_done, "no other member can have done the work");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_group_that_does_not_answer_is_given_up() {
     world.run_for(5000 * MS);
     let before = world.datagrams_sent();
     world.run_for(100_000 * MS);
-    assert_eq!(world.datagrams_sent(), before, "it is quiet");
+    assert_eq!(world.datagrams_sent(), before, "no datagrams are sent");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_caller_that_was_flushed_introduces_itself_again() {
     }
     assert_eq!(requests(&world, 0).len(), 303);
     assert_eq!(requests(&world, 1).len(), 303);
-    assert!(world.hosts[0].engine.counters().calls_unknown > 0, "nobody was flushed");
+    assert!(world.hosts[0].engine.counters().calls_unknown > 0, "no member was flushed");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn impossible_requests_and_replies_are_refused() {
     }
     let guest = &mut world.hosts[1].engine;
     for _ in 0..64 {
-        guest.request(now, GROUP, "x".into(), options).expect("so many may wait");
+        guest.request(now, GROUP, "x".into(), options).expect("the limit is not reached");
     }
     let more = guest.request(now, GROUP, "x".into(), options);
     assert_eq!(more, Err(RequestError::TooMany { waiting: 64 }));

@@ -1,4 +1,4 @@
-//! Invariants of the events that members were given, under all faults.
+//! Invariants of the events that members received, under all faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,6 @@ use carom_proto::ring::{Epoch, LockChange, LockNews, Outcome, Place, Qos, RingVi
 
 use crate::rig::{Host, Told, World};
 
-/// A message of the tests: its sender, its number, and its QoS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sent {
     pub(crate) sender: NodeId,
@@ -16,7 +15,6 @@ pub(crate) struct Sent {
     pub(crate) qos: Qos,
 }
 
-/// Messages that a member was given in one view.
 #[derive(Clone, Debug)]
 pub(crate) struct Chapter {
     view: (Epoch, u32),
@@ -40,7 +38,7 @@ pub(crate) fn lives(host: &Host) -> Vec<Vec<Chapter>> {
             }
             Told::Request { request } => {
                 let message = sent(request.id.caller, &request.payload);
-                // A handler can be given a request again. A request below total order can be
+                // A handler can receive a request again. A request below total order can be
                 // delivered in different views if its caller is in none.
                 if !request.is_again && message.qos.is_ordered() {
                     let chapter = life.last_mut().expect("no request comes before the first view");
@@ -121,7 +119,7 @@ fn check_once_and_in_source_order(host: &Host, life: &[Chapter]) {
     // Requests and messages are numbered separately.
     let mut last: BTreeMap<(NodeId, u32), u32> = BTreeMap::new();
     for message in life.iter().flat_map(|chapter| &chapter.messages) {
-        assert!(seen.insert(*message), "{:?} was told {message:?} twice", host.id);
+        assert!(seen.insert(*message), "{:?} received {message:?} twice", host.id);
         if message.qos >= Qos::SourceOrdered {
             let before = last.insert((message.sender, message.number >> 20), message.number);
             let is_later = before.is_none_or(|before| before < message.number);
@@ -130,7 +128,7 @@ fn check_once_and_in_source_order(host: &Host, life: &[Chapter]) {
     }
 }
 
-/// Asserts that all members are shown the same view under the same name, and that a lock is granted
+/// Asserts that all members receive the same view under the same name, and that a lock is granted
 /// only to its holder in the view.
 fn check_views_and_locks(world: &World) {
     let mut views: BTreeMap<(Epoch, u32), &RingView> = BTreeMap::new();
@@ -140,7 +138,7 @@ fn check_views_and_locks(world: &World) {
             match told {
                 Told::View { view, .. } => {
                     let first = *views.entry((view.epoch, view.version)).or_insert(view);
-                    assert_eq!(first, view, "{:?} was told of another view", host.id);
+                    assert_eq!(first, view, "{:?} received another view", host.id);
                     shown = Some(view);
                 }
                 Told::Lock { news: LockNews { name, change: LockChange::Granted { .. } } } => {
@@ -157,7 +155,7 @@ fn check_views_and_locks(world: &World) {
 /// Asserts that totally ordered messages have places, and that no others do.
 ///
 /// Places increase at each member, and no two messages have the same place. Messages that follow a
-/// stability report have places behind the reported one.
+/// stability report have later places than the reported one.
 fn check_places(world: &World) {
     let mut messages = BTreeMap::new();
     for host in &world.hosts {
@@ -190,7 +188,6 @@ fn see(host: &Host, place: Option<Place>, last: &mut Option<Place>) {
     }
 }
 
-/// Asserts that each request has at most one answer, and that a reply belongs to its request.
 fn check_answers(world: &World) {
     for host in &world.hosts {
         let mut answered = BTreeSet::new();
@@ -207,7 +204,7 @@ fn check_answers(world: &World) {
     }
 }
 
-/// Asserts that each grant of a lock in a lineage has its own fence, larger than those before.
+/// Asserts that each grant of a lock in a lineage has its own fence, larger than the previous ones.
 fn check_fences(world: &World) {
     let mut grants = BTreeMap::new();
     for host in &world.hosts {
@@ -225,15 +222,16 @@ fn check_fences(world: &World) {
             let before = last.insert((origin, name), fence);
             assert!(before.is_none_or(|before| before < fence), "{name}: {fence:?}, {before:?}");
             let other = grants.insert((origin, name, fence), host.id);
-            assert_eq!(other, None, "{name} was granted to {:?} too at {fence:?}", host.id);
+            assert_eq!(other, None, "{name} was also granted to {:?} at {fence:?}", host.id);
         }
     }
 }
 
 /// Asserts virtual synchrony.
 ///
-/// Members that move together from one view to the next delivered the same messages in the first.
-/// If a view is the last one of two members, one of them delivered a prefix of what the other did.
+/// Members that move together from one view to the next delivered the same messages in the first
+/// view. If a view is the last one of two members, one of them delivered a prefix of the other's
+/// messages.
 fn check_virtual_synchrony(world: &World) {
     let all: Vec<(NodeId, Vec<Chapter>)> = world
         .hosts
@@ -269,7 +267,6 @@ fn check_virtual_synchrony(world: &World) {
     }
 }
 
-/// Asserts that all members agree on the order of majority-resilient messages.
 fn check_agreed_order(world: &World) {
     let sequences: Vec<(Option<Epoch>, Vec<Sent>)> = world
         .hosts
@@ -286,8 +283,7 @@ fn check_agreed_order(world: &World) {
         let places: BTreeMap<Sent, usize> =
             first.iter().enumerate().map(|(at, message)| (*message, at)).collect();
         for (other, second) in &sequences[place + 1..] {
-            // Until two rings that were founded separately merge, both serve callers outside the
-            // group.
+            // Until two separately founded rings merge, both serve callers outside the group.
             let is_one_order = |it: &&Sent| origin == other || it.number >> 20 == 0;
             let common: Vec<usize> = second
                 .iter()

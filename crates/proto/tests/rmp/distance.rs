@@ -9,9 +9,7 @@ use carom_proto::rmp::Config;
 use crate::payloads;
 use crate::rig::{GROUP, MS, World};
 
-/// One-way delays in milliseconds.
 const DELAYS: [u32; 6] = [1, 15, 25, 100, 250, 500];
-/// Rate of each link in bytes per second: 8 Mbit/s.
 const RATE: u64 = 1_000_000;
 const MESSAGE_BYTES: usize = 10_000;
 const MESSAGES: usize = 100;
@@ -26,7 +24,6 @@ fn shortest_time(delay: Duration) -> Duration {
     Duration::from_secs_f64((MESSAGES * MESSAGE_BYTES) as f64 / RATE as f64) + 2 * delay
 }
 
-/// Creates a ring of four members on links of 8 Mbit/s with this one-way delay.
 fn ring_over(delay: Duration, seed: u64) -> World {
     let mut world = World::new(4, Quorum::Majority, seed);
     (world.delay, world.rate) = ((delay, delay + delay / 50), Some(RATE));
@@ -35,8 +32,7 @@ fn ring_over(delay: Duration, seed: u64) -> World {
     let is_whole = |world: &World| {
         (0..4).all(|number| world.hosts[number].engine.view(GROUP).is_some_and(|it| it.len() == 4))
     };
-    // Members at a distance beyond a founder's waiting time begin their own rings, which have to
-    // merge.
+    // Members beyond a founder's waiting time begin their own rings, which must merge.
     let limit = if delay > 250 * MS { 60_000 * MS } else { 20 * delay + 1000 * MS };
     world.run_until(10 * MS, limit, is_whole);
     assert!(is_whole(&world), "not whole within {limit:?} over {delay:?}, seed {seed}");
@@ -96,7 +92,7 @@ fn dead_member_is_removed_at_any_distance() {
             };
             let limit = 120 * delay + 2000 * MS;
             world.run_until(MS, limit, is_done);
-            assert!(is_done(&world), "{delay:?}, seed {seed}: not without it within {limit:?}");
+            assert!(is_done(&world), "{delay:?}, seed {seed}: not removed within {limit:?}");
             let first = payloads(&world, others[0]);
             others.iter().for_each(|number| assert_eq!(payloads(&world, *number), first));
         }

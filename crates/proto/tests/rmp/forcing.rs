@@ -16,7 +16,7 @@ use crate::quorum::{CLIENT, ELECTORATE, is_working, waits, world};
 use crate::reforming::{is_list, is_start, is_vote};
 use crate::rig::{GROUP, MS, Told, World};
 
-/// Makes the operator of a host force the quorum of a ring without the nodes `lost`.
+/// Lets the operator of a host force the quorum of a ring without the nodes `lost`.
 pub(crate) fn force(world: &mut World, host: usize, epoch: Epoch, lost: &[u64]) {
     let lost = lost.iter().map(|node| NodeId(*node)).collect();
     world.hosts[host].engine.force_quorum(world.now, GROUP, epoch, lost);
@@ -38,12 +38,12 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
         assert!(waits(&world, 0, 1, 2), "seed {seed}: {:?}", world.hosts[0].story);
         let epoch = world.hosts[0].engine.view(GROUP).expect("it is in one").epoch;
         force(&mut world, 3, epoch, &[2]);
-        assert!(!is_working(&world, 0), "seed {seed}: one that is silent was not named");
+        assert!(!is_working(&world, 0), "seed {seed}: a silent voter was not named");
         force(&mut world, 3, epoch, &[1, 2, 3]);
-        assert!(!is_working(&world, 0), "seed {seed}: one that answers was named");
+        assert!(!is_working(&world, 0), "seed {seed}: a voter that answers was named");
         let other = Epoch { version: epoch.version + 9, ..epoch };
         force(&mut world, 3, other, &[2, 3]);
-        assert!(!is_working(&world, 0), "seed {seed}: it was another ring's");
+        assert!(!is_working(&world, 0), "seed {seed}: the command was for another ring");
         force(&mut world, 3, epoch, &[2, 3]);
         for number in [0, 3] {
             assert!(is_working(&world, number), "seed {seed}");
@@ -61,7 +61,6 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
     }
 }
 
-/// Subscriber that forwards the warnings that are logged.
 #[derive(Clone)]
 struct Log(Sender<String>);
 
@@ -69,7 +68,7 @@ struct Line(String);
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, "{field}={value:?} ").expect("a string takes everything");
+        write!(self.0, "{field}={value:?} ").expect("writing to a string succeeds");
     }
 }
 
@@ -120,8 +119,7 @@ fn forced_quorum_is_logged_with_operator_and_lost_voters() {
     assert!(is_working(&world, 0));
 }
 
-/// One of three voters has accepted a list that its initiator may have put in force. The two others
-/// are dead.
+/// One of three voters has accepted a list that may be in force. The two others are dead.
 #[test]
 fn operator_forces_a_quorum_past_a_list_that_was_accepted() {
     let mut world = World::ring_of(ELECTORATE, 3, 0, 1, 3000 * MS);
@@ -145,7 +143,7 @@ fn operator_forces_a_quorum_past_a_list_that_was_accepted() {
 }
 
 /// Another incarnation in the packet would be a restart of the operator's node. The members would
-/// no longer reply to this one.
+/// then no longer reply to this one.
 #[test]
 fn a_forced_quorum_is_asked_for_in_the_name_of_this_start() {
     let origin = Origin { node: NodeId(1), incarnation: Incarnation(77) };
@@ -153,7 +151,7 @@ fn a_forced_quorum_is_asked_for_in_the_name_of_this_start() {
     let creator = Process { node: NodeId(2), life: 1 };
     engine.force_quorum(Time(1), GROUP, Epoch::created_by(creator), vec![NodeId(3)]);
     let mut datagram = Vec::new();
-    engine.poll_transmit(&mut datagram).expect("it is asked for");
+    engine.poll_transmit(&mut datagram).expect("the request is sent");
     let (header, _) = Header::decode(&datagram).expect("it is whole");
     assert_eq!((header.sender, header.incarnation), (origin.node, origin.incarnation));
 }

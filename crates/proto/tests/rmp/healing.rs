@@ -1,4 +1,4 @@
-//! Parts of a group that meet: which part waits, and which joins the other.
+//! Parts of a group that meet: one part waits, and the other joins it.
 
 use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{Qos, Quorum};
@@ -57,10 +57,10 @@ fn restarted_token_site_of_a_quiet_ring_is_readmitted() {
     }
 }
 
-/// A list is in force, and only its initiator and one other member have learned so when they are
-/// cut off. The three others have accepted it too, and continue with a list of their own. When that
-/// list has all the acknowledgments that it needs, the last of the three is cut off from its
-/// initiator, and receives from the first two.
+/// A list is in force, but only its initiator and one other member have learned of it when they are
+/// cut off. The three other members have accepted it too, and continue with a list of their own.
+/// When that list has all necessary acknowledgments, the last of the three is cut off from its
+/// initiator, and receives from the first two members.
 #[test]
 fn member_that_accepted_a_later_list_does_not_revert() {
     let (mut torn, mut undecided) = (0, 0);
@@ -95,5 +95,4 @@ fn member_that_accepted_a_later_list_does_not_revert() {
     assert!(torn >= 10 && undecided > 0, "{torn} were torn, {undecided} undecided");
 }
 
-/// Kind of the packet by which a member accepts a list.
 const RECOVERY_ACK_NEW_LIST: u8 = 9;

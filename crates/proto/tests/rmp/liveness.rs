@@ -1,5 +1,4 @@
-//! Liveness of rings: under lock storms, over long round trips, in mass joins, and of the last two
-//! members.
+//! Liveness of rings under lock storms, over long round trips, in mass joins, and of two members.
 
 use std::time::Duration;
 
@@ -22,8 +21,8 @@ fn grants(world: &World, number: usize) -> usize {
     world.hosts[number].story.iter().filter(is_grant).count()
 }
 
-/// Runs for `ms` milliseconds, in which the first `lockers` members take and return one lock as
-/// fast as they can, and member 5 always has more to send.
+/// Runs for `ms` milliseconds. The first `lockers` members take and return one lock as fast as they
+/// can, and member 5 always has more to send.
 fn storm(world: &mut World, lockers: usize, ms: u32) {
     let name = LockName::of_name("cycled");
     let end = world.now + ms * MS;
@@ -34,13 +33,12 @@ fn storm(world: &mut World, lockers: usize, ms: u32) {
             }
             world.lock(number, name, true);
         }
-        // Messages that do not fit the queue are refused.
+        // Messages that do not fit in the queue are refused.
         (0..20).for_each(|_| world.send(5, Qos::TotallyOrdered, 1000));
         world.run_for(MS / 10);
     }
 }
 
-/// Creates `hosts` hosts, of which the first seven are in one ring.
 fn seven_of(hosts: usize) -> World {
     let config = Config { window_bytes: 16 << 10, queue_bytes: 32 << 10, ..Config::default() };
     let mut world = World::with_config(hosts, Quorum::Majority, 7, config);
@@ -49,7 +47,6 @@ fn seven_of(hosts: usize) -> World {
     world
 }
 
-/// Returns the number of messages that member 6 delivers within 5 s of a lock storm, and the world.
 fn delivered_in_five_seconds(lockers: usize) -> (usize, World) {
     let mut world = seven_of(7);
     world.check_every = 11;
@@ -85,9 +82,9 @@ fn members_come_and_go_in_a_lock_storm() {
     assert_eq!(reformations(&world), before);
 }
 
-/// The ring of two is idle. A message that is promised more than an order is delivered to its
-/// sender after one round trip, whether the sender holds the token or not. The other member
-/// delivers it at most half a round trip later.
+/// The ring of two is idle. A message with more guarantees than an order is delivered to its sender
+/// after one round trip, whether the sender holds the token or not. The other member delivers it at
+/// most half a round trip later.
 #[test]
 fn idle_ring_of_two_is_resilient_in_one_round_trip() {
     for qos in [Qos::Resilient(1), Qos::MajorityResilient, Qos::TotallyResilient] {
@@ -109,7 +106,6 @@ fn idle_ring_of_two_is_resilient_in_one_round_trip() {
     }
 }
 
-/// Returns the number of datagrams sent until `hosts` nodes that join at once are in one ring.
 fn mass_join(hosts: usize, seed: u64, limit: Duration) -> u64 {
     let mut world = World::new(hosts, Quorum::Majority, seed);
     world.check_every = if hosts > 40 { 101 } else { 1 };
@@ -148,12 +144,11 @@ fn one_of_the_last_two_leaves_whatever_is_lost() {
             world.ring(1 - leaver).is_none_or(|ring| ring.len() <= 1)
         });
         let ring = world.ring(1 - leaver).expect("it is in a ring");
-        assert_eq!(ring.len(), 1, "seed {seed}: the ring still waits for who has left");
+        assert_eq!(ring.len(), 1, "seed {seed}: the ring still waits for the member that left");
     }
 }
 
-/// The only two members that have a message crash right after it got its place, and nothing else is
-/// sent.
+/// The only two members that have a message crash right after it got its place.
 #[test]
 fn large_ring_gives_up_a_message_soon_that_nobody_has() {
     const MEMBERS: usize = 100;
@@ -164,7 +159,7 @@ fn large_ring_gives_up_a_message_soon_that_nobody_has() {
     assert_eq!(world.ring(0).map(|ring| ring.len()), Some(MEMBERS));
     let token = world.hosts[0].engine.token(GROUP).expect("it is in a ring");
     let is_site = |number: &usize| world.process(*number) == Some(token);
-    let site = (0..MEMBERS).find(is_site).expect("it is here");
+    let site = (0..MEMBERS).find(is_site).expect("it is a member");
     let (source, other) = ((site + 1) % MEMBERS, (site + 2) % MEMBERS);
     world.held_back = Some(Vec::new());
     world.send(source, Qos::TotallyOrdered, 100);
@@ -176,7 +171,7 @@ fn large_ring_gives_up_a_message_soon_that_nobody_has() {
     world.held_back = None;
     let before = reformations(&world);
     world.run_for(2000 * MS);
-    assert!(reformations(&world) > before, "they still ask each other");
+    assert!(reformations(&world) > before, "no reformation occurred");
     world.run_for(3000 * MS);
     assert_eq!(world.ring(other).map(|ring| ring.len()), Some(MEMBERS - 2));
 }

@@ -9,7 +9,6 @@ use crate::rig::{GROUP, MS, Told, World};
 
 const LEADER: LockName = LockName(77);
 
-/// Makes members request the lock one after the other.
 fn lock_in_turn(world: &mut World, members: impl IntoIterator<Item = usize>) {
     for number in members {
         world.lock(number, LEADER, true);
@@ -101,7 +100,7 @@ fn removed_holder_learns_that_its_lock_is_lost() {
     world.run_for(1000 * MS);
     world.lock(0, LEADER, true);
     world.run_for(1000 * MS);
-    assert_eq!(world.holders(LEADER), [0, 4], "it cannot know yet, but that it is in a minority");
+    assert_eq!(world.holders(LEADER), [0, 4], "it knows only that it is in a minority");
     assert!(world.hosts[4].story.contains(&Told::Minority));
     world.part[4] = 0;
     world.run_for(3000 * MS);
@@ -124,15 +123,13 @@ fn lock_is_requested_once_and_released_once() {
     assert_eq!(engine.lock(now, carom_proto::GroupId(8), LEADER), Err(LockError::NotJoined));
 }
 
-/// A member that has released a lock and requested it again is not notified of the grant of its
-/// first request.
+/// A member that released a lock and requested it again is not notified of the first grant.
 #[test]
 fn late_grant_is_not_taken_for_that_of_a_later_request() {
     let mut world = World::joined(3, 0, 3);
     lock_in_turn(&mut world, [1, 2]);
     world.part[2] = 1;
-    // The others have learned that host 2 gets the lock. Host 2 learns of it when it is reachable
-    // again.
+    // The others have learned that host 2 gets the lock. It learns of it when reachable again.
     world.unlock(1, LEADER);
     world.run_for(50 * MS);
     world.lock(0, LEADER, true);
@@ -149,7 +146,7 @@ fn late_grant_is_not_taken_for_that_of_a_later_request() {
     world.run_for(100 * MS);
     assert_eq!(world.holders(LEADER), [2]);
     let told = world.hosts[2].story.iter().filter(|told| matches!(told, Told::Lock { .. }));
-    assert_eq!(told.count(), 1, "the end of what was taken back is not told either");
+    assert_eq!(told.count(), 1, "the end of the withdrawn request is not reported either");
     assert_eq!(world.hosts[2].engine.counters().locks_granted, 1);
 }
 
@@ -159,8 +156,8 @@ fn no_two_members_use_a_lock_at_once() {
     crate::random::seeds().for_each(lock_at_random);
 }
 
-/// These seeds failed once. A member that had released a lock and requested it again took the late
-/// grant of its first request for that of the second, while another member held the lock.
+/// These seeds failed once. A member that had released a lock and requested it again mistook the
+/// late grant of its first request for that of the second, while another member held the lock.
 #[test]
 fn no_two_members_used_a_lock_at_once_in_these_histories() {
     let seeds = [
@@ -193,7 +190,6 @@ fn lock_at_random(seed: u64) {
     crate::checks::check_one_lineage(&world);
 }
 
-/// Requests locks until the limit of open requests is reached.
 fn ask_for_too_many(world: &mut World, number: usize) {
     (1000..1080).for_each(|name| world.lock(number, LockName(name), true));
     let refused = world.hosts[number].engine.lock(world.now, GROUP, LockName(2000));
@@ -220,5 +216,5 @@ fn a_ring_is_left_however_many_requests_wait() {
     world.run_for(1500 * MS);
     assert_eq!(world.ring(0).map(|ring| ring.len()), Some(2));
     let reformations = world.sum(|counters| counters.reformations_begun);
-    assert_eq!(reformations, 0, "nobody had to find out");
+    assert_eq!(reformations, 0, "no reformation was necessary");
 }

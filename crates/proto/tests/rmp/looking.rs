@@ -23,7 +23,7 @@ fn seen(world: &mut World, number: usize, id: QueryId) -> Vec<RingStatus> {
         }
         world.run_for(MS);
     }
-    panic!("the look is never over");
+    panic!("the query does not end");
 }
 
 fn look(world: &mut World, number: usize) -> Vec<RingStatus> {
@@ -50,11 +50,11 @@ fn a_look_shows_view_turn_and_locks_and_the_ring_is_as_it_was() {
     let holder = rings[0].view.locks.holder(NIGHTLY).map(|process| process.node);
     assert_eq!(holder, Some(NodeId(2)));
     world.run_for(2000 * MS);
-    assert_eq!(story(&world), told, "somebody was told something");
+    assert_eq!(story(&world), told, "a member received an event");
     for number in 0..3 {
         assert_eq!(world.hosts[number].engine.view(GROUP), Some(&view));
     }
-    // Apart from queries and replies nothing was sent, in particular no round of the token.
+    // Apart from queries and replies, nothing was sent, in particular no round of the token.
     let others = |kinds: &BTreeMap<u8, u64>| {
         kinds.iter().filter(|(kind, _)| ![5, 6].contains(*kind)).map(|it| *it.1).sum::<u64>()
     };
@@ -68,7 +68,7 @@ fn missing_group_is_seen_as_none_after_the_patience() {
     let start = world.now;
     assert_eq!(look(&mut world, 0), []);
     assert_eq!(world.now.since(start), OPTIONS.patience);
-    assert_eq!(world.hosts[0].engine.poll_timeout(), None, "it asks no more");
+    assert_eq!(world.hosts[0].engine.poll_timeout(), None, "the query has ended");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_ring_that_is_reformed_meanwhile_is_seen_once() {
         let is_one = shown == [(3, true)] || (shown == [(4, false)] && !is_both);
         assert!(is_one, "after {wait} ms: {shown:?}");
     }
-    assert!(told_of_both > 0, "no look was under way at that moment");
+    assert!(told_of_both > 0, "no query was open at that moment");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn more_looks_than_there_is_room_for_are_refused() {
     assert_eq!(refused, Err(QueryError::TooMany { open: 64 }));
     world.run_for(OPTIONS.patience);
     let refused = world.hosts[0].engine.query(world.now, GROUP, OPTIONS);
-    assert_eq!(refused, Err(QueryError::TooMany { open: 64 }), "nobody has fetched them");
+    assert_eq!(refused, Err(QueryError::TooMany { open: 64 }), "their results were not fetched");
     assert_eq!(std::iter::from_fn(|| world.hosts[0].engine.poll_query()).count(), 64);
     world.look(0, OPTIONS);
 }

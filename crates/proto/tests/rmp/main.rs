@@ -76,7 +76,7 @@ fn unreliable_messages_arrive_at_once_and_are_not_repaired() {
     };
     (0..4).for_each(|number| assert_eq!(ordered(number), 100));
     let nacks = world.sum(|counters| counters.nacks_sent);
-    assert_eq!(nacks, 0, "what was lost is not asked for");
+    assert_eq!(nacks, 0, "lost messages are not requested");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn tokens_go_round_at_once_while_a_message_waits_for_them() {
     for qos in [Qos::Resilient(2), Qos::MajorityResilient, Qos::TotallyResilient] {
         let mut world = World::joined(5, 0, 3);
         world.send(1, qos, 100);
-        // Seven hops of at most 0.2 ms each. A token site without work would rest for 50 ms.
+        // Seven hops take at most 0.2 ms each. A token site without work would rest for 50 ms.
         world.run_for(2 * MS);
         (0..5).for_each(|number| assert_eq!(payloads(&world, number).len(), 1, "{qos} {number}"));
     }
@@ -101,10 +101,10 @@ fn one_ack_orders_many_messages_when_no_delivery_waits() {
         }
         world.datagrams_by_kind[&2] - before
     };
-    assert_eq!(acks(Qos::TotallyOrdered, MS), 100, "each is to be delivered soon");
-    assert!(acks(Qos::SourceOrdered, MS) < 10, "they are delivered as they come");
+    assert_eq!(acks(Qos::TotallyOrdered, MS), 100, "each is delivered soon");
+    assert!(acks(Qos::SourceOrdered, MS) < 10, "they are delivered on arrival");
     let at_once = acks(Qos::TotallyOrdered, MS / 1000);
-    assert!(at_once < 40, "the window lets many out at a time: {at_once}");
+    assert!(at_once < 40, "the window admits many at a time: {at_once}");
 }
 
 #[test]
@@ -161,7 +161,6 @@ fn a_minority_stops_and_comes_back() {
     world.assert_ring_sizes(0..5, 5);
 }
 
-/// Cuts host 3 off for 40 messages, and lets it rejoin.
 fn rejoined_after_a_cut(partition: Quorum, seed: u64) -> World {
     let mut world = World::ring_of(partition, 4, 0, seed, 2000 * MS);
     world.part[3] = 1;
@@ -181,7 +180,6 @@ fn rejoined_after_a_cut(partition: Quorum, seed: u64) -> World {
     world
 }
 
-/// Returns the numbers of missed places that were reported to host 3.
 fn told_missed(world: &World) -> Vec<Option<u64>> {
     world.hosts[3].select(|told| match told {
         Told::Rejoined { missed } => Some(*missed),
@@ -205,7 +203,7 @@ fn places_missed(world: &World) -> u64 {
         Told::View { view, place } if view.contains(process) => Some(place.at.0),
         _ => None,
     });
-    at_another.expect("it was let in") - last - 1
+    at_another.expect("it was admitted") - last - 1
 }
 
 #[test]
@@ -216,7 +214,7 @@ fn rejoining_member_learns_how_many_places_it_missed() {
         // Each message takes a place, and so do the ACKs and views with which they were ordered.
         assert!(missed > 40, "{missed}");
         assert_eq!(told_missed(&world), [Some(missed)], "seed {seed}");
-        // Each part has its own order, so that the number of missed places is unknown.
+        // Each part has its own order, so the number of missed places is unknown.
         let world = rejoined_after_a_cut(Quorum::AtLeast(1), seed);
         assert_eq!(told_missed(&world), [None], "seed {seed}");
     }
@@ -247,7 +245,7 @@ fn unaware_joiner_begins_a_new_life_in_a_ring_of_its_own() {
     world.part[1] = 1;
     world.run_for(2000 * MS);
     let own = world.process(1).expect("it has a ring of its own");
-    assert!(own.life > 1, "its first life was let in by the other ring, and may not be in two");
+    assert!(own.life > 1, "the other ring admitted its first life, which must not be in two rings");
     // The first ring does not wait for a member from which it has never received anything.
     assert_eq!(world.ring(0).map(|ring| ring.len()), Some(1));
 }
@@ -318,7 +316,7 @@ fn hosts_without_multicast_join_send_and_call() {
             assert_eq!(payloads(&world, number), first, "seed {seed}: host {number}");
         }
         let forwarded = world.sum(|counters| counters.forwarded);
-        assert!(forwarded > 0, "their packets were passed on");
+        assert!(forwarded > 0, "their packets were forwarded");
         world.hosts[4].is_without_multicast = true;
         world.call_via(4, via);
         world.run_for(2000 * MS);
@@ -348,7 +346,7 @@ fn message_held_by_no_member_is_given_up() {
         assert_eq!(own.last().map(|(sender, _)| *sender), Some(NodeId(3)), "seed {seed}");
         given_up += world.hosts[2].engine.counters().messages_given_up;
     }
-    assert!(given_up > 0, "nobody lacked anything");
+    assert!(given_up > 0, "no member lacked anything");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Packets that are malformed, old or for another group. They change nothing and are counted.
+//! Packets that are malformed, old or for another group. They are counted and have no other effect.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn packets_that_are_replayed_change_nothing() {
     }
     world.run_for(1000 * MS);
     let after: Vec<usize> = world.hosts.iter().map(|host| host.story.len()).collect();
-    assert_eq!(after, told, "somebody was told something again");
+    assert_eq!(after, told, "a member received an event again");
     for (number, view) in views.iter().enumerate() {
         assert_eq!(world.hosts[number].engine.view(GROUP), view.as_ref());
         assert!(world.hosts[number].engine.counters().data_duplicate > 0);
@@ -133,7 +133,7 @@ fn a_message_that_is_too_large_or_promised_too_much_is_refused() {
     assert_eq!(send(bytes, Qos::TotallyOrdered), Err(SendError::TooLarge { bytes, limit }));
     assert!(matches!(send(2000, Qos::Unreliable), Err(SendError::TooLarge { .. })));
     let asked = Qos::MajorityResilient;
-    assert_eq!(send(10, asked), Err(SendError::Qos { asked }), "a minority may go on here");
+    assert_eq!(send(10, asked), Err(SendError::Qos { asked }), "a minority may continue");
     let profile = Profile::TimeCritical(RateOfFire::default());
     let settings = GroupSettings { profile, name_check: 0 };
     let joined = engine.join(now, carom_proto::GroupId(8), settings);
@@ -168,7 +168,7 @@ fn snapshot_of_a_foreign_ring_makes_no_member() {
         assert_eq!(stranger.view(GROUP), None);
         count += 1;
     }
-    assert!(count > 0, "nobody has sent one");
+    assert!(count > 0, "no member has sent one");
 }
 
 /// No ballot could exceed the highest possible version.
@@ -196,7 +196,7 @@ fn forged_highest_version_does_not_end_all_reformations() {
     }
 }
 
-/// A node has left its ring for a larger one, which stops at once and never continues.
+/// A node has left its ring for a larger ring, which stops at once and never continues.
 #[test]
 fn node_waiting_in_vain_for_a_larger_ring_joins_a_smaller_one() {
     let mut world = World::ring_of(Quorum::Majority, 1, 2, 1, 1000 * MS);
@@ -218,14 +218,11 @@ fn process(node: u64) -> Process {
     Process { node: NodeId(node), life: 1 }
 }
 
-/// Makes the membership provider report to host 0 that `node` is in the group.
 fn meet(world: &mut World, node: NodeId) {
     let change = ViewChange { group: GROUP, node, kind: ViewChangeKind::Joined, version: 1 };
     world.hosts[0].engine.handle_view(world.now, &change);
 }
 
-/// Returns a ring with the maximum numbers of members and locks. `founder` has begun it. `last` is
-/// the last member, and has the token.
 fn largest_ring(founder: Process, last: Process) -> Snapshot {
     let member =
         |process| Member { process, quorum: Quorum::Majority, is_multicast: true, is_voter: true };
@@ -292,7 +289,7 @@ fn refused_joiner_of_the_largest_ring_founds_no_ring() {
     assert_eq!(world.ring(0).map(|ring| ring.len()), Some(RingView::MAX_MEMBERS));
     world.hand_over(1, 0, is_join);
     world.held_back = Some(Vec::new());
-    // The host has passed the token on, and receives it again now.
+    // The host has passed the token on, and receives it again.
     let at = world.hosts[0].engine.reached(GROUP).expect("it is in a ring").at.0 + 1;
     let what = What::Order(Vec::new());
     let round = Round { at: Timestamp(at), site: founder, next: me, what };

@@ -1,5 +1,4 @@
-//! Electorates: without a majority of the voters nothing is ordered, acknowledged or locked, from
-//! the first member on.
+//! Electorates: without a majority of the voters, nothing is ordered, acknowledged or locked.
 
 use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{JoinOptions, LockChange, LockName, Qos, Quorum};
@@ -14,7 +13,7 @@ pub(crate) const CLIENT: JoinOptions =
 
 pub(crate) const ELECTORATE: Quorum = Quorum::QuorumOf(3);
 
-/// Creates hosts that have not joined. `part` is the part of the network that each is in.
+/// Creates hosts that have not joined. `part` is the part of the network that each host is in.
 pub(crate) fn world(hosts: usize, electorate: u16, seed: u64, part: &[u8]) -> World {
     let mut world = World::new(hosts, Quorum::QuorumOf(electorate), seed);
     world.part = part.to_vec();
@@ -62,7 +61,7 @@ fn halves_that_start_apart_order_and_lock_nothing() {
         }
         world.run_for(20_000 * MS);
         for number in 0..4 {
-            assert!(payloads(&world, number).is_empty(), "seed {seed}: {number} was given some");
+            assert!(payloads(&world, number).is_empty(), "seed {seed}: {number} received some");
             assert!(!has_lock(&world, number) && !is_working(&world, number), "seed {seed}");
             assert!(waits(&world, number, 1, 2), "{number}: {:?}", world.hosts[number].story);
         }
@@ -121,7 +120,7 @@ fn clients_that_come_and_die_do_not_stop_the_voters() {
         assert_eq!(payloads(&world, 0).len(), 1, "seed {seed}");
         assert_eq!(payloads(&world, 1).len(), 1, "seed {seed}");
         assert_eq!(world.ring(0), world.ring(1));
-        // The last of the three voters is too few, however many clients there are.
+        // The last of the three voters does not suffice, however many clients there are.
         let clients: Vec<usize> = (0..4).map(|_| world.add()).collect();
         clients.iter().for_each(|client| world.join_with(*client, CLIENT));
         world.run_for(5000 * MS);
@@ -146,8 +145,7 @@ fn clients_alone_begin_no_ring_and_report_it() {
     world.run_for(5000 * MS);
     (0..3).for_each(|number| assert!(is_working(&world, number), "{number}"));
     assert_eq!(payloads(&world, 2).len(), 1);
-    // The only voter crashes. The clients wait for it, and after a while let another voter begin a
-    // new ring.
+    // The only voter crashes. The clients wait for it, then let another voter begin a new ring.
     world.crash(2);
     let next = world.add();
     world.join(next);
@@ -157,7 +155,7 @@ fn clients_alone_begin_no_ring_and_report_it() {
     (0..2).for_each(|number| assert_eq!(world.ring(number), world.ring(next)));
 }
 
-/// Every view change waits for the quorum, and takes memory until then.
+/// Every view change waits for the quorum, and uses memory until then.
 #[test]
 fn views_without_a_quorum_are_merged_when_it_is_reached() {
     let mut world = world(5, 5, 5, &[0; 5]);
@@ -167,7 +165,7 @@ fn views_without_a_quorum_are_merged_when_it_is_reached() {
     let comes_and_goes = |world: &mut World, number, options| {
         world.join_with(number, options);
         world.run_for(1000 * MS);
-        assert!(world.ring(number).is_some(), "it is let in");
+        assert!(world.ring(number).is_some(), "it is admitted");
         world.leave(number);
         world.run_for(1000 * MS);
     };
@@ -234,7 +232,7 @@ fn voter_that_dies_is_followed_by_another_one() {
     }
 }
 
-/// Voter 1 may be in another part of the network and continue with voter 2 there.
+/// Voter 1 may be in another part of the network, and continue with voter 2 there.
 #[test]
 fn half_of_the_voters_wait_for_the_others_or_for_an_operator() {
     for seed in 0..10 {
@@ -278,7 +276,7 @@ fn far_members_leave_a_ring_without_a_quorum_together() {
 }
 
 /// Two of three voters are cut off from each other. The third works with one of them, crashes, and
-/// is started again on the other side, without its memory.
+/// is restarted on the other side, without its memory.
 #[test]
 fn restarted_voter_forms_no_quorum_without_what_it_knew() {
     for seed in 0..20 {
@@ -319,13 +317,13 @@ fn a_voter_more_than_the_electorate_waits_outside() {
         world.crash(1);
         world.send(0, Qos::TotallyOrdered, 50);
         world.run_for(10_000 * MS);
-        let ring = world.ring(3).expect("it was let in");
+        let ring = world.ring(3).expect("it was admitted");
         assert!(ring.len() == 3 && !ring.contains(&NodeId(2)), "seed {seed}");
     }
 }
 
-/// Plays a random history of five voters and three clients, with changing partitions, losses,
-/// pauses and crashes. Crashed voters are replaced by other processes.
+/// Runs a random history of five voters and three clients, with changing partitions, losses, pauses
+/// and crashes. Crashed voters are replaced by other processes.
 fn random_history(seed: u64) -> World {
     let mut rng = Rng::new(seed);
     let mut world = world(8, 5, seed, &[0; 8]);
@@ -361,7 +359,6 @@ fn random_history(seed: u64) -> World {
     world
 }
 
-/// Asserts that everything that was ordered or locked was so among a majority of the voters.
 fn check_quorums(world: &World, seed: u64) {
     for host in &world.hosts {
         let mut voters = 0;
@@ -401,7 +398,7 @@ fn random_histories_of_an_electorate_need_its_majority() {
     assert!(whole >= 60, "{whole} of 100 are whole");
 }
 
-/// Two of five voters meet, each in a ring of its own. The one that gives its ring up has made a
+/// Two of five voters meet, each in a ring of its own. The voter that gives its ring up has made a
 /// request, which ends in time.
 #[test]
 fn a_request_ends_in_time_although_its_ring_is_given_up() {

@@ -1,4 +1,4 @@
-//! Random histories: joins, leaves, crashes, partitions, pauses, losses, all QoS levels mixed.
+//! Random joins, leaves, crashes, partitions, pauses and losses, with all QoS levels mixed.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,7 +29,7 @@ fn random_history(partition: Quorum, seed: u64) -> World {
     world.duplicates = [0.0, 0.05][rng.below(2)];
     world.delay.1 = [MS / 5, MS, 5 * MS, 30 * MS][rng.below(4)];
     (0..count).for_each(|number| world.join(number));
-    // Two guests, which only make requests.
+    // Two guests only make requests.
     (0..2).for_each(|_| _ = world.add());
     world.run_for(Duration::from_millis(rng.below(1500) as u64));
     let acts = 20 + rng.below(60);
@@ -91,8 +91,7 @@ fn settle(world: &mut World) {
     world.run_for(Duration::from_secs(20));
 }
 
-/// Asserts that all live members are in one ring, unless too few are left of a view that one of
-/// them may be in.
+/// Asserts that all live members are in one ring, unless too few remain of a view that one has.
 fn check_liveness(world: &World, seed: u64) {
     let up = |number: &usize| world.hosts[*number].is_alive && world.hosts[*number].is_joined;
     let left: Vec<usize> = (0..world.hosts.len()).filter(up).collect();
@@ -122,7 +121,6 @@ fn check_liveness(world: &World, seed: u64) {
     }
 }
 
-/// Asserts that one member holds each lock that is wanted.
 fn check_locks(world: &World, seed: u64) {
     for name in (0..3).map(LockName) {
         let wants = |host: &Host| host.is_alive && host.wanted.contains(&name);
@@ -132,7 +130,6 @@ fn check_locks(world: &World, seed: u64) {
     }
 }
 
-/// Asserts that every request of a live caller has an answer other than [`Outcome::Unanswered`].
 fn check_all_answered(world: &World, left: &[usize], seed: u64) {
     if left.is_empty() {
         return;
@@ -151,7 +148,6 @@ fn check_all_answered(world: &World, left: &[usize], seed: u64) {
     }
 }
 
-/// Asserts that members that were never removed were given all their own messages.
 fn check_all_delivered(world: &World, left: &[usize], seed: u64) {
     for number in left {
         let host = &world.hosts[*number];

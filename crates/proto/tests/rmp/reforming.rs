@@ -40,7 +40,7 @@ fn late_packets_after_an_accepted_list_stop_no_member() {
     world.held_back = Some(Vec::new());
     world.send(0, Qos::MajorityResilient, 100);
     // Members 1 and 2 agree on a list without member 0. Then the message of member 0 reaches member
-    // 1, which requests a reformation from member 2 before that one has learned of the agreement.
+    // 1, which requests a reformation from member 2 before member 2 has learned of the agreement.
     world.suspect(2, 0);
     world.hand_over(2, 1, is_start);
     world.hand_over(1, 2, is_vote);
@@ -54,7 +54,7 @@ fn late_packets_after_an_accepted_list_stop_no_member() {
     world.part = vec![1, 0, 0];
     world.run_for(3000 * MS);
     let rings = [1, 2].map(|number| world.ring(number).expect("it is in a ring"));
-    assert!(rings.iter().all(|ring| ring.len() == 2), "they go on: {rings:?}");
+    assert!(rings.iter().all(|ring| ring.len() == 2), "they continue: {rings:?}");
     world.part = vec![0; 3];
     world.tell_views();
     world.run_for(3000 * MS);
@@ -82,7 +82,6 @@ fn members_continue_when_the_initiator_of_a_new_list_dies() {
     assert!((2..4).all(|number| world.ring(number) == ring), "{ring:?}");
 }
 
-/// Maximum number of lists of one ring that a member remembers.
 const MAX_ACCEPTED: usize = 32;
 
 /// Begins a ballot of member 0, as member `to` receives it. Returns the ballot, and the list of the
@@ -124,7 +123,7 @@ fn list_is_not_acknowledged_when_it_cannot_be_remembered() {
     }
     assert_eq!(acknowledged(&world, 1), MAX_ACCEPTED);
     assert_eq!(world.hosts[1].engine.counters().lists_refused, 1);
-    // An aborted list can no longer come into force, which makes room for another.
+    // An aborted list can no longer come into force, which makes room for another list.
     world.forge(0, 1, &Packet::RecoveryAbort { ballot: ballots[0], seen: ballots[0] });
     let (_, list) = begin_ballot(&mut world, 1, 2000);
     world.forge(0, 1, &list);
@@ -144,7 +143,7 @@ fn initiator_proposes_no_list_that_it_cannot_remember() {
     world.time_out_until(1, is_start);
     world.held_back.iter_mut().for_each(|held_back| held_back.retain(|(from, ..)| *from == 1));
     world.hand_over(1, 2, is_start);
-    // The vote names all these lists, and is sent in parts.
+    // The vote contains all these lists, and is sent in parts.
     let parts = world.held_back.iter().flatten().filter(|(from, ..)| *from == 2).count();
     (0..parts).for_each(|_| world.hand_over(2, 1, |_| true));
     world.time_out_until(1, |packet| matches!(packet, Packet::RecoveryAbort { .. }));

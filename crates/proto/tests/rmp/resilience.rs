@@ -7,7 +7,8 @@ use crate::checks::{self, Sent};
 use crate::rig::{GROUP, MS, Told, World};
 
 /// Runs five members that send messages of this level, and kills `deaths` of them at one instant.
-/// Asserts that the messages given to the dead are the first ones given to a survivor.
+/// Asserts that the messages that the dead members received are the first ones that a survivor
+/// received.
 fn kill_at_once(qos: Qos, deaths: usize, seed: u64) {
     let mut rng = Rng::new(seed);
     let mut world = World::ring_of(Quorum::AtLeast(1), 5, 0, seed, 1500 * MS);
@@ -31,7 +32,7 @@ fn kill_at_once(qos: Qos, deaths: usize, seed: u64) {
         let common = survivor.iter().take(known.len());
         assert!(
             known.iter().eq(common),
-            "{qos}, seed {seed}: {victim} was told what {} was not, or in another order",
+            "{qos}, seed {seed}: {victim} received messages that {} did not, or in another order",
             victims[deaths]
         );
     }

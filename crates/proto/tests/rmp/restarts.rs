@@ -1,4 +1,4 @@
-//! Members that are killed and come back under the same id, as another incarnation of their node.
+//! Members that are killed and come back under the same id, with another incarnation.
 
 use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{Process, Qos, Quorum};
@@ -7,7 +7,6 @@ use carom_proto::{Incarnation, NodeId};
 use crate::payloads;
 use crate::rig::{GROUP, MS, Told, World};
 
-/// Returns the members of a host's ring, sorted by their ids.
 fn members(world: &World, number: usize) -> Vec<Process> {
     let view = world.hosts[number].engine.view(GROUP).expect("it is in a ring");
     let mut members: Vec<Process> = view.processes().collect();
@@ -54,7 +53,7 @@ fn restarted_node_is_let_in_and_its_messages_are_delivered() {
             world.run_for(1000 * MS);
             let heard = |number| payloads(&world, number);
             let own = heard(again);
-            assert_eq!(own.len(), 10, "seed {seed}: what was sent since it was let in");
+            assert_eq!(own.len(), 10, "seed {seed}: the messages sent since it was admitted");
             assert_eq!(own.iter().filter(|(sender, _)| *sender == NodeId(1)).count(), 5);
             for number in 2..again {
                 let all = heard(number);

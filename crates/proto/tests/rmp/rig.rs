@@ -1,4 +1,4 @@
-//! Small test network of token rings: virtual time, seeded delay, loss, partitions, crashes.
+//! A small test network of token rings, with virtual time, delay, loss, partitions and crashes.
 
 mod application;
 mod host;
@@ -16,23 +16,20 @@ use carom_proto::*;
 pub(crate) use host::{Host, Told};
 pub(crate) use network::packet;
 
-/// Hosts, and the network between them.
 pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) hosts: Vec<Host>,
     pub(crate) loss: f64,
     pub(crate) duplicates: f64,
     pub(crate) delay: (Duration, Duration),
-    /// Bytes per second that each host can send; `None` is unlimited.
+    /// Bytes per second that each host can send, or `None` for no limit.
     pub(crate) rate: Option<u64>,
-    /// Interval, in calls of engines, at which the invariants are checked. In a large ring a check
+    /// Interval, in calls to engines, at which the invariants are checked. In a large ring, a check
     /// takes far more time than a call.
     pub(crate) check_every: u64,
     drains: u64,
-    /// Part of the network that each host is in.
     pub(crate) part: Vec<u8>,
     pub(crate) profile: Profile,
-    /// Size of handlers' replies in bytes.
     pub(crate) reply_bytes: usize,
     config: Config,
     in_flight: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
@@ -40,9 +37,8 @@ pub(crate) struct World {
     seed: u64,
     rng: Rng,
     pub(crate) datagrams_by_kind: BTreeMap<u8, u64>,
-    /// Datagrams with sender and receiver, if they are delivered only by [`World::hand_over`].
+    /// If set, datagrams with sender and receiver that only [`World::hand_over`] delivers.
     pub(crate) held_back: Option<Vec<(usize, usize, Vec<u8>)>>,
-    /// All datagrams sent, if they are recorded.
     pub(crate) record: Option<Vec<Vec<u8>>>,
 }
 
@@ -77,13 +73,12 @@ impl World {
         world
     }
 
-    /// Creates `members` members of a ring of a majority, and `others` hosts that have not joined.
+    /// Creates `members` members of a majority ring, and `others` hosts that have not joined.
     pub(crate) fn joined(members: usize, others: usize, seed: u64) -> Self {
         Self::ring_of(Quorum::Majority, members, others, seed, 2000 * MS)
     }
 
-    /// Creates `members` members, which have joined at once and `time` ago, and `others` hosts that
-    /// have not joined.
+    /// Creates `members` members, which joined `time` ago, and `others` hosts that have not joined.
     pub(crate) fn ring_of(
         quorum: Quorum,
         members: usize,
@@ -97,12 +92,11 @@ impl World {
         world
     }
 
-    /// Adds a process that is not in the group yet.
     pub(crate) fn add(&mut self) -> usize {
         self.start(NodeId(self.hosts.len() as u64 + 1).into())
     }
 
-    /// Kills the process of a host, if it still runs, and starts another under the same id. The new
+    /// Kills the process of a host if it still runs, and starts another under the same id. The new
     /// one is not in the group yet.
     pub(crate) fn restart(&mut self, number: usize, incarnation: Incarnation) -> usize {
         self.crash(number);
@@ -159,7 +153,6 @@ impl World {
         self.hosts[number].is_alive = false;
     }
 
-    /// Makes the membership provider report to all live hosts which others are in the group.
     pub(crate) fn tell_views(&mut self) {
         for number in 0..self.hosts.len() {
             for other in (0..self.hosts.len()).filter(|other| *other != number) {
@@ -175,7 +168,6 @@ impl World {
         }
     }
 
-    /// Makes the membership provider report to one host that another has failed.
     pub(crate) fn suspect(&mut self, number: usize, other: usize) {
         self.tell(number, other, ViewChangeKind::Failed);
     }
@@ -192,7 +184,6 @@ impl World {
         Some(view.processes().map(|process: Process| process.node).collect())
     }
 
-    /// Asserts that the rings of these hosts have `members` members.
     pub(crate) fn assert_ring_sizes(&self, hosts: impl IntoIterator<Item = usize>, members: usize) {
         for number in hosts {
             let ring = self.ring(number);
@@ -201,7 +192,6 @@ impl World {
         }
     }
 
-    /// Returns the sum of a counter over all hosts.
     pub(crate) fn sum(&self, counter: fn(&Counters) -> u64) -> u64 {
         self.hosts.iter().map(|host| counter(&host.engine.counters())).sum()
     }
@@ -228,8 +218,7 @@ impl World {
         self.now = end;
     }
 
-    /// Runs until `is_done`, for at most `limit`, and returns the time taken. Checks the condition
-    /// every `step`.
+    /// Runs until `is_done`, checked every `step`, for at most `limit`, and returns the time taken.
     pub(crate) fn run_until(
         &mut self,
         step: Duration,
@@ -341,7 +330,6 @@ impl World {
         }
     }
 
-    /// Asserts that all members of the ring, alive or not, hold what is reported as stable.
     fn check_stable(&self, number: usize, up_to: Place) {
         let Some(view) = self.hosts[number].engine.view(GROUP) else { return };
         for member in view.processes() {

@@ -1,4 +1,5 @@
-//! Scenarios from seeds: first with faults, then in a healed world in which the group must recover.
+//! Random scenarios, each drawn from a seed. Faults occur first; then the faults end, and the group
+//! must recover.
 //!
 //! A [`Suite`] draws the scenario of a seed, runs it, and checks its record. A failing scenario is
 //! shrunk before it is reported.
@@ -15,14 +16,14 @@ use carom_proto::Time;
 use self::shrink::shrink;
 use crate::{Counters, Machine, World};
 
-/// One run: its participants and its steps, drawn from a seed.
+/// One run, drawn from a seed: its participants and its steps.
 #[derive(Clone, Debug)]
 pub struct Scenario<P, S> {
-    /// Seed of everything else.
+    /// Seed of all other randomness of the run.
     pub seed: u64,
     /// Participants and their environment.
     pub participants: P,
-    /// Steps of the run, in order of time since the start.
+    /// Steps of the run in order of time, each with its time since the start.
     pub steps: Vec<(Duration, S)>,
 }
 
@@ -45,7 +46,7 @@ pub trait Suite {
     /// Runner of a scenario.
     type Runner: Runner<Step = Self::Step>;
 
-    /// Returns its name on the command line.
+    /// Returns the name of the suite on the command line.
     fn name(&self) -> &'static str;
 
     /// Draws the scenario of `seed`.
@@ -57,7 +58,7 @@ pub trait Suite {
     /// Creates the world of a scenario, before its first step.
     fn start(&self, scenario: &Scenario<Self::Participants, Self::Step>) -> Self::Runner;
 
-    /// Runs `scenario`. Captures every packet into `trace`, if given.
+    /// Runs `scenario`. Writes a capture of every packet to `trace`, if given.
     fn play(
         &self,
         scenario: &Scenario<Self::Participants, Self::Step>,
@@ -80,7 +81,7 @@ pub trait Suite {
     }
 
     /// Runs the scenario of `seed`, checks it, and shrinks it if it fails. Every 16th seed is run
-    /// twice: the same seed must give the same history.
+    /// twice, because the same seed must give the same history.
     fn run_seed(&self, seed: u64) -> Outcome {
         let scenario = self.scenario(seed);
         let Checked { history, steps, mut violations } = checked(self, &scenario);
@@ -124,10 +125,10 @@ pub trait Runner {
     /// Executes a step.
     fn execute(&mut self, step: &Self::Step);
 
-    /// Ends the faults, and gives the participants time to recover.
+    /// Ends the faults, and lets the participants recover.
     fn recover(&mut self);
 
-    /// Checks the record of the run, which has ended.
+    /// Returns the violations in the record of the completed run.
     fn violations(&self) -> Vec<Violation>;
 
     /// Returns the record of the run.
@@ -139,7 +140,7 @@ pub trait Runner {
         self.run_until(end);
     }
 
-    /// Advances time until `is_well`, by at most `most`.
+    /// Advances time until `is_well` returns `true`, by at most `most`.
     fn wait(&mut self, most: Duration, is_well: impl Fn(&mut Self) -> bool) {
         let end = self.world().now() + most;
         while !is_well(self) && self.world().now() < end {
@@ -148,7 +149,7 @@ pub trait Runner {
     }
 }
 
-/// Results of a run.
+/// The results of a run.
 pub struct Run<R> {
     /// The record for the checkers.
     pub record: R,
@@ -162,7 +163,7 @@ pub struct Run<R> {
     pub trace: io::Result<()>,
 }
 
-/// A [`Suite`] of any kind of steps, for a list of suites.
+/// A [`Suite`] with its types erased, so that suites can be stored in one list.
 pub trait AnySuite: Sync {
     /// Returns [`Suite::name`].
     fn name(&self) -> &'static str;
@@ -173,7 +174,7 @@ pub trait AnySuite: Sync {
     /// Runs the scenario of `seed`, and captures every packet.
     ///
     /// # Errors
-    /// Fails if the capture cannot be written completely.
+    /// Returns an error if the capture cannot be written completely.
     fn trace(&self, seed: u64, out: Box<dyn Write + Send>) -> io::Result<()>;
 }
 
@@ -218,24 +219,24 @@ impl Display for Violation {
 pub struct Outcome {
     /// Hash of the history, or 0 if the run ended with a panic.
     pub history: u64,
-    /// Number of calls of engines.
+    /// Number of calls to machines.
     pub steps: u64,
     /// The failure, if a rule was violated.
     pub failure: Option<Box<Failure>>,
 }
 
-/// A seed that violates a rule.
+/// The failure of a seed that violates a rule.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// Violations in its scenario.
+    /// Violations in the original scenario.
     pub violations: Vec<Violation>,
     /// The protocol's settings.
     pub setup: String,
     /// The smallest scenario found in which the first of the violations still occurs.
     pub scenario: String,
-    /// Violations in that scenario.
+    /// Violations that remain in the shrunk scenario.
     pub left: Vec<Violation>,
 }
 

@@ -1,8 +1,6 @@
-//! Shrinking of failing scenarios, by leaving out steps.
-
 use core::time::Duration;
 
-/// Leaves out ever smaller ranges of steps while `fails` returns `true`, in at most `budget` runs
+/// Removes ever smaller ranges of steps while `fails` returns `true`, with at most `budget` runs
 /// (delta debugging by Zeller and Hildebrandt, without complements of subsets).
 pub(super) fn shrink<S: Clone>(
     steps: &[(Duration, S)],

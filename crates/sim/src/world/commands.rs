@@ -1,8 +1,6 @@
-//! Commands that wait for their time, or for the end of a pause.
-
 use std::collections::BTreeMap;
 
-/// Handle of a scheduled command, for [`World::cancel`](crate::World::cancel).
+/// The handle of a scheduled command, for [`World::cancel`](crate::World::cancel).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduled(pub(super) u64);
 

@@ -1,5 +1,3 @@
-//! Configuration of a world.
-
 use core::time::Duration;
 
 use carom_proto::Class;
@@ -8,29 +6,30 @@ use carom_proto::membership::link::MAX_WAITING_BYTES;
 
 use crate::topology::Topology;
 
-/// Configuration of a world.
+/// The configuration of a world.
 #[derive(Clone, Debug)]
 pub struct WorldConfig {
     /// Hosts, switches and links.
     pub topology: Topology,
-    /// Source of all randomness of the world.
+    /// Seed of all randomness in the world.
     pub seed: u64,
-    /// Loss model of each host on receipt, with a seed for each host. Default: none.
+    /// Loss model on receipt, which each host uses with a seed of its own. Default: no loss.
     pub loss: Loss,
-    /// Datagrams that `loss`, `Fault::Loss` and the loss of links apply to. Default: all.
+    /// Datagrams that can be lost, by `loss`, `Fault::Loss` or the loss of links. Default: all.
     pub lossy: Lossy,
-    /// Maximum number of datagrams that wait at a host. More drop a random one. Default: 1024.
+    /// Maximum number of datagrams that wait at a host. If it is exceeded, a random one is dropped.
+    /// Default: 1024.
     pub receive_buffer: usize,
-    /// Processing time of a host for each datagram. Default: zero.
+    /// Time that a host needs to process each datagram. Default: zero.
     pub cpu_per_datagram: Duration,
     /// Maximum number of unsent bytes in each direction of a connection. Default:
     /// [`MAX_WAITING_BYTES`].
     ///
     /// A connection that exceeds it, because the peer does not read, is closed.
     pub link_buffer: usize,
-    /// `true` if [`World::history`](crate::World::history) is computed. Default: on.
+    /// Enables [`World::history`](crate::World::history). Disable it for speed. Default: `true`.
     pub hashes_history: bool,
-    /// `true` if each machine's invariants are checked after every step. Default: on.
+    /// Enables checks of all invariants after every step. Disable it for speed. Default: `true`.
     pub checks: bool,
 }
 

@@ -1,5 +1,3 @@
-//! Time, schedule, partitions and records, which all parts of a world share.
-
 use carom_proto::{Class, Time};
 
 use super::config::Lossy;
@@ -22,12 +20,10 @@ pub(super) struct Context {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Due {
     Arrival(HostIx, PacketIx),
-    /// A datagram reaches a link where it must queue.
     Link(PacketIx, u32),
     Cable(CableIx),
     Service(HostIx, u32),
     Wake(HostIx),
-    /// Data queued on one side of a connection may reach the other side.
     Stream(ConnectionIx, Side),
     Read(ConnectionIx, Side),
     Command(HostIx, u32, u64),
@@ -73,5 +69,5 @@ impl Context {
     }
 }
 
-/// Time at which a world begins: late enough that engines can subtract from it.
+/// The start is late enough that engines can subtract durations from the current time.
 const BEGINNING: Time = Time(1_000_000_000);

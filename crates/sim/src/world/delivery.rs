@@ -1,4 +1,4 @@
-//! Path of a datagram from its sender into the network, along the links, to its receivers' hosts.
+//! Forwards datagrams from their senders along the links to the hosts of the receivers.
 
 use std::io::{self, Write};
 
@@ -21,7 +21,6 @@ pub(super) struct Delivery {
     pub(super) network: Network,
     pub(super) packets: Packets,
     pub(super) disturbance: Disturbance,
-    /// Source of the disturbances, and of the seeds of new loss models.
     pub(super) rng: Rng,
     pub(super) eavesdropper: Eavesdropper,
     trace: Option<Trace>,
@@ -73,7 +72,6 @@ impl Delivery {
         self.forward(cx, number, Hop::Source);
     }
 
-    /// Sends copies of a multicast to the subscribers that receive no multicast.
     pub(super) fn send_to_deaf(
         &mut self,
         cx: &mut Context,
@@ -97,7 +95,7 @@ impl Delivery {
         }
     }
 
-    /// Forwards a datagram from this point on, and releases it there.
+    /// Forwards a datagram from the hop `from`, and releases the sender's hold on it.
     pub(super) fn forward(&mut self, cx: &mut Context, number: PacketIx, from: Hop) {
         let packet = self.packets.get(number);
         let load = Load {

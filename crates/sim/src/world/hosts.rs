@@ -1,5 +1,3 @@
-//! The hosts of a world, and the ids of the machines on them.
-
 use core::ops::{Index, IndexMut};
 use std::collections::BTreeMap;
 
@@ -40,7 +38,7 @@ impl<M: Machine> Hosts<M> {
         }
     }
 
-    /// Places a machine on a host that has none.
+    /// Places a machine on a host without a machine.
     ///
     /// # Panics
     /// Panics if another machine has this id.
@@ -59,7 +57,7 @@ impl<M: Machine> Hosts<M> {
         Some(tenant)
     }
 
-    /// Returns the reason for which a host does not receive a datagram, and counts it.
+    /// Counts a datagram that the host does not receive. Returns the reason, or `None` otherwise.
     pub(super) fn refusal(
         &mut self,
         cx: &mut Context,

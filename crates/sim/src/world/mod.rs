@@ -1,5 +1,3 @@
-//! The world: hosts, the network between them, and virtual time.
-
 mod commands;
 mod config;
 mod context;
@@ -34,7 +32,7 @@ use crate::machine::{Happening, Machine};
 use crate::network::{Hop, Network};
 use crate::topology::{Place, Topology};
 
-/// Machines on the hosts of a network, in virtual time.
+/// The machines on the hosts of a network, in virtual time.
 ///
 /// The same seed and the same calls give the same history. Time does not pass between calls:
 /// [`World::run_until`] advances it, and [`World::step`] processes the next scheduled event.
@@ -47,12 +45,11 @@ pub struct World<M: Machine> {
     events: VecDeque<Happening<M::Event>>,
     checks: bool,
     buffer: Vec<u8>,
-    /// Timer calls of machines since time last advanced.
     idle_calls: u32,
 }
 
 impl<M: Machine> World<M> {
-    /// Creates a world of empty hosts, whose time begins one second after its epoch.
+    /// Creates a world of empty hosts. Its time begins one second after the epoch.
     ///
     /// # Panics
     /// Panics if `receive_buffer` is zero.
@@ -96,12 +93,12 @@ impl<M: Machine> World<M> {
         self.delivery.packets.len()
     }
 
-    /// Returns a hash of everything that has happened, or 0 without `hashes_history`.
+    /// Returns a hash of all events so far, or 0 if `hashes_history` is `false`.
     pub fn history(&self) -> u64 {
         self.cx.history.as_ref().map_or(0, HistoryHash::hash)
     }
 
-    /// Captures every packet from now on, as pcapng.
+    /// Starts to capture every packet in the pcapng format.
     pub fn trace_to(&mut self, out: Box<dyn Write + Send>) {
         self.delivery.trace_to(out);
     }
@@ -109,12 +106,12 @@ impl<M: Machine> World<M> {
     /// Ends the capture.
     ///
     /// # Errors
-    /// Returns the first error in writing the capture.
+    /// Returns the first error that occurred while the capture was written.
     pub fn end_trace(&mut self) -> io::Result<()> {
         self.delivery.end_trace()
     }
 
-    /// Returns the datagrams that an attacker on the network has heard.
+    /// Returns the copies of datagrams that an attacker on the network has.
     pub fn eavesdropper(&mut self) -> &mut Eavesdropper {
         &mut self.delivery.eavesdropper
     }
@@ -124,22 +121,23 @@ impl<M: Machine> World<M> {
         &mut self.delivery.network
     }
 
-    /// Returns the traffic of each direction of each link so far, with the ends of the link.
+    /// Returns the traffic and the two ends of each directed link.
     pub fn traffic(&mut self) -> impl Iterator<Item = (Place, Place, &Traffic)> + use<'_, M> {
         self.delivery.network.traffic(self.cx.now)
     }
 
-    /// Returns the total traffic of all links so far. A datagram counts once for each link.
+    /// Returns the total traffic of all links so far. A datagram counts once for each link that it
+    /// crosses.
     ///
-    /// The path to a shared cable, and the paths from it to the hosts, count as separate links.
+    /// The paths from hosts to a shared cable and from the cable to hosts count as separate links.
     pub fn footprint(&mut self) -> Traffic {
         let mut sum = Traffic::default();
         self.traffic().for_each(|(_, _, traffic)| sum.add(traffic));
         sum
     }
 
-    /// Places a machine on a host, and kills the machine that ran there before. Other machines
-    /// reach it under `id`.
+    /// Places a machine on a host, and kills the host's previous machine. Other machines reach the
+    /// new machine under `id`.
     ///
     /// # Panics
     /// Panics if the host does not exist, or if the id was used before.
@@ -150,7 +148,7 @@ impl<M: Machine> World<M> {
         self.with(host, |machine, now| machine.handle_timeout(now));
     }
 
-    /// Kills the machine of a host at once, as by SIGKILL, ends its subscriptions, and returns it.
+    /// Kills and returns the machine of a host, as SIGKILL does, and ends its subscriptions.
     pub fn kill(&mut self, host: HostIx) -> Option<M> {
         let tenant = self.hosts.remove(host)?;
         let place = &mut self.hosts[host];
@@ -172,12 +170,12 @@ impl<M: Machine> World<M> {
         Some(tenant.machine)
     }
 
-    /// Returns the machine on a host.
+    /// Returns the machine on a host, or `None` if the host has none.
     pub fn machine(&self, host: HostIx) -> Option<&M> {
         self.hosts[host].tenant.as_ref().map(|tenant| &tenant.machine)
     }
 
-    /// Returns the id of the machine on a host.
+    /// Returns the id of the machine on a host, or `None` if the host has no machine.
     pub fn node_id(&self, host: HostIx) -> Option<NodeId> {
         self.hosts[host].tenant.as_ref().map(|tenant| tenant.id)
     }
@@ -192,7 +190,7 @@ impl<M: Machine> World<M> {
         self.cx.cuts.between(from, to)
     }
 
-    /// Subscribes `host` to the multicasts of `group` from now on.
+    /// Subscribes `host` to the multicasts of `group`.
     pub fn subscribe(&mut self, host: HostIx, group: GroupId) {
         self.delivery.network.subscribe(host, group);
         self.hosts[host].groups.insert(group);
@@ -204,8 +202,8 @@ impl<M: Machine> World<M> {
         self.hosts[host].groups.remove(&group);
     }
 
-    /// Calls the machine on `host` with its local time, and sends the datagrams that result.
-    /// Returns `None` if the host has no machine.
+    /// Calls the machine on `host` with its local time, and sends the resulting datagrams. Returns
+    /// `None` if the host has no machine.
     pub fn with<R>(&mut self, host: HostIx, call: impl FnOnce(&mut M, Time) -> R) -> Option<R> {
         let place = self.hosts.get_mut(host)?;
         let tenant = place.tenant.as_mut()?;
@@ -214,7 +212,7 @@ impl<M: Machine> World<M> {
         Some(result)
     }
 
-    /// Gives the machine on `host` a command now, or when the host resumes if it is paused.
+    /// Passes a command to the machine on `host`, immediately or when a paused host resumes.
     pub fn command(&mut self, host: HostIx, command: M::Command) {
         if self.is_paused(host) {
             let number = self.commands.add(command);
@@ -224,9 +222,9 @@ impl<M: Machine> World<M> {
         self.with(host, |machine, now| machine.handle_command(now, command));
     }
 
-    /// Schedules a command for the machine that is on `host` now.
+    /// Schedules a command for the current machine on `host`.
     ///
-    /// The command is dropped and counted if that machine is gone when it is due.
+    /// The command is dropped and counted if that machine is gone when the command is due.
     pub fn command_at(&mut self, at: Time, host: HostIx, command: M::Command) -> Scheduled {
         let number = self.commands.add(command);
         let incarnation = self.hosts[host].incarnation;
@@ -234,7 +232,7 @@ impl<M: Machine> World<M> {
         Scheduled(number)
     }
 
-    /// Cancels a scheduled command, if it has not been executed.
+    /// Cancels a scheduled command, unless it has been executed.
     pub fn cancel(&mut self, command: Scheduled) {
         self.commands.take(command.0);
     }
@@ -242,7 +240,7 @@ impl<M: Machine> World<M> {
     /// Begins or ends a fault.
     ///
     /// # Panics
-    /// Panics if it names a host or a link that does not exist.
+    /// Panics if the fault names a host or a link that does not exist.
     pub fn apply(&mut self, fault: &Fault) {
         match fault {
             Fault::Pause(host) => self.hosts[*host].pause(),
@@ -266,7 +264,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// Returns the time of the next scheduled event.
+    /// Returns the time of the next scheduled event, or `None` if there is none.
     pub fn next_at(&self) -> Option<Time> {
         self.cx.queue.next_at()
     }
@@ -297,7 +295,7 @@ impl<M: Machine> World<M> {
         true
     }
 
-    /// Takes the next event that a machine has reported.
+    /// Removes and returns the next event that a machine has reported.
     pub fn poll_event(&mut self) -> Option<Happening<M::Event>> {
         self.events.pop_front()
     }
@@ -329,7 +327,7 @@ impl<M: Machine> World<M> {
         let held = std::mem::take(&mut place.held_commands);
         let incarnation = place.incarnation;
         place.wake = Time::MAX;
-        // At once, so that no command that is due now overtakes a held one.
+        // Executed at once, so that no command that is due now overtakes a held command.
         for number in held {
             self.on_command(host, incarnation, number);
         }
@@ -344,7 +342,7 @@ impl<M: Machine> World<M> {
     fn on_wake(&mut self, ix: HostIx) {
         let now = self.cx.now;
         let host = &mut self.hosts[ix];
-        // An earlier timer has replaced this one, or the host schedules one when it resumes.
+        // An earlier timer has replaced this one, or the resumed host will schedule a timer.
         if host.wake != now || host.is_paused {
             return;
         }
@@ -417,7 +415,6 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// Passes the machine at this end the segments that have arrived, unless it is paused.
     fn read_link(&mut self, ix: ConnectionIx, side: Side) {
         while let Some(arrived) = self.links.read(&mut self.cx, &self.hosts, ix, side) {
             let Arrived { host: at, link, from, segment } = arrived;
@@ -466,7 +463,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// Sends, reports and schedules what a machine has queued. Follows every call of a machine.
+    /// Sends, reports and schedules the output of a machine. Must follow every call to a machine.
     fn drain(&mut self, ix: HostIx) {
         self.cx.counters.steps += 1;
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -496,5 +493,5 @@ impl<M: Machine> World<M> {
     }
 }
 
-/// Maximum number of timer calls while time does not advance. More are a livelock.
+/// Maximum number of timer calls while time does not advance. A larger number is a livelock.
 const MAX_IDLE_CALLS: u32 = 100_000;

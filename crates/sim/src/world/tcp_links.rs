@@ -1,5 +1,5 @@
-//! Connections between machines: opened in one round trip, ordered and lossless, and delayed when
-//! the network loses segments or is partitioned.
+//! Connections between machines. They are opened in one round trip, ordered and lossless, and are
+//! delayed when the network loses segments or is partitioned.
 
 use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkId};
 use carom_proto::{Class, Endpoint, Rng};
@@ -15,7 +15,6 @@ use crate::network::Network;
 
 pub(super) struct TcpLinks {
     connections: Connections,
-    /// Maximum unsent bytes on each side of a connection.
     buffer: usize,
     rng: Rng,
 }
@@ -84,7 +83,7 @@ impl TcpLinks {
         self.push(env, ix, Side::Opener, Segment::Open);
     }
 
-    /// Reports the end of a connection to the machine at this end, after the present call.
+    /// Reports the end of a connection to the machine at this end, after the current call.
     fn fail_soon(&mut self, cx: &mut Context, ix: ConnectionIx, side: Side, why: LinkEnd) {
         let Some(link) = self.connections.get_mut(ix) else { return };
         link.end_mut(side).receive(Segment::End(why));
@@ -117,7 +116,7 @@ impl TcpLinks {
         cx.schedule(at.max(cx.now), Due::Stream(ix, side));
     }
 
-    /// Delivers the segments of this side that are due. Returns a side that can read.
+    /// Delivers the due segments of this side. Returns the side that can read, if there is one.
     pub(super) fn deliver<M: Machine>(
         &mut self,
         env: &mut Environment<'_, M>,
@@ -152,7 +151,6 @@ impl TcpLinks {
         Some(side.other())
     }
 
-    /// Returns `true` if a segment and its acknowledgment would cross the network now.
     fn gets_through<M: Machine>(
         &mut self,
         env: &mut Environment<'_, M>,
@@ -180,7 +178,7 @@ impl TcpLinks {
         pipe.clear();
         let why = if is_unheard_of { LinkEnd::Unreachable } else { LinkEnd::Broken };
         if link.end_mut(side).state == EndState::Gone {
-            // This side needs no report. The other side finds out when it sends.
+            // This side needs no report. The other side learns of it when it sends.
             return None;
         }
         link.end_mut(side).receive(Segment::End(why));
@@ -212,7 +210,7 @@ impl TcpLinks {
                 }
             }
             (EndState::Known(_), _) => link.end_mut(side).receive(segment),
-            // The connection is closed here. The sender learns it from the reply.
+            // The connection is closed at this end. The sender learns of it from the reply.
             (_, Segment::Bytes(_)) => {
                 link.pipe_mut(side).clear();
                 self.push(env, ix, side, Segment::End(LinkEnd::Broken));
@@ -221,7 +219,6 @@ impl TcpLinks {
         }
     }
 
-    /// Takes the next segment that has arrived at this end, unless its machine is paused.
     pub(super) fn read<M>(
         &mut self,
         cx: &mut Context,
@@ -250,10 +247,10 @@ impl TcpLinks {
         self.connections.at(host)
     }
 
-    /// Ends the connections of the machine on `host`, which is gone.
+    /// Ends the connections of the removed machine on `host`.
     ///
     /// With probability 1/2 its host closes them in order, after the data already sent. Otherwise
-    /// the host is gone too, and the peers find out when they send.
+    /// the host is down too, and the peers learn of it when they send.
     pub(super) fn break_at<M: Machine>(&mut self, env: &mut Environment<'_, M>, host: HostIx) {
         let links = self.connections.at(host);
         let is_dark = !links.is_empty() && self.rng.chance(0.5);
@@ -271,5 +268,5 @@ impl TcpLinks {
     }
 }
 
-/// Headers of Ethernet, IPv4 and TCP, preamble and interframe gap.
+/// Size of the Ethernet, IPv4 and TCP headers, the preamble and the interframe gap.
 const SEGMENT_BYTES: usize = 78;

@@ -1,11 +1,9 @@
-//! A machine that sends and receives datagrams.
-
 use std::collections::VecDeque;
 
 use carom_proto::{Class, Destination, Endpoint, Time, Transmit};
 use carom_sim::Machine;
 
-/// A machine that sends datagrams of zeros, and reports the source of each datagram that arrives.
+/// A machine that sends datagrams of zeros, and reports the source of each received datagram.
 #[derive(Default)]
 pub(crate) struct Talker(VecDeque<(Destination, usize)>, VecDeque<Endpoint>);
 

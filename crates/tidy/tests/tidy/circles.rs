@@ -41,7 +41,7 @@ fn folders(file: &str) -> impl Iterator<Item = &str> {
     ends.filter(|folder| folder.split('/').count() > 2)
 }
 
-/// Returns the entry of `folder` with `file`, without `.rs`: `x.rs` and `x/` are one module.
+/// Returns the entry of `folder` that contains `file`. `x.rs` and `x/` are one module.
 fn part<'a>(folder: &str, file: &'a str) -> Option<&'a str> {
     let below = file.strip_prefix(folder)?.strip_prefix('/')?;
     let first = below.split('/').next()?;

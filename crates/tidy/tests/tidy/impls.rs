@@ -24,7 +24,6 @@ pub(crate) fn slices(sources: &[Source]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Returns the findings in a crate whose type `A` has inherent `impl` blocks in `count` files.
     fn found(count: usize) -> Vec<String> {
         let declarations: String = (1..count).map(|file| format!("mod a{file};")).collect();
         let root = format!("{declarations} mod b; pub struct A; impl A {{}} impl A {{}}");

@@ -4,10 +4,10 @@ use crate::mask::is_word;
 use crate::rules::{finding, has_word};
 use crate::tree::Source;
 
-/// Words with which no summary line begins: its subject is a thing or the function itself.
+/// Words with which no summary line begins, because its subject must be a thing or the function.
 const OPENINGS: [&str; 6] = ["Who", "Whoever", "What", "Whether", "How", "As"];
 
-/// Words and phrases that the field has better ones for, in lower case.
+/// Words and phrases for which the field has better ones, in lower case.
 const HOMEMADE: [(&str, &str); 9] = [
     ("tell", "report"),
     ("tells", "reports"),
@@ -58,7 +58,6 @@ fn first_word(text: &str) -> &str {
     &text[..text.find(|char| !is_word(char)).unwrap_or(text.len())]
 }
 
-/// Returns the line without what is in backticks: names are as they are.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join(" ")
 }

@@ -1,6 +1,6 @@
 //! Checks of the sources against CONTRIBUTING.md. A finding names the file, the line and the rule.
 //!
-//! The checks read the files, not the repository, so that they also work in a source tarball.
+//! The checks read the files, not the repository, so they also work in a source tarball.
 
 mod arrows;
 mod circles;

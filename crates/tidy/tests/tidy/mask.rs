@@ -1,8 +1,8 @@
-//! Separation of code from comments and literals.
+//! Separates code from comments and literals.
 
 use proc_macro2::{TokenStream, TokenTree};
 
-/// Rust source with only one kind of text each. Lines and columns do not move.
+/// Rust source text, separated by kind. Lines and columns are unchanged.
 #[derive(Debug)]
 pub(crate) struct Masked {
     pub(crate) code: String,
@@ -31,7 +31,7 @@ impl Masked {
 
 fn mark(source: &str, tokens: TokenStream, kinds: &mut [Kind]) {
     for token in tokens {
-        // A documentation comment is an attribute whose tokens all have the place of the comment.
+        // A documentation comment is an attribute whose tokens have the location of the comment.
         let text = &source[token.span().byte_range()];
         if text.starts_with("//") || text.starts_with("/*") {
             continue;

@@ -1,4 +1,4 @@
-//! Modules of a crate, without test code: the names that each one defines, imports and uses.
+//! The modules of a crate without tests, and the names that each defines, imports and uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,16 @@ use syn::{
 
 use crate::tree::Source;
 
-/// Number of re-exports of a name. It ends the search for one that imports itself.
+/// Maximum number of re-exports of a name. It ends the search for a name that imports itself.
 const MAX_REEXPORTS: usize = 8;
 
 pub(crate) struct Crate {
-    /// Keys are the names from the root of the crate.
+    /// The keys are the modules' paths from the root of the crate.
     modules: BTreeMap<Vec<String>, Module>,
 }
 
 #[derive(Default)]
 struct Module {
-    /// File that contains the module, as a path from the root of the tree.
     file: String,
     definitions: BTreeSet<String>,
     imports: Vec<Import>,
@@ -78,7 +77,7 @@ impl Crate {
         self.modules.values().map(|module| module.file.as_str()).collect()
     }
 
-    /// Returns pairs of files of which one uses items of the other, where these are defined.
+    /// Returns pairs of files in which the first uses items that the second defines.
     pub(crate) fn arrows(&self) -> BTreeSet<(&str, &str)> {
         let mut arrows = BTreeSet::new();
         for (at, module) in &self.modules {
@@ -91,7 +90,7 @@ impl Crate {
         arrows
     }
 
-    /// Returns the files with inherent `impl` blocks of each type, by its file and name.
+    /// Returns the files with inherent `impl` blocks of each type, by the type's file and name.
     pub(crate) fn impls(&self) -> BTreeMap<(&str, &str), BTreeSet<&str>> {
         let mut impls: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
         for (at, module) in &self.modules {
@@ -112,7 +111,7 @@ impl Crate {
         }
     }
 
-    /// Returns the meaning of `path` in module `at`, or `None` for what is not in this crate.
+    /// Returns the meaning of `path` in module `at`, or `None` if it is not in this crate.
     fn find<'a>(
         &'a self,
         at: &'a [String],
@@ -131,7 +130,7 @@ impl Crate {
             match next {
                 Some(next) => place = next,
                 None if index == 0 => return None,
-                // A macro can define names that are not found here.
+                // A macro can define names that are not found by this search.
                 None => break,
             }
         }
@@ -290,7 +289,7 @@ impl Visit<'_> for Reader {
         self.read_tokens(call.tokens.clone());
     }
 
-    /// Skips paths as in `pub(in crate::rmp)`, which use nothing.
+    /// Skips paths such as `pub(in crate::rmp)`, which use nothing.
     fn visit_visibility(&mut self, _: &Visibility) {}
 }
 
@@ -298,7 +297,7 @@ fn names(path: &syn::Path) -> Vec<String> {
     path.segments.iter().map(|segment| segment.ident.to_string()).collect()
 }
 
-/// Returns the attributes and the name of an item. Imports and modules define no name here.
+/// Returns the attributes and the name of an item. Imports and modules define no name.
 fn outline(item: &Item) -> (&[Attribute], Option<String>) {
     let (attributes, name) = match item {
         Item::Const(item) => (&item.attrs, Some(&item.ident)),
@@ -341,7 +340,6 @@ fn names_tests(condition: TokenStream) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the arrows of a crate with these files, as in `lib.rs -> a.rs`.
     fn arrows(files: &[(&str, &str)]) -> Vec<String> {
         let source = |(file, text): &(&str, &str)| {
             Source::new(format!("crates/x/src/{file}"), (*text).to_string())

@@ -1,4 +1,4 @@
-//! Rules about property tests: `.ci/long` runs all of them, as often as `PROPTEST_CASES` says.
+//! Rules for property tests. `.ci/long` runs all of them, with `PROPTEST_CASES` cases.
 
 use crate::rules::finding;
 use crate::tree::Source;

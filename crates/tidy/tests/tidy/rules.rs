@@ -1,5 +1,3 @@
-//! Rules about single files.
-
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 use crate::mask::is_word;
@@ -10,11 +8,9 @@ const MAX_FUNCTION_LINES: usize = 70;
 const MAX_FILE_LINES: usize = 500;
 const MAX_TEST_NAME: usize = 60;
 
-/// Names of files and folders that do not describe the content.
 const EMPTY_NAMES: [&str; 5] = ["common", "util", "utils", "helpers", "core"];
 
 const UNFINISHED: [&str; 3] = ["todo!", "unimplemented!", "dbg!"];
-/// Words that must be neither in code nor in comments.
 const MARKS: [&str; 2] = ["FIXME", "XXX"];
 
 pub(crate) fn wide_lines(source: &Source) -> Vec<String> {
@@ -98,7 +94,6 @@ impl Function {
     }
 }
 
-/// Returns functions with a body, also in macro calls. A closure belongs to the one around it.
 fn functions(tokens: TokenStream) -> Vec<Function> {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut functions = Vec::new();
@@ -131,7 +126,6 @@ fn is_test_attribute(group: &Group) -> bool {
     group.delimiter() == Delimiter::Bracket && is_test(&path())
 }
 
-/// Returns the body of the function that begins with these tokens. `None` if it has no body.
 fn body(tokens: &[TokenTree]) -> Option<&Group> {
     let is = |token: Option<&TokenTree>, chars: &str| {
         let Some(TokenTree::Punct(punct)) = token else { return false };
@@ -150,7 +144,6 @@ fn body(tokens: &[TokenTree]) -> Option<&Group> {
     end.flatten()
 }
 
-/// Returns the number of lines without test modules. Those in files of their own do not count.
 fn production_lines(source: &Source) -> usize {
     let tokens: Vec<TokenTree> = source.tokens().into_iter().collect();
     let tests = tokens.windows(5).filter_map(|tokens| match tokens {

@@ -1,5 +1,3 @@
-//! Source tree: all Rust files and all manifests.
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -16,7 +14,6 @@ pub(crate) struct Tree {
 }
 
 pub(crate) struct Manifest {
-    /// Path from the root of the tree, with `/`.
     pub(crate) path: String,
     pub(crate) toml: toml::Table,
 }
@@ -37,10 +34,8 @@ impl Tree {
     fn new() -> Self {
         // Read at run time, because checkouts with a common target folder share test binaries.
         let this = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
-        let root = Path::new(&this)
-            .ancestors()
-            .nth(2)
-            .expect("this crate lives in crates/tidy of the tree");
+        let root =
+            Path::new(&this).ancestors().nth(2).expect("this crate is in crates/tidy of the tree");
         let mut files = Vec::new();
         walk(root, &mut files);
         files.sort();
@@ -79,7 +74,6 @@ impl Source {
         tokens(&self.text)
     }
 
-    /// Returns `true` if the whole file is test code, judging by its path.
     pub(crate) fn is_test(&self) -> bool {
         let file = self.path.rsplit('/').next().unwrap_or_default();
         let in_tests = self.path.split('/').any(|part| part == "tests");
@@ -87,7 +81,7 @@ impl Source {
     }
 }
 
-/// Returns `true` if `path` is the manifest of a workspace member, directly below `crates`.
+/// Returns `true` for the manifest of a workspace member, directly below `crates`.
 fn is_member(path: &str) -> bool {
     path.starts_with("crates/") && path.split('/').count() == 3
 }

@@ -1,4 +1,4 @@
-//! Tests of the checkers: each finds its violation, and none in a correct run.
+//! Tests that each checker finds its violation, and none in a correct run.
 
 use bytes::Bytes;
 use carom_proto::{
@@ -45,7 +45,6 @@ fn lost(number: u32) -> Event {
     Event::Lost(Lost { group: GROUP, sender: A, first, last, cause: LossCause::TooFarBehind })
 }
 
-/// Returns the record of two members that know each other. A has sent its first message.
 fn history() -> History {
     let mut history = History::new(OwedFrom::View);
     [A, B].into_iter().for_each(|node| history.started(node));
@@ -149,7 +148,7 @@ fn losses_and_missing_confirmations_after_healing_are_found() {
     assert_eq!(rules(&history), ["live after recovery"]);
     history.awaits(A, GROUP);
     history.event(Time(7), A, safe(1));
-    assert!(!history.is_all_confirmed(), "that is the answer to an earlier question");
+    assert!(!history.is_all_confirmed(), "that answers an earlier request");
     history.held_back.push((B, GROUP));
     assert_eq!(rules(&history), ["live after recovery"; 3]);
 }
@@ -180,7 +179,7 @@ fn restarted_node_is_owed_nothing_sent_to_its_former_start() {
     history.joined(Time(3), B, GROUP);
     history.event(Time(4), B, view(A, ViewChangeKind::Joined));
     assert_eq!(rules(&history), [""; 0]);
-    // A has not noticed, and sends to the old start.
+    // A has not noticed the restart, and sends to the previous start.
     history.sent(Time(5), id(2), b"two".to_vec(), false);
     assert_eq!(rules(&history), [""; 0]);
     history.event(Time(6), A, view(B, ViewChangeKind::Failed));

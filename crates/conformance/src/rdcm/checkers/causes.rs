@@ -1,7 +1,7 @@
 //! The rule that losses have a cause.
 //!
-//! A receiver loses messages only if it was evicted or its sender is gone. A sender that yields
-//! gets a report of everything that was not confirmed.
+//! A receiver loses messages only if it was evicted or its sender is gone. A sender that yields to
+//! another one gets a report of all messages that were not confirmed.
 
 use carom_proto::{LossCause, Lost, NodeId, Time};
 
@@ -30,7 +30,7 @@ pub(super) fn check(history: &History, found: &mut Findings) {
                 _ => false,
             };
             if !is_explained {
-                found.add(RULE, format!("{account}: unexplained {lost:?}"));
+                found.add(RULE, format!("{account}: loss without a cause: {lost:?}"));
             }
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn check(history: &History, found: &mut Findings) {
     }
 }
 
-/// Checks a sender that follows another one and got no report of a loss. It has given up nothing:
+/// Checks a sender that follows another one and got no loss report. It has given up no message, so
 /// its whole stream must be at every receiver that is owed it.
 fn check_silent_end(history: &History, id: StreamId, stream: &Stream, found: &mut Findings) {
     let is_its = |it: &&Account| it.node == id.sender && it.spans(stream.begun, stream.begun);
@@ -64,13 +64,13 @@ fn check_silent_end(history: &History, id: StreamId, stream: &Stream, found: &mu
     }
 }
 
-/// Returns `true` if the node was a member before, and its sender may still count that one.
+/// Returns `true` if the node was a member before, and its sender may still count that membership.
 fn is_back(history: &History, account: &Account) -> bool {
     let mut others = history.accounts.iter().filter(|other| other.node == account.node);
     others.any(|other| other.begun < account.begun)
 }
 
-/// Returns `true` if it is the rest of a message of which the member has lost a part.
+/// Returns `true` if the loss is the rest of a message of which the member has already lost a part.
 fn is_rest(account: &Account, lost: &Lost) -> bool {
     account.events.iter().any(|(_, observed)| match observed {
         Observed::Lost(before) => {
@@ -86,17 +86,16 @@ fn is_left_behind(history: &History, node: NodeId, at: Time, lost: &Lost) -> boo
     streams.any(|(_, stream)| stream.has_left_behind(node, at))
 }
 
-/// Returns `true` if the sender had left a little earlier. The report can reach the member after
-/// the sender has rejoined, and even sends again. The stream has ended for the member nevertheless.
+/// Returns `true` if the sender had left shortly before. The report can reach the member after the
+/// sender has rejoined, or even sends again. The stream has nevertheless ended for the member.
 fn is_told_gone(history: &History, at: Time, lost: &Lost) -> bool {
     let before = history.accounts.iter().filter(|account| account.node == lost.sender);
     let mut ends = before.filter_map(|account| account.ended);
     ends.any(|end| end <= at && at.since(end) <= history.over_within)
 }
 
-/// Returns `true` if the member had another sender by then, or was one. A member that is
-/// partitioned from a live sender follows one that it can hear, and the messages reported as lost
-/// may still arrive.
+/// Returns `true` if the member had another sender by then, or was a sender. A member that is
+/// partitioned from a live sender follows another one, and the lost messages may still arrive.
 fn follows_another(history: &History, account: &Account, at: Time, lost: &Lost) -> bool {
     let has_received = |id: StreamId| {
         let mut streams = account.events.iter().filter_map(|(_, observed)| match observed {

@@ -1,4 +1,5 @@
-//! The rule that confirmed messages are at every receiver that was neither evicted nor named.
+//! The rule that confirmed messages are delivered at every receiver, unless it was evicted or is
+//! named in the confirmation.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +45,7 @@ fn check_account(
     let up_to = u64::from(confirmed.up_to.0);
     let had = order::had(history, account, id, at).unwrap_or(0);
     if had <= up_to {
-        found.add(RULE, format!("{account}: {id} is confirmed to {up_to}, but received to {had}"));
+        found.add(RULE, format!("{account}: {id} confirmed up to {up_to}, received up to {had}"));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The rule that the end of a stream is reported.
 //!
-//! A receiver of a stream whose sender has yielded to another gets loss reports for all that it
-//! lacks, at least up to the last message that any member received.
+//! A receiver of a stream whose sender has yielded to another gets loss reports for all packets
+//! that it lacks, at least up to the last message that any member received.
 
 use carom_proto::NodeId;
 
@@ -30,8 +30,7 @@ pub(super) fn check(history: &History, found: &mut Findings) {
         for account in receivers {
             let reported = reported_to(history, account, *id);
             if end.is_some_and(|end| reported < end) {
-                let what =
-                    format!("{account}: {id} is reported to {reported}, others have it to {end:?}");
+                let what = format!("{account}: {id} ends at {reported}, others have {end:?}");
                 found.add(RULE, what);
             }
         }

@@ -1,5 +1,4 @@
-//! The rule that, once the faults have ended, there is one sender and all members receive
-//! everything.
+//! The rule that, after the faults, there is one sender and all members receive its messages.
 
 use super::order;
 use crate::findings::Findings;
@@ -17,13 +16,13 @@ pub(super) fn check(history: &History, found: &mut Findings) {
     };
     let FinalState { sender, senders, receivers, unconfirmed, waiting, .. } = healed;
     if senders != &[*sender] {
-        complain(format!("the senders are {senders:?} instead of only node {sender}"));
+        complain(format!("the senders are {senders:?}, but only node {sender} is expected"));
     }
     if *waiting > 0 {
-        complain(format!("{waiting} bytes are not taken by applications"));
+        complain(format!("the engines have not accepted {waiting} bytes"));
     }
     if !unconfirmed.is_empty() {
-        complain(format!("node {sender} has no full confirmation from {unconfirmed:?}"));
+        complain(format!("node {sender} lacks confirmations from {unconfirmed:?}"));
     }
     let Some(end) = history.end_of(*sender) else {
         return complain(format!("node {sender} has sent nothing"));

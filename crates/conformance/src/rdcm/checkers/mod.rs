@@ -1,4 +1,4 @@
-//! Rules for every run of a bulk group. Each checker reads the [`History`] of the run.
+//! Rules that every run of a bulk group must obey. Each rule checks the [`History`] of the run.
 //!
 //! | promise | rules |
 //! |---|---|

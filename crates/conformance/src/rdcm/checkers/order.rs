@@ -30,7 +30,7 @@ pub(crate) fn position(history: &History, node: NodeId) -> Position {
     reader.position()
 }
 
-/// Returns the number up to which a member had received a stream by a time.
+/// Returns the number up to which a member had received a stream at time `by`.
 pub(super) fn had(history: &History, account: &Account, stream: StreamId, by: Time) -> Option<u64> {
     let of_stream = |observed: &(Time, Observed)| match &observed.1 {
         Observed::Message(Ok(number)) => {
@@ -45,11 +45,11 @@ pub(super) fn had(history: &History, account: &Account, stream: StreamId, by: Ti
 struct Reader<'a> {
     history: &'a History,
     account: &'a Account,
-    /// Next expected packet, or `None` if nothing has arrived or the stream has ended.
+    /// `None` if nothing has arrived or the stream has ended.
     next: Option<Mark>,
     left: BTreeMap<StreamId, u64>,
-    /// Position after the losses that ended each stream of which nothing had arrived. Such a stream
-    /// may continue, because its sender was only considered gone.
+    /// For each stream that losses ended before any message arrived: the position after the losses.
+    /// Such a stream may continue if its sender was falsely declared gone.
     given_up: BTreeMap<StreamId, u64>,
     lost: Vec<(Time, Lost)>,
     found: Findings,
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         let next = match (self.lost.last(), self.next) {
             (Some((_, lost)), next) => {
                 let end = u64::from(lost.last.0) + 1;
-                // A loss that does not follow is of a later stream, of which nothing was delivered.
+                // A loss that does not follow belongs to a later stream without delivered messages.
                 let is_its = |mark: &Mark| {
                     mark.stream.sender == lost.sender && self.after_losses(mark.next) == end
                 };
@@ -111,7 +111,6 @@ impl<'a> Reader<'a> {
         self.next = next;
     }
 
-    /// Handles the first message of a stream that begins or resumes at this member.
     fn begin(&mut self, at: Time, sent: &Sent) {
         let Sent { stream, first, .. } = *sent;
         if let Some(mark) = self.next.take() {
@@ -139,15 +138,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns `true` if the member was a receiver when the stream began. One that was evicted
-    /// before it had a place counts as a later joiner, because it does not know what it has missed.
+    /// Returns `true` if the member was a receiver when the stream began. A member that was evicted
+    /// before it had a place counts as a later joiner, because its losses are unknown to it.
     fn is_owed_all(&self, stream: StreamId, at: Time) -> bool {
         let (begun, node) = (&self.history.streams[&stream], self.account.node);
         let is_left_behind = self.lost.is_empty() && begun.has_left_behind(node, at);
         begun.is_owed_to(self.account) && !is_left_behind
     }
 
-    /// Returns the number after `next` and after the reported losses, if they begin there.
+    /// Returns the number after `next`, and after the reported losses if they begin there.
     fn after_losses(&self, next: u64) -> u64 {
         self.lost.iter().fold(next, |next, (_, lost)| match u64::from(lost.first.0) == next {
             true => u64::from(lost.last.0) + 1,
@@ -160,7 +159,7 @@ impl<'a> Reader<'a> {
         let first = u64::from(lost.first.0);
         let mark = self.next.filter(|mark| mark.stream.sender == lost.sender);
         let expected = mark.map(|mark| self.after_losses(mark.next));
-        // It may concern a later stream of the same sender, of which nothing has arrived.
+        // The loss may belong to a later stream of the same sender, of which nothing has arrived.
         let is_of_later = |mark: Mark| {
             let mut streams = self.history.streams.iter();
             streams.any(|(id, stream)| {
@@ -176,7 +175,7 @@ impl<'a> Reader<'a> {
         }
         self.lost.push((at, lost));
         if lost.cause == LossCause::AttemptsSpent {
-            // The stream has ended. The packets reported as lost do not arrive any more.
+            // The stream has ended. The packets reported as lost will not arrive.
             let end = u64::from(lost.last.0) + 1;
             let is_of = |mark: &Mark| mark.stream.sender == lost.sender && Some(first) == expected;
             let mark = self.next.take();

@@ -1,5 +1,5 @@
-//! Theorem 1: each receiver is in one leaf ring and at most one proxy ring, and therefore serves at
-//! most two others. The seats of all receivers match.
+//! Theorem 1: each receiver is in one leaf ring and in at most one proxy ring, and therefore serves
+//! at most two other receivers. The seats of all receivers match.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(super) fn check(history: &History, found: &mut Findings) {
         for seat in seats.into_iter().flatten() {
             rings.entry(seat.ring).or_default().insert(*node, seat);
             if !names.insert(seat.ring) {
-                found.add(RULE, format!("node {node} is twice in ring {}", seat.ring));
+                found.add(RULE, format!("node {node} has two seats in ring {}", seat.ring));
             }
         }
     }

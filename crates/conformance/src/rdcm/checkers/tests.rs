@@ -1,4 +1,4 @@
-//! Tests of the rules: each finds its violation, and none in a correct run.
+//! Tests that each rule finds its violation, and none in a correct run.
 
 use carom_proto::{
     Confirmed, Event, GroupId, How, LossCause, Lost, Message, NodeId, SeqNo, Slow, Time,
@@ -13,7 +13,7 @@ const GROUP: GroupId = GroupId(7);
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
 
-/// A run in which A sends messages of two packets each, and B receives them.
+/// A sends messages of two packets each, and B receives them.
 struct Run {
     history: History,
     now: Time,
@@ -40,7 +40,7 @@ impl Run {
         self.history.event(self.now, node, event);
     }
 
-    /// Delivers to B message `number`, as the one that begins with packet `first`.
+    /// Delivers message `number` to B, as if it began with packet `first`.
     fn deliver(&mut self, number: u64, first: u32) {
         self.hear(B, A, number, first);
     }
@@ -128,13 +128,13 @@ fn unreported_and_wrongly_reported_gaps_are_found() {
 
 #[test]
 fn later_start_of_a_receiver_is_not_owed_the_beginning() {
-    // Restarted when the stream begins.
+    // B restarts when the stream begins.
     let mut run = Run::new(2);
     run.history.died(run.now, B);
     run.history.joined(run.now, B, GROUP);
     run.deliver(2, 3);
     assert!(run.rules().is_empty(), "{:?}", run.rules());
-    // Restarted before, and the sender notices it later.
+    // B restarts before the stream begins, and the sender notices it later.
     let mut run = Run::new(2);
     let change = ViewChange { group: GROUP, node: B, kind: ViewChangeKind::Failed, version: 2 };
     run.event(A, Event::View(change));

@@ -1,7 +1,7 @@
-//! The rules of delivery once the faults have ended.
+//! The rules of delivery after the faults have ended.
 //!
-//! Messages are delivered to their sender and to all that were members when they were sent. A
-//! removed member gets a report of its messages whose outcome is unknown.
+//! Messages are delivered to their sender and to all nodes that were members when they were sent. A
+//! removed member gets a report of its messages with unknown outcomes.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ pub(super) fn check(history: &History, found: &mut Findings) {
     }
 }
 
-/// Returns `true` if it was sent after recovery to a ring that both lives were in and still are.
+/// Returns `true` if the message was sent after recovery to a ring that both lives are still in.
 fn is_for_all(history: &History, sent: &Sent, life: &Life) -> bool {
     let is_after = history.healed.is_some_and(|healed| sent.at >= healed && life.begun < healed);
     let lives = &history.lives[&(sent.group, sent.sender)];

@@ -1,7 +1,8 @@
-//! The rule that all remaining members are in one ring within a bound once the faults have ended.
+//! The rule that all remaining members are in one ring within a bounded time after the faults have
+//! ended.
 //!
-//! Exempt are cases in which members that every ring requires are gone for good. A member that left
-//! in order is not required, unless the others could not hear it.
+//! A group is exempt if members that every ring requires are permanently gone. A member that left
+//! in order is not required, unless the other members could not hear it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +26,7 @@ pub(super) fn check(history: &History, found: &mut Findings) {
     }
 }
 
-/// Returns the processes that left in order while all were heard. No ring may wait for them.
+/// Returns the processes that left while all members were heard. No ring may wait for them.
 fn processes_that_left(history: &History) -> BTreeSet<Process> {
     if !history.are_all_heard {
         return BTreeSet::new();
@@ -63,10 +64,10 @@ pub(super) fn is_one_ring(states: &[&FinalState]) -> bool {
 
 /// Returns `true` if there are rings and none of them can continue.
 ///
-/// Either members of a ring are gone for good: too many of them, or one that may have continued
-/// with a list that the others have accepted. Or too few voters are free for a quorum, because the
-/// others are held in such rings. In the case of the single member, the others were notified that
-/// they are in a minority.
+/// In the first case, members of a ring are permanently gone: either too many of them, or one that
+/// may have continued with a list that the others have accepted. In the second case, too few voters
+/// are free for a quorum, because the others are held in such rings. If only one member remains,
+/// the members were notified that they are in a minority.
 pub(super) fn is_stuck(states: &[&FinalState], left: &BTreeSet<Process>) -> bool {
     let is_short = |view: &RingView, is_there: &dyn Fn(&Process) -> bool| {
         let lives: Vec<Process> = view.processes().filter(is_there).collect();

@@ -1,7 +1,7 @@
 //! The rules of locks.
 //!
-//! A lock is held by a member of the view. It passes to another member only after its holder has
-//! released it or is gone.
+//! A lock is held by a member of the view. It passes on only when its holder releases it or is
+//! gone.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
                 let queue = view.locks.holder(lock).into_iter().chain(view.locks.waiting(lock));
                 for strange in queue.filter(|process| !view.contains(*process)) {
                     let what = format!(
-                        "{account}: {lock} in {} names {strange:?}, which is not a member",
+                        "{account}: {lock} in {} is held by {strange:?}, which is not a member",
                         name(view)
                     );
                     found.add(RULE, what);
@@ -49,8 +49,8 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
     }
 }
 
-/// Checks that a lock is granted to a member that holds it in its current view, and that each fence
-/// is larger than those before where rings have one lineage.
+/// Checks that a lock is granted to a member that holds it in its current view. Each fence must be
+/// larger than the previous ones of the same lineage of rings.
 fn granted(accounts: &[Account<'_>], found: &mut Findings) {
     let mut grants: BTreeMap<(Epoch, LockName, Timestamp), NodeId> = BTreeMap::new();
     let has_one_lineage = accounts.iter().any(is_by_majority);

@@ -2,11 +2,11 @@
 //!
 //! A part of a ring continues only with as many members as its view requires.
 //!
-//! If this is a majority, a ring has two successors only if the first of them can no longer
-//! continue: the second contains as many members of the first as the first requires, and none of
-//! the members that moved to the first. This happens when the members that begin the first are
-//! partitioned before the others learn of it. All members agree forever on the order of the
-//! messages that a majority held.
+//! If the requirement is a majority, a ring has two successors only if the first successor can no
+//! longer continue. The second one then contains as many members of the first as the first
+//! requires, and none of the members that moved to the first. This happens when the members that
+//! begin the first successor are partitioned before the others learn of it. All members agree
+//! permanently on the order of the messages that a majority held.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use carom_proto::ring::{Epoch, Process, Qos, Quorum, RingView, ViewEvent};
 use crate::findings::Findings;
 use crate::rmp::history::{Account, Period, name};
 
-/// The successors of a ring: the first view of each, and the members that moved there.
+/// The successors of a ring. Each is given by its first view and the members that moved there.
 type Followers<'a> = BTreeMap<Epoch, (&'a RingView, Vec<&'a Account<'a>>)>;
 
 pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
@@ -52,7 +52,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
     }
 }
 
-/// Checks that of two rings that follow one, the first has ended with the second.
+/// Checks that, if two rings follow one, the first one has ended with the second.
 fn one_goes_on(epoch: Epoch, followers: &Followers<'_>, found: &mut Findings) {
     let rings: Vec<_> = followers.values().collect();
     for (at, (first, went)) in rings.iter().enumerate() {
@@ -79,7 +79,7 @@ fn one_goes_on(epoch: Epoch, followers: &Followers<'_>, found: &mut Findings) {
 }
 
 /// Returns `true` if the ring continues without its last joiner. A joiner that has never held the
-/// token is not in the ring yet, and the others may continue as if it had not been admitted.
+/// token is not in the ring yet, so the other members may continue as if it had not been admitted.
 fn goes_on_without_joiner(event: &ViewEvent, next: &RingView) -> bool {
     let mut before = event.view.clone();
     before.members.retain(|member| !event.joined.contains(&member.process));

@@ -1,4 +1,4 @@
-//! Rules for every run of ordered groups. Each checker reads the [`History`] of the run.
+//! Rules for every run of ordered groups. Each rule checks the [`History`] of the run.
 //!
 //! | promise | rules |
 //! |---|---|
@@ -36,7 +36,7 @@ use crate::findings::Findings;
 pub use self::liveness::is_whole;
 pub use self::requests::reply_to;
 
-/// Returns all violations of a run.
+/// Returns the violations of all rules in a run.
 pub fn all(history: &History) -> Vec<Violation> {
     let mut found = Findings::default();
     invention::check(history, &mut found);

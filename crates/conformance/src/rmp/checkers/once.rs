@@ -1,4 +1,4 @@
-//! The rule that no member receives a message twice in one life, except unreliable ones.
+//! The rule that no member receives a message twice in one life. Unreliable messages are exempt.
 
 use std::collections::BTreeSet;
 

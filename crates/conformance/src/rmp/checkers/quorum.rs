@@ -23,7 +23,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
             let view = view_of_work(&account.periods[ix..]);
             let Some(quorum) = view.required_voters() else { continue };
             // A dead process and its successor under another id both count until the ring has
-            // noticed, like any dead voter.
+            // noticed the death, as for any dead voter.
             let count = view.voters().count();
             if count < quorum {
                 let what = format!(
@@ -51,8 +51,8 @@ fn host_of(node: NodeId) -> u64 {
 }
 
 /// Returns the view in which the work of the first of these periods was done. Messages that a
-/// reformation without a quorum has ordered are delivered when there is a quorum, together with the
-/// views that came meanwhile: all at the same instant.
+/// reformation without a quorum has ordered are delivered at the instant when there is a quorum,
+/// together with the views that came in the meantime.
 fn view_of_work<'a>(periods: &[Period<'a>]) -> &'a RingView {
     let first = &periods[0];
     let at_once =

@@ -1,7 +1,7 @@
 //! The rule that every request of a live caller gets one answer.
 //!
-//! The answer is the handler's reply if the request names a handler, otherwise an acknowledgment,
-//! or, after a bounded time, a report that there is none.
+//! If the request names a handler, the answer is the handler's reply, or, after a bounded time, a
+//! report that there is none. Otherwise the answer is an acknowledgment.
 
 use bytes::Bytes;
 use carom_proto::ring::Outcome;
@@ -11,7 +11,7 @@ use crate::rmp::history::{History, Request};
 
 const RULE: &str = "one answer to each request";
 
-/// Returns the reply of a run's handlers to this payload.
+/// Returns the reply of the handlers of a run to this payload.
 pub fn reply_to(payload: &Bytes) -> Bytes {
     payload.iter().map(|byte| !byte).collect()
 }

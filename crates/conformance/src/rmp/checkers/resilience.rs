@@ -1,12 +1,12 @@
-//! The rule that no survivor lacks a message which one member received and which survives that many
-//! failures.
+//! The rule that no survivor lacks a message that one member received and whose resilience covers
+//! the number of failures.
 //!
 //! A reformation after which at most K members are gone keeps every K-resilient message: a member
-//! that takes part in it, and was in the view in which another received the message, has received
-//! it before the new ring. For a totally resilient message this holds for any number of lost
-//! members, and for a majority-resilient one in every ring that continues. Where several partitions
-//! may continue, the order that one of them assigns in its reformation is kept by its own members,
-//! and is not counted here.
+//! that takes part in it, and was in the view in which another member received the message, has
+//! received it before the new ring. For a totally resilient message, this holds for any number of
+//! lost members. For a majority-resilient message, it holds in every ring that continues. Where
+//! several partitions may continue, the order that one of them assigns in its reformation is kept
+//! only by its own members, and is not checked here.
 
 use std::collections::BTreeSet;
 
@@ -43,8 +43,8 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
     }
 }
 
-/// Returns the number of members of the witness's view without which the survivor continues: those
-/// that its new ring declares failed, and those that joined before without its notice.
+/// Returns the number of members of the witness's view without which the survivor continues. They
+/// are those that its new ring declares failed, and those that joined before without its notice.
 fn gone(view: &RingView, era: &[Period<'_>], new: &[Period<'_>]) -> usize {
     let begin = &new[0].event;
     let is_known = |process: Process| {
@@ -56,8 +56,8 @@ fn gone(view: &RingView, era: &[Period<'_>], new: &[Period<'_>]) -> usize {
 }
 
 /// Returns the messages that a witness received in the first of these rings, in views that contain
-/// `process`. If it moved to another ring than the second, only messages before the instant of that
-/// move count.
+/// `process`. If the witness moved to a ring other than the second, only messages before the
+/// instant of that move count.
 fn received_in<'a>(
     witness: &'a Account<'a>,
     way: [Epoch; 2],

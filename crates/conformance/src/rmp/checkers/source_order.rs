@@ -1,7 +1,7 @@
 //! The rule of source order.
 //!
-//! From source order up, the messages of one sender arrive in the order in which it sent them. None
-//! is missing between the first and the last that a member receives.
+//! From the level of source order up, the messages of one sender arrive in the order in which it
+//! sent them. None is missing between the first and the last message that a member receives.
 
 use std::collections::BTreeMap;
 

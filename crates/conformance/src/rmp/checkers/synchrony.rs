@@ -1,16 +1,16 @@
 //! Total order and virtual synchrony.
 //!
 //! Members that move together from one view to the next have received the same ordered messages in
-//! the first, in the same order. Of two members that stay in their last view, one has received what
-//! the other has, and possibly more. The messages that a member which moves elsewhere received in
-//! its last view may have other places for the others, or may be missing: resilience sets the
-//! limits.
+//! the first view, in the same order. If two members stay in their last view, one of them has
+//! received all messages of the other, and possibly more. The messages that a member received in
+//! its last view before it moved elsewhere may have other places at the other members, or may be
+//! missing there, within the limits of resilience.
 //!
-//! A source-ordered message may be delivered one view earlier at one member than at another, but
-//! after a reformation no member may deliver one that others delivered before it. A member that
-//! rejoins before it has left is replaced by its new life without a reformation. One that died may
-//! also be removed for its new life. Some members may then lose the last messages of the former
-//! life.
+//! A source-ordered message may be delivered one view earlier at one member than at another. After
+//! a reformation, however, no member may deliver a message that others delivered before it. A
+//! member that rejoins before it has left is replaced by its new life without a reformation. A
+//! member that died may also be removed in favor of its new life. Some members may then lose the
+//! last messages of the former life.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ fn ordered(accounts: &[Account<'_>], found: &mut Findings) {
     }
 }
 
-/// Checks that members of one reformation received the same since their first common view.
+/// Checks that members of one reformation received the same messages since their first common view.
 fn unordered(accounts: &[Account<'_>], found: &mut Findings) {
     type Era<'a> = (&'a Account<'a>, &'a [Period<'a>], BTreeSet<u64>);
     let mut eras: BTreeMap<(Epoch, Epoch), Vec<Era<'_>>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Tests of the checkers: each finds its violation, and none in a correct run.
+//! Tests that each checker finds its violation, and none in a correct run.
 
 mod quorums;
 
@@ -79,7 +79,7 @@ fn state(node: NodeId, view: &RingView) -> FinalState {
     FinalState { group, node, view, is_voter: true, is_minority: false }
 }
 
-/// A run with A, B and C in a ring, in which A has sent messages of given levels.
+/// A ring of A, B and C, in which A has sent messages of given levels.
 struct Run {
     history: History,
     now: Time,
@@ -187,7 +187,7 @@ fn other_order_and_gaps_before_the_next_view_are_found() {
     let mut run = Run::of(Quorum::Majority, &[Qos::TotallyOrdered]);
     let second = ring(SECOND, &[A, B, C], Quorum::Majority);
     run.tell(B, [message(1), view(&second, &[])]);
-    assert_eq!(run.rules(), [""; 0], "C may be told it still");
+    assert_eq!(run.rules(), [""; 0], "C may still be notified");
     run.tell(C, [view(&second, &[])]);
     assert!(run.rules().contains(&"total order and virtual synchrony"));
 }
@@ -273,7 +273,7 @@ fn survivor_without_a_resilient_message_is_found() {
     assert!(!is_found(Qos::Resilient(1), C, &[B, C], &[A]), "two are gone");
     assert!(is_found(Qos::TotallyResilient, C, &[B, C], &[A]));
     assert!(is_found(Qos::MajorityResilient, C, &[C], &[A, B]));
-    assert!(!is_found(Qos::TotallyOrdered, C, &[C], &[A, B]), "it promises nothing of that");
+    assert!(!is_found(Qos::TotallyOrdered, C, &[C], &[A, B]), "total order does not promise it");
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn ring_known_to_some_may_be_followed_by_one_of_a_majority() {
         run.rules()
     };
     assert_eq!(go_on(&[A], &[B, C]), Vec::<&str>::new());
-    assert_eq!(go_on(&[A, B], &[C]), ["one ring continues"], "B was to be in the other");
+    assert_eq!(go_on(&[A, B], &[C]), ["one ring continues"], "B was expected in the other ring");
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn two_orders_of_messages_held_by_a_majority_are_found() {
 
 #[test]
 fn lock_of_a_gone_holder_and_unreleased_transfer_are_found() {
-    // The ring itself releases locks, so a view that has not done so is built by hand.
+    // The ring itself releases locks, so a view that has not released them is built by hand.
     let locked = |nodes: &[NodeId], holder: NodeId| {
         let mut view = ring(FIRST, nodes, Quorum::AtLeast(1));
         view.locks.ask(LockName(9), process(holder));
@@ -376,15 +376,15 @@ fn members_without_a_ring_are_found_unless_quorum_is_lost() {
     let two = ring(SECOND, &[A, B], Quorum::Majority);
     assert_eq!(rules(&[A, B, C], &[&three; 3]), [""; 0]);
     assert_eq!(rules(&[A, B, C], &[&two, &two, &three]), ["one ring after recovery"]);
-    assert_eq!(rules(&[A, B], &[&three; 2]), ["one ring after recovery"], "C is gone from it");
-    assert_eq!(rules(&[A], &[&three]), [""; 0], "it may not go on alone");
+    assert_eq!(rules(&[A, B], &[&three; 2]), ["one ring after recovery"], "C is not in a ring");
+    assert_eq!(rules(&[A], &[&three]), [""; 0], "A may not continue alone");
     // A ring of an electorate with too few remaining voters waits, and so does a single voter.
     let electorate = Quorum::QuorumOf(3);
     let held = ring(FIRST, &[A, B, D], electorate);
     let alone = ring(SECOND, &[C], electorate);
     assert_eq!(rules(&[A, C], &[&held, &alone]), [""; 0]);
     assert_eq!(rules(&[A, B, C], &[&held, &held, &alone]), ["one ring after recovery"]);
-    // B continued with D, which is gone for good, and does not return to the ring that A is in.
+    // B continued with D, which is permanently gone, and does not return to the ring of A.
     let [earlier, later] =
         [(FIRST, A), (THIRD, D)].map(|(epoch, it)| ring(epoch, &[B, it], Quorum::Majority));
     assert_eq!(rules(&[A, B], &[&earlier, &later]), [""; 0]);

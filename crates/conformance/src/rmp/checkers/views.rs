@@ -1,5 +1,4 @@
-//! The rule that all members that receive a view receive the same view, which follows from the one
-//! before.
+//! The rule that a view is the same at all members, and follows from the previous view.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +16,7 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
             let first = *known.entry((view.epoch, view.version)).or_insert(view);
             if first != view {
                 let what = format!(
-                    "{account}: {} is {view:?}, but {first:?} at another member",
+                    "{account}: {} is {view:?}, but it is {first:?} at another member",
                     name(view)
                 );
                 found.add(RULE, what);

@@ -1,4 +1,4 @@
-//! Failure detection: signs of life, stalls, and local health.
+//! Failure detection: received datagrams, stalls, and local health.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn heard_node_is_not_suspected_though_it_does_not_answer() {
             net.with(0, |node, now| node.membership.heard(now, endpoint(9), node_id(9)));
         }
         if !heartbeats {
-            assert_eq!(failures(&net, 0).len(), 1, "nothing but answers counts");
+            assert_eq!(failures(&net, 0).len(), 1, "only answers count");
             continue;
         }
         assert_eq!(failures(&net, 0), []);
@@ -59,7 +59,7 @@ fn a_suspicion_ends_when_the_suspected_is_heard() {
     assert!(net.stat(0, "suspicions_withdrawn") > 0);
     let failed = failures(&net, 0);
     assert!(failed.len() == 1 && failed[0].since(now) > millis(1400), "a new one was needed");
-    assert!(failed[0].since(now) < seconds(3), "and was found");
+    assert!(failed[0].since(now) < seconds(3), "a new one was found");
 }
 
 #[test]
@@ -79,17 +79,17 @@ fn paused_node_reads_its_backlog_before_it_suspects_others() {
         net.run_for(Duration::ZERO);
         assert_eq!(net.stat(0, "nodes_failed"), wrong, "local health {local_health}");
         assert_eq!(net.stat(0, "stalls"), u64::from(wrong == 0));
-        assert_eq!(net.stat(0, "local_health"), u64::from(local_health), "it blames itself");
+        assert_eq!(net.stat(0, "local_health"), u64::from(local_health), "it distrusts itself");
         if wrong == 0 {
             assert!((1000..1500).contains(&net.stat(0, "stalled_ms")));
             net.run_for(seconds(5));
             assert_eq!((failures(&net, 0), failures(&net, 1)), (vec![], vec![]));
-            assert_eq!(net.stat(0, "local_health"), 0, "it is well again");
+            assert_eq!(net.stat(0, "local_health"), 0, "it has recovered");
         }
     }
 }
 
-/// Possibly no node is left to answer the new identity. The node finds that out by itself.
+/// It is possible that no node is left to answer the new identity. The node detects that by itself.
 #[test]
 fn a_node_with_a_new_identity_finds_the_others_dead() {
     let mut net = pair(&with_seeds(&[0]), 8);
@@ -99,7 +99,7 @@ fn a_node_with_a_new_identity_finds_the_others_dead() {
     net.crash(1);
     net.resume(0);
     net.run_for(seconds(4));
-    assert_eq!(net.stat(0, "rejoins"), 1, "it was told that it was taken for dead");
+    assert_eq!(net.stat(0, "rejoins"), 1, "it was notified that it was declared dead");
     assert_eq!(net.view(0, "all").members(), []);
 
     let mut net = pair(&with_seeds(&[0]), 9);
@@ -115,7 +115,7 @@ fn suspicions_among_many_are_taken_back_and_counted() {
     net.run_for(seconds(10));
     let sum = |name: &str| (0..16).map(|host| net.stat(host, name)).sum::<u64>();
     assert!(sum("suspicions") > 0);
-    assert!(sum("hearsay_challenged") > 0, "others speak up for those they hear");
+    assert!(sum("hearsay_challenged") > 0, "other nodes confirm the nodes that they hear");
     assert!(sum("suspicions_refuted") > 0 && sum("refutations") > 0);
     assert_eq!((sum("nodes_failed"), sum("rejoins"), sum("stalls")), (0, 0, 0));
 }

@@ -1,12 +1,11 @@
 //! Datagrams forged by a host on the LAN.
 //!
-//! Claims about other nodes change nothing, and little is sent to addresses that have not answered.
+//! Claims about other nodes have no effect, and little is sent to addresses that have not answered.
 
 use carom_conformance::gossip_forgery::{self, identity, packet, swim};
 
 use super::*;
 
-/// Host number of the attacker, which no node has.
 const ATTACKER: usize = 100;
 /// Host number of an uninvolved address, which no node has.
 const BYSTANDER: usize = 200;
@@ -14,7 +13,6 @@ const BYSTANDER: usize = 200;
 struct Forger {
     net: Rig,
     forged_bytes: u64,
-    /// Number of view changes at each host before the attack.
     changes: Vec<usize>,
 }
 
@@ -22,20 +20,18 @@ fn datagram(kind: u8, flags: u8, sender: NodeId, body: &[u8]) -> Vec<u8> {
     packet(kind, flags, Origin { node: sender, incarnation: Incarnation(77) }, body)
 }
 
-/// Encodes a hello of `node` at the address `there`, without a challenge.
 fn hello(flags: u8, node: NodeId, there: Endpoint) -> Vec<u8> {
     datagram(2, flags, node, &[&[0; 8][..], &identity(node, 0, there)].concat())
 }
 
-/// Replaces the incarnation by the one that the nodes know of the sender.
+/// Replaces the incarnation by the sender's incarnation that the nodes know.
 fn of_known_start(mut datagram: Vec<u8>) -> Vec<u8> {
     datagram[24..32].copy_from_slice(&Incarnation::default().0.to_be_bytes());
     wire::seal(&mut datagram, 0);
     datagram
 }
 
-/// Encodes a SWIM message, of which 9 is gossip, from `from` to `to` with updates: identity and
-/// state.
+/// Encodes a SWIM message of kind `message` (9 is gossip), with updates of identity and state.
 fn gossip(from: Vec<u8>, to: NodeId, message: u8, updates: &[(Vec<u8>, u8)]) -> Vec<u8> {
     let sender = NodeId(u64::from_be_bytes(from[..8].try_into().unwrap()));
     datagram(1, 0, sender, &swim(&from, &identity(to, 0, endpoint(0)), message, updates))
@@ -65,7 +61,6 @@ impl Forger {
         Self { net, forged_bytes: 0, changes }
     }
 
-    /// Sends the datagram to every host from the attacker's address.
     fn send(&mut self, datagram: &[u8]) {
         for host in 0..4 {
             self.forged_bytes += datagram.len() as u64;
@@ -73,7 +68,6 @@ impl Forger {
         }
     }
 
-    /// Sends a SWIM message with these updates to every host.
     fn send_gossip(&mut self, from: &[u8], message: u8, updates: &[(Vec<u8>, u8)]) {
         (0..4).for_each(|to| self.send(&gossip(from.to_vec(), node_id(to), message, updates)));
     }
@@ -91,7 +85,6 @@ impl Forger {
         }
     }
 
-    /// Runs for 10 s, and asserts that all views are complete at the end and never changed.
     fn assert_nothing_moved(&mut self) {
         self.assert_whole_after(seconds(10));
         for (host, before) in self.net.live().zip(&self.changes) {
@@ -104,7 +97,7 @@ impl Forger {
         let (before, _) = self.net.traffic();
         self.net.run_for(span);
         self.net.check();
-        assert!(self.net.agrees_on(&GROUPS, in_group), "a view is not whole");
+        assert!(self.net.agrees_on(&GROUPS, in_group), "a view is incomplete");
         let rate = (self.net.traffic().0 - before) / span.as_secs();
         assert!(rate < 600, "{rate} datagrams a second");
     }
@@ -273,7 +266,7 @@ fn datagrams_with_the_address_of_another_host_draw_little_there() {
             &challenge,
             &response,
         ];
-        // A member is sent datagrams without any attack as well.
+        // A member receives datagrams without any attack as well.
         let usual = sent_to(victim, |_, _| ());
         for forged in kinds {
             for nodes in [1, 200] {
@@ -292,8 +285,8 @@ fn datagrams_with_the_address_of_another_host_draw_little_there() {
     }
 }
 
-/// Returns the bytes that host 0 sends to the address of `victim` in 12 s. In the first 2 s,
-/// `forge` is called 200 times.
+/// Returns the number of bytes that host 0 sends to the address of `victim` in 12 s. In the first 2
+/// s, `forge` is called 200 times.
 fn sent_to(victim: usize, mut forge: impl FnMut(&mut Rig, u64)) -> u64 {
     let mut forger = Forger::new();
     let before = forger.net.bytes_from_to(0, victim);
@@ -333,7 +326,7 @@ fn addresses_that_answer_fill_no_memory() {
         net.check();
     }
     net.run_for(seconds(5));
-    assert!(net.agrees_on(&GROUPS, in_group), "a view is not whole");
+    assert!(net.agrees_on(&GROUPS, in_group), "a view is incomplete");
 }
 
 #[test]

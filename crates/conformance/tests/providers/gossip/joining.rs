@@ -1,5 +1,3 @@
-//! Refused joins.
-
 use std::time::Duration;
 
 use carom_proto::membership::Membership;

@@ -1,5 +1,3 @@
-//! Gossip membership.
-
 mod detection;
 mod forged;
 mod joining;
@@ -19,7 +17,6 @@ use super::rig::{Rig, START, endpoint, ix, millis, node_id, seconds, settings};
 
 use net::with_seeds;
 
-/// Creates a cluster of `count` hosts, with host 0 as the seed of all.
 fn cluster(count: usize, loss: f64, seed: u64) -> Rig {
     cluster_of(count, loss, seed, &with_seeds(&[0]))
 }
@@ -34,8 +31,7 @@ fn join_all(net: &mut Rig, count: usize, name: &str) {
     (0..count).for_each(|host| net.join_name(host, name).unwrap());
 }
 
-/// Creates a cluster in which every host is in group "all" and in one of three others, and runs it
-/// until the views agree.
+/// Creates a cluster whose hosts are each in "all" and in one of three other groups, and agree.
 fn agreed(count: usize, loss: f64, seed: u64) -> Rig {
     agreed_after(cluster(count, loss, seed), count, &format!("loss {loss}, seed {seed}"))
 }
@@ -64,7 +60,7 @@ fn three_nodes_find_one_another_by_one_seed() {
     let nodes = net.node(1).membership.nodes();
     let mut expected = [(node_id(0), endpoint(0)), (node_id(2), endpoint(2))];
     expected.sort();
-    assert_eq!(nodes, expected, "the addresses they did not know themselves are filled in");
+    assert_eq!(nodes, expected, "addresses that nodes did not know themselves are filled in");
 }
 
 #[test]
@@ -72,7 +68,7 @@ fn nodes_on_one_lan_find_one_another_without_seeds() {
     let mut net = cluster_of(5, 0.01, 5, &Config::default());
     join_all(&mut net, 5, "all");
     assert!(net.run_until(seconds(3), |net| net.agrees_on(&["all"], |_, _| true)));
-    // Multicast comes back to its sender.
+    // A multicast comes back to its sender.
     net.world.eavesdropper().set_memory(1);
     net.run_for(seconds(60));
     let hello = net.world.eavesdropper().multicasts().next().cloned().expect("a hello");
@@ -97,9 +93,9 @@ fn sixteen_nodes_at_a_fifth_lost_end_with_the_same_views() {
         net.check();
         let sum = |name: &str| (0..16).map(|host| net.stat(host, name)).sum::<u64>();
         suspicions += sum("suspicions");
-        assert_eq!(sum("rejoins"), 0, "suspicions are taken back, seed {seed}");
+        assert_eq!(sum("rejoins"), 0, "suspicions are withdrawn, seed {seed}");
     }
-    assert!(suspicions > 0, "otherwise none was taken back");
+    assert!(suspicions > 0, "no suspicion was withdrawn");
 }
 
 #[test]
@@ -269,8 +265,8 @@ fn node_cut_off_rejoins_though_all_declared_each_other_dead() {
     }
 }
 
-/// Many other hosts have crashed, so that hosts 1 and 2 rarely query each other. Hosts 0 and 3 are
-/// paused until 1 and 2 have declared each other dead. Afterwards they receive from both.
+/// Many other hosts have crashed, so hosts 1 and 2 rarely query each other. Hosts 0 and 3 are
+/// paused until hosts 1 and 2 have declared each other dead. Afterwards they receive from both.
 #[test]
 fn pair_that_declared_each_other_dead_meets_through_the_others() {
     for seed in 0..4 {

@@ -1,5 +1,3 @@
-//! Nodes with gossip membership, and an attacker on their LAN.
-
 use std::time::Duration;
 
 use carom_conformance::gossip_forgery::{identity, packet, path_response};
@@ -22,7 +20,6 @@ impl Rig {
         Self::new(NODES, loss, seed)
     }
 
-    /// Adds a node that does not know its own address.
     pub(super) fn add_gossip(&mut self, config: Config) -> usize {
         let (id, seed) = (node_id(self.nodes), self.rng.next_u64());
         let host = self.add(id, Gossip::new(id, unknown_endpoint(), config, seed));
@@ -30,7 +27,7 @@ impl Rig {
         host
     }
 
-    /// Starts the node of a host again, in an incarnation of its own.
+    /// Restarts the node of a host with the incarnation of `gossip`.
     pub(super) fn restart_as(&mut self, host: usize, gossip: Gossip) {
         self.start(host, node_id(host), Box::new(gossip));
         self.with(host, |node, _| node.may_move = true);
@@ -82,7 +79,6 @@ impl Rig {
         self.world.apply(&Fault::Heal);
     }
 
-    /// Returns `true` if the views of all running hosts are those that follow from `members`.
     pub(super) fn agrees_on(&self, names: &[&str], members: impl Fn(usize, &str) -> bool) -> bool {
         let runs = |host: &usize| {
             self.world
@@ -124,7 +120,7 @@ impl Rig {
     /// Sends a datagram from the address of host number `attacker`, which no node has.
     ///
     /// The attacker first sends a hello in the name of the datagram's sender and answers the
-    /// challenge that the hello draws, so that its address is validated.
+    /// resulting challenge, so that its address is validated.
     pub(super) fn forge(&mut self, host: usize, attacker: usize, port: u16, datagram: &[u8]) {
         if self.node(host).is_deaf {
             return;

@@ -1,4 +1,4 @@
-//! Nodes that stop and start again under the same id.
+//! Nodes that stop and restart under the same id.
 
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::wire::Datagram;
@@ -52,7 +52,7 @@ fn subscriptions_of_a_former_start_end_with_it() {
     net.run_for(seconds(1));
     assert_eq!(net.view(0, "shared").members(), [node_id(1)]);
     bounced(&mut net, 9);
-    // As many changes as the former incarnation had made, but different ones.
+    // The new incarnation makes as many changes as the former one, but different ones.
     net.join_name(1, "elsewhere").unwrap();
     net.join_name(1, "all").unwrap();
     net.run_for(seconds(2));

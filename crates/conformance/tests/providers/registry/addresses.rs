@@ -1,5 +1,4 @@
-//! One registry process with two addresses, and a node that is given both. Connections have no
-//! delay.
+//! One registry process with two addresses, and a node that has both. Connections have no delay.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +39,7 @@ impl Pair {
         while self.carry_from_node(now) || self.carry_from_server(now) {}
     }
 
-    /// Returns `true` if there was anything.
+    /// Forwards the node's next command. Returns `false` if there is none.
     fn carry_from_node(&mut self, now: Time) -> bool {
         let Some(command) = self.node.poll_link() else { return false };
         match command {
@@ -100,7 +99,7 @@ fn node_keeps_one_connection_to_a_process_with_two_addresses() {
     assert_eq!(pair.node.links(), 1);
     assert!(pair.node.is_settled() && !pair.node.is_away());
     let stats = pair.node.stats();
-    // Both addresses, and the one of the owner again after the other has replaced it.
+    // Both addresses, and the address of the owner again after the other one has replaced it.
     assert!(counter(&stats, "links_welcomed") <= 3, "{stats:?}");
     assert_eq!(pair.server.sessions().count(), 1);
     pair.node.check();

@@ -21,7 +21,6 @@ fn network() -> Network {
     Network::Known { topology: topology.into(), hosts }
 }
 
-/// Creates nodes in one bulk group, whose partition is not that of the manager.
 fn rig(config: ServerConfig) -> (Rig, GroupId) {
     let bulk = (0..4).map(group).find(|it| partition(*it) == 1).expect("one of four");
     let mut rig = Rig::with_registry(2, config, 61);
@@ -93,7 +92,7 @@ fn manager_moves_with_its_partition_and_is_lost_then_reached() {
     rig.shut_down(0);
     rig.run_for(millis(50));
     assert_eq!(groups(&rig, second), 0);
-    assert_eq!(news(&mut rig, 1), [ManagerNews::Reached], "it asks now, and not before");
+    assert_eq!(news(&mut rig, 1), [ManagerNews::Reached], "it requests it now, and not before");
     rig.kill(second);
     rig.run_for(millis(50));
     assert_eq!(news(&mut rig, 1), [ManagerNews::Lost]);

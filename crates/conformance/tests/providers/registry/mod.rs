@@ -23,7 +23,6 @@ use super::rig::{Rig, START, counter, endpoint, ix, millis, node_id, seconds, un
 
 const PARTITIONS: u16 = 4;
 const NODES: usize = 16;
-/// Number of hosts after those of the registry processes and their store.
 const DETECTORS: usize = 2;
 
 fn address(process: usize) -> carom_proto::Endpoint {
@@ -57,7 +56,6 @@ fn default() -> ServerConfig {
     ServerConfig::default()
 }
 
-/// Creates nodes in `groups` groups each, and waits until they agree.
 fn agreed(processes: usize, nodes: usize, groups: usize, config: ServerConfig, seed: u64) -> Rig {
     let mut rig = Rig::with_registry(processes, config, seed);
     for node in 0..nodes {
@@ -89,7 +87,6 @@ impl Rig {
         self.add_start(node_id(self.nodes).into(), config)
     }
 
-    /// Crashes a node, and starts it again elsewhere under its id, in no group.
     fn restart(&mut self, node: usize, incarnation: Incarnation) -> usize {
         self.crash(node);
         self.add_start(Origin { node: node_id(node), incarnation }, self.service_config())
@@ -137,7 +134,6 @@ impl Rig {
         counter(&self.server(process).stats(), name)
     }
 
-    /// Returns `true` if the store and all views match the nodes' groups.
     pub(crate) fn agrees(&self) -> bool {
         let mut members: BTreeMap<GroupId, BTreeSet<NodeId>> = BTreeMap::new();
         for node in self.live() {

@@ -17,7 +17,6 @@ fn opened(service: &mut Service) -> Vec<(LinkId, Endpoint)> {
     opens.collect()
 }
 
-/// Delivers a welcome of the process at the other end of the connection, with these owners.
 pub(super) fn welcome(service: &mut Service, now: Time, link: LinkId, owned: Vec<(u16, Endpoint)>) {
     service.handle_link(now, link, LinkEvent::Opened);
     let owners = Owners { partitions: PARTITIONS, owned };
@@ -25,7 +24,6 @@ pub(super) fn welcome(service: &mut Service, now: Time, link: LinkId, owned: Vec
     service.handle_link(now, link, LinkEvent::Received(&welcome));
 }
 
-/// Creates a node in one group that opens connections to two processes.
 fn with_two_links(now: Time) -> (Service, LinkId, LinkId) {
     let config =
         ServiceConfig { addresses: vec![address(0), address(1)], ..ServiceConfig::default() };
@@ -48,7 +46,7 @@ pub(super) fn all_at(at: Endpoint) -> Vec<(u16, Endpoint)> {
 }
 
 /// A process that has just started has not been notified of owners, and may die before it is. The
-/// other process sends no update because nothing has changed.
+/// other process sends no update, because nothing has changed.
 #[test]
 fn what_a_process_said_holds_no_longer_than_its_link() {
     for said_by_the_second in [vec![], vec![(0, address(0))]] {
@@ -69,5 +67,5 @@ fn the_process_that_named_owners_last_is_linked_again() {
     welcome(&mut service, now, first, all_at(address(0)));
     welcome(&mut service, now, second, all_at(address(1)));
     let again = opened_after_the_end_of(&mut service, now, second);
-    assert_eq!(again, [address(1)], "what it knows is newer");
+    assert_eq!(again, [address(1)], "its knowledge is newer");
 }

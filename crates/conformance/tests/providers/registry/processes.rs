@@ -1,4 +1,4 @@
-//! Registry processes that are paused, away, or killed while groups change.
+//! Registry processes that are paused, partitioned, or killed while groups change.
 
 use std::time::Duration;
 
@@ -32,14 +32,14 @@ fn without_the_registry_nodes_keep_their_last_views() {
     let mut rig = agreed(1, 3, 5, default(), 11);
     rig.kill(0);
     rig.run_for(seconds(2));
-    assert!(!rig.node(0).is_away, "a short absence is not worth a word");
+    assert!(!rig.node(0).is_away, "a short absence is not reported");
     rig.run_for(seconds(2));
     for (host, node) in rig.live().enumerate() {
         assert!(node.is_away && rig.stat(host, "is_away") == 1);
         assert_eq!(node.views[&group(0)].members().len(), 2, "the last view");
     }
     rig.join_group(0, group(9));
-    assert!(!rig.node(0).membership.is_settled(), "nobody has acknowledged it");
+    assert!(!rig.node(0).membership.is_settled(), "no process has acknowledged it");
     rig.leave(1, group(1));
     rig.run_for(seconds(60));
     let tried = rig.stat(0, "links_tried");
@@ -48,7 +48,7 @@ fn without_the_registry_nodes_keep_their_last_views() {
     assert!(rig.run_until(seconds(8), |rig| rig.live().all(|node| !node.is_away)));
     assert!(rig.run_until(seconds(1), Rig::agrees));
     assert_eq!(rig.stat(2, "times_away"), 1);
-    assert!(rig.process_stat(0, "resyncs_unchanged") > 0, "what did not change is not sent");
+    assert!(rig.process_stat(0, "resyncs_unchanged") > 0, "unchanged groups are not sent");
     let has_failed = rig.live().any(|node| node.count(ViewChangeKind::Failed) > 0);
     assert!(!has_failed, "a restart of the registry is no failure of nodes");
     rig.check();

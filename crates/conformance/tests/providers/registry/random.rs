@@ -27,8 +27,6 @@ fn group_left_twice_before_an_answer_stays_left() {
     }
 }
 
-/// Runs joins, leaves, crashes, pauses, restarts of processes and failures of the store, at random,
-/// and then waits for recovery.
 fn play(seed: u64) {
     let detection_time = if seed.is_multiple_of(3) { millis(200) } else { seconds(3) };
     let config = ServerConfig { detection_time, ..default() };
@@ -74,7 +72,7 @@ fn play(seed: u64) {
     let done = rig.run_until(seconds(25), |rig| rig.has_recovered() && is_back(rig));
     assert!(done, "no agreement, seed {seed}");
     rig.run_for(seconds(10));
-    assert!(rig.agrees(), "what was agreed does not stay, seed {seed}");
+    assert!(rig.agrees(), "the agreement does not last, seed {seed}");
     assert!(is_back(&rig), "seed {seed}");
     rig.check();
     let is_explained = |(_, error): &(GroupId, JoinError)| {

@@ -1,4 +1,4 @@
-//! Joins and connections that the registry refuses, and its reasons.
+//! Joins and connections that the registry refuses, with the reasons.
 
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::service::frame::{JoinRefusal, MAGIC, Snapshot, VERSION};
@@ -61,7 +61,6 @@ fn bounds_of_groups_and_members_are_refusals() {
     assert_eq!(rig.node(0).refused, [(group(3), refused(Unserved::TooManyGroups))]);
 }
 
-/// Returns the bytes of a frame with unknown settings in place of its own.
 fn with_unknown_settings(frame: &Frame, known: GroupSettings) -> Vec<u8> {
     let (mut bytes, mut settings) = (encoded(frame), Vec::new());
     known.encode(&mut settings);
@@ -85,7 +84,6 @@ fn server(config: ServerConfig) -> Server {
     server
 }
 
-/// Delivers bytes on a new connection of the server. Returns the frames sent in answer.
 fn say(server: &mut Server, link: u64, bytes: &[u8]) -> Vec<Frame> {
     let (now, link) = (Time(1), LinkId(link));
     server.handle_accepted(now, link, endpoint(99));
@@ -180,7 +178,7 @@ fn another_version_is_refused_by_name_and_another_cluster_too() {
     let refusal = Refusal::Cluster { ours: "lab".into() };
     assert_eq!(rig.node(0).membership.trouble(), Some(refusal.to_string()));
     assert!(rig.node(0).is_away);
-    assert!(rig.stat(0, "links_refused") <= 14, "it is not asked again and again");
+    assert!(rig.stat(0, "links_refused") <= 14, "attempts are limited");
     let config = ServiceConfig { cluster: "lab".into(), ..rig.service_config() };
     let node = rig.add_node_with(config);
     assert!(rig.run_until(seconds(1), |rig| rig.node(node).settled_at.is_some()));

@@ -11,7 +11,7 @@ fn crashed_node_fails_in_every_view_within_detection_time() {
         let config = ServerConfig { detection_time, ..default() };
         let mut rig = agreed(2, 4, 5, config, 7);
         rig.run_for(seconds(1));
-        assert!(rig.agrees(), "nobody is taken for dead who lives");
+        assert!(rig.agrees(), "no live node is declared dead");
         rig.crash(1);
         let start = rig.now();
         assert!(rig.run_until(detection_time + millis(slack), Rig::agrees));
@@ -82,7 +82,7 @@ fn move_to_host_7(rig: &mut Rig, node: usize) {
         node.take_events(now);
         is_reported
     });
-    assert!(is_reported, "nobody is told");
+    assert!(is_reported, "no node is notified");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn ring_reports_a_deaf_node_that_still_lives_by_its_link() {
     rig.run_for(seconds(10));
     assert!(sum(&rig, "reports_made") > 4);
     assert!(rig.process_stat(0, "reports_contradicted") > 4);
-    assert!(rig.agrees(), "its link says that it lives");
+    assert!(rig.agrees(), "its link shows that it is alive");
     rig.crash(2);
     assert!(rig.run_until(millis(3100), Rig::agrees));
     rig.check();

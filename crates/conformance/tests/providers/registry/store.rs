@@ -1,5 +1,4 @@
-//! A store that is full, fails or does not answer, that refuses one of two owners, and that a
-//! process follows.
+//! A store that is full, fails, does not answer, refuses an owner, or is followed by a process.
 
 use carom_proto::membership::service::{Change, CommitFailure, Server, ServerConfig, Unserved};
 use carom_proto::{JoinError, NodeId, Time};
@@ -18,8 +17,8 @@ fn a_full_store_refuses_joins_with_a_reason_and_keeps_leaves() {
     rig.run_for(seconds(2));
     let error = JoinError::Unserved { why: Unserved::StoreFull };
     assert_eq!(rig.node(1).refused, [(group(7), error)]);
-    assert_eq!(rig.store().members(), before, "nothing is half done");
-    assert_eq!(rig.node(2).views[&group(0)].members().len(), 2, "nobody heard of the leaving");
+    assert_eq!(rig.store().members(), before, "no change is partly stored");
+    assert_eq!(rig.node(2).views[&group(0)].members().len(), 2, "no member heard of the leave");
     assert!(rig.process_stat(0, "commits_failed") > 2);
     rig.store().failing = None;
     rig.join_group(1, group(7));
@@ -67,8 +66,7 @@ fn unanswered_commits_are_repeated_until_their_fate_is_known() {
 fn of_two_owners_of_a_partition_the_store_refuses_one() {
     let mut rig = agreed(2, 4, 8, default(), 12);
     let (it, old) = (group(0), rig.owner(partition(group(0))));
-    // The store has another owner. The old one is not notified, and its members continue to send
-    // requests to it.
+    // The store has another owner. The old one is not notified, and its members still use it.
     let own = (0..PARTITIONS).find(|own| rig.owner(*own) != old).expect("two owners");
     let new = rig.store().owner(own).expect("an owner");
     rig.store().give(partition(it), new);

@@ -1,4 +1,4 @@
-//! Delivery of joins and leaves to the views of all members: fast, in order, and in parts.
+//! Delivery of joins and leaves to the views of all members, fast, in order, and in parts.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -73,7 +73,7 @@ fn gap_in_updates_is_noticed_and_the_group_is_resynced() {
     rig.with(0, |node, now| node.handle_link(now, LinkId(1), LinkEvent::Received(&bytes)));
     rig.check();
     assert_eq!(rig.stat(0, "gaps"), 1);
-    assert!(!rig.node(0).views[&it].contains(NodeId(77)), "what was left out may undo it");
+    assert!(!rig.node(0).views[&it].contains(NodeId(77)), "the missing changes may undo it");
     // The node answers when its timer fires.
     rig.run_for(seconds(2));
     assert_eq!(rig.process_stat(0, "resyncs_received"), 1);
@@ -99,14 +99,14 @@ fn partial_view_has_its_size_and_is_a_uniform_sample() {
         for (node, host) in rig.live().enumerate() {
             let view = &host.views[&group(0)];
             assert_eq!(view.members().len(), 4, "node {node}, seed {seed}");
-            assert!(!view.contains(gone), "who has left is replaced");
+            assert!(!view.contains(gone), "the member that has left is replaced");
         }
         for node in rig.node(0).views[&group(0)].members() {
             *shown.entry(*node).or_default() += 1;
         }
         rig.check();
     }
-    // Ten others, four of them shown: each 60 times in 150, with a standard deviation of 6.
+    // Four of ten other members are shown: each 60 times in 150, with a standard deviation of 6.
     assert_eq!(shown.len(), 10);
     let counts: Vec<usize> = shown.into_values().collect();
     assert!(counts.iter().all(|count| (36..=84).contains(count)), "{counts:?}");

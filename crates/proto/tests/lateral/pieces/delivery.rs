@@ -57,14 +57,12 @@ fn each_lost_piece_is_repaired_alone_under_every_setting() {
     }
 }
 
-/// Returns a random size: mostly small, sometimes several packets, rarely dozens.
 fn any_size(rng: &mut Rng) -> usize {
     let most = [100, 100, 1_500, 5_000, 60_000][rng.below(5)];
     rng.below(most)
 }
 
-/// Sends `count` messages of all sizes from every host concurrently, and asserts that they arrive
-/// as they were sent.
+/// Sends `count` messages of all sizes from every host, and asserts that they arrive unchanged.
 fn exchange(config: &Config, loss: Loss, seed: u64, count: u32) -> World {
     const HOSTS: usize = 5;
     let mut world = World::of_members(HOSTS, config, loss, seed);

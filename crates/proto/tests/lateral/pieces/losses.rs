@@ -53,7 +53,7 @@ fn late_pieces_of_a_given_up_message_report_the_rest_as_lost() {
     // The heartbeat reveals half of the message's sequence numbers, which are then given up.
     world.filter = Box::new(|_, to, _, _| to != NodeId(2));
     world.inject(1, &datagram(heartbeat(SeqNo(7)), NodeId(1), GROUP));
-    // Nothing arrives from the sender, so that the receiver considers it silent.
+    // Nothing arrives from the sender, so the receiver considers it silent.
     world.run_for(5 * SECOND);
     assert_eq!(told_lost(&world, 1), [(2, 6, LossCause::DeadlinePassed)]);
     let late = kept.borrow().clone();

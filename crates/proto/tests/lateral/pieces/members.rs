@@ -60,7 +60,7 @@ fn half_sent_message_of_a_crashed_sender_is_reported_lost() {
         let engine = &world.hosts[host].engine;
         engine.held_bytes() - engine.buffer_bytes()
     };
-    assert!(kept(&world, 1) > message.len(), "there is room for all of it");
+    assert!(kept(&world, 1) > message.len(), "all of it fits");
     world.run_for(15 * SECOND);
     for host in 1..4 {
         assert_eq!(told_lost(&world, host), [(1, 1000, LossCause::DeadlinePassed)]);

@@ -12,15 +12,13 @@ use carom_proto::{LossCause, Lost, NodeId};
 
 use crate::rig::{RATE, World, payload_of};
 
-/// Offset of the sequence number in a data packet.
 const SEQNO: usize = carom_proto::wire::HEADER_BYTES;
 
-/// Returns the size in bytes of every fragment but the last, with the default settings.
+/// Returns the size, in bytes, of every fragment but the last, with the default settings.
 fn piece_bytes() -> usize {
     Config::default().packet_limit(RATE) - 8
 }
 
-/// Returns a message that takes `packets` packets.
 fn message_of(number: u32, packets: usize) -> Vec<u8> {
     payload_of(number, packets * piece_bytes() - 1)
 }
@@ -33,7 +31,6 @@ fn told_lost(world: &World, host: usize) -> Vec<(u32, u32, LossCause)> {
     world.hosts[host].lost.iter().map(|lost| (lost.first.0, lost.last.0, lost.cause)).collect()
 }
 
-/// Returns how often each message was delivered or reported lost at the host.
 fn accounts(world: &World, host: usize, sent: &[u32]) -> Vec<usize> {
     let host = &world.hosts[host];
     let got = host.got(NodeId(1));

@@ -1,4 +1,4 @@
-//! Mutated and replayed fragments, which change nothing.
+//! Mutated and replayed fragments, which have no effect.
 
 use carom_proto::lateral::Config;
 use carom_proto::loss::Loss;

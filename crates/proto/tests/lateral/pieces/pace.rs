@@ -1,4 +1,4 @@
-//! Sending of large messages: at the configured pace, as fast as members keep up, and before the
+//! The pace of large messages: at the configured rate, as fast as members receive, and before the
 //! messages queued behind them.
 
 use carom_proto::lateral::Config;
@@ -18,13 +18,13 @@ fn paced_pieces_do_not_delay_other_groups() {
     assert!(sent < 120, "{sent} packets at once");
     let mut rounds = 0;
     while sent < 4000 {
-        world.try_send(0, OTHER, b"small").expect("nobody holds back");
+        world.try_send(0, OTHER, b"small").expect("no member holds back");
         world.run_for(MILLISECOND);
         let now_sent = world.total("pieces_sent");
         assert!(now_sent - sent < 40, "{} in a millisecond", now_sent - sent);
         sent = now_sent;
         rounds += 1;
-        assert_eq!(world.hosts[1].got_in(OTHER, NodeId(1)).len(), rounds, "it need not wait");
+        assert_eq!(world.hosts[1].got_in(OTHER, NodeId(1)).len(), rounds, "it does not wait");
     }
     let slowest = 4000 * 1300 / (32 << 10) + 10;
     assert!(rounds < slowest, "{rounds} ms");
@@ -35,8 +35,8 @@ fn queue_behind_a_large_message_is_bounded() {
     let config = Config { queue_bytes: 100_000, ..Config::default() };
     let mut world = World::of_members(2, &config, Loss::None, 1);
     let large = message_of(1, 400);
-    assert_eq!(world.send(0, &large), SeqNo(1), "one is taken whatever its size");
-    let refused = world.try_send(0, GROUP, b"small").expect_err("too much waits");
+    assert_eq!(world.send(0, &large), SeqNo(1), "one message of any size is accepted");
+    let refused = world.try_send(0, GROUP, b"small").expect_err("the queue is full");
     assert_eq!(refused, SendError::QueueFull { waiting_bytes: large.len() });
     assert_eq!(world.hosts[0].engine.held_bytes() / large.len(), 1);
     world.run_for(SECOND);

@@ -1,4 +1,4 @@
-//! Nodes without room for whole messages.
+//! Nodes without memory for whole messages.
 //!
 //! Their memory is bounded, and each message that does not fit is reported as lost once.
 
@@ -44,7 +44,7 @@ fn partial_messages_stay_within_their_share_of_the_buffer() {
     assert!(world.hosts[0].lost.iter().any(|lost| lost.cause == LossCause::NoRoom));
     world.run_for(30 * SECOND);
     let told: u32 = world.hosts[0].lost_count();
-    assert!(next - 1 - told <= 2, "{told} of {} are told as lost", next - 1);
+    assert!(next - 1 - told <= 2, "{told} of {} are reported as lost", next - 1);
     assert_eq!(world.hosts[0].engine.held_bytes(), 0);
 }
 

@@ -10,13 +10,12 @@ use carom_proto::{Engine, NodeId, SendOptions};
 use super::{GROUP, Told, World};
 
 impl World {
-    /// Sends a message with this QoS; see [`World::send_level`].
     pub(crate) fn send(&mut self, number: usize, qos: Qos, bytes: usize) {
         let level = crate::random::LEVELS.iter().position(|level| *level == qos);
         self.send_level(number, level.expect("a known level") as u8, bytes);
     }
 
-    /// Sends a message that names its sender, its number and its QoS level.
+    /// Sends a message that contains its sender, its number and its QoS level.
     pub(crate) fn send_level(&mut self, number: usize, level: u8, bytes: usize) {
         let (now, host) = (self.clock(number), &mut self.hosts[number]);
         let mut payload = vec![host.id.0 as u8; bytes.max(6)];
@@ -30,7 +29,7 @@ impl World {
         self.drain(number);
     }
 
-    /// Sends an unreliable message. It does not count among those that all members must receive.
+    /// Sends an unreliable message, which members need not receive.
     pub(crate) fn send_unreliable(&mut self, number: usize, payload: &'static [u8]) {
         let options = SendOptions { qos: Some(Qos::Unreliable), ..SendOptions::default() };
         let (now, payload) = (self.now, Bytes::from_static(payload));
@@ -69,7 +68,6 @@ impl World {
         self.drain(number);
     }
 
-    /// Returns the hosts that may use a lock now.
     pub(crate) fn holders(&self, name: LockName) -> Vec<usize> {
         let holds = |number: &usize| {
             let host = &self.hosts[*number];
@@ -78,8 +76,7 @@ impl World {
         (0..self.hosts.len()).filter(holds).collect()
     }
 
-    /// Makes a request that names its caller, its number and its QoS level; see
-    /// [`World::send_level`].
+    /// Makes a request that contains its caller, number and QoS level; see [`World::send_level`].
     pub(crate) fn call(&mut self, number: usize, handler: Option<u8>, level: u8, bytes: usize) {
         self.call_for(number, handler, level, bytes, Duration::from_secs(120));
     }
@@ -110,16 +107,14 @@ impl World {
         self.drain(number);
     }
 
-    /// Makes a request through a member.
     pub(crate) fn call_via(&mut self, number: usize, via: Option<NodeId>) {
         let now = self.clock(number);
         let options = RequestOptions { via, ..RequestOptions::default() };
         let asked = self.hosts[number].engine.request(now, GROUP, "what?".into(), options);
-        asked.expect("it may ask");
+        asked.expect("the request is accepted");
         self.drain(number);
     }
 
-    /// Schedules the reply of a member that has to reply, after a random delay.
     pub(super) fn on_request(&mut self, number: usize, request: Request) -> Told {
         if request.is_ours {
             let now = self.clock(number);
@@ -132,19 +127,17 @@ impl World {
         Told::Request { request }
     }
 
-    /// Sends the replies of a member that are due.
     pub(super) fn reply(&mut self, number: usize) {
         let (now, host) = (self.clock(number), &mut self.hosts[number]);
         while let Some(entry) = host.work.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((_, id), reply) = entry.remove_entry();
-            // The request may be closed by now: another member has replied, or this one was
+            // The request may be closed, because another member has replied or this one was
             // removed.
             let _closed = host.engine.reply(now, GROUP, id, reply);
         }
         self.drain(number);
     }
 
-    /// Queries the rings of the group.
     pub(crate) fn look(&mut self, number: usize, options: QueryOptions) -> QueryId {
         let now = self.clock(number);
         let id = self.hosts[number].engine.query(now, GROUP, options).expect("there is room");

@@ -1,4 +1,4 @@
-//! Network between the hosts: delivery, loss, duplication and holding back of datagrams.
+//! The network between the hosts: delivery, loss, duplication, and holding back of datagrams.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use carom_proto::wire::{Datagram, Header};
 use super::{GROUP, MS, World};
 
 impl World {
-    /// Delivers a datagram to a host, whatever its origin.
     pub(crate) fn arrive(&mut self, number: usize, datagram: &[u8]) {
         let now = self.clock(number);
         if let Ok(datagram) = Datagram::parse(datagram) {
@@ -18,14 +17,14 @@ impl World {
         self.drain(number);
     }
 
-    /// Delivers a packet to a host in the name of another.
+    /// Delivers a packet to host `to` in the name of host `from`.
     pub(crate) fn forge(&mut self, from: usize, to: usize, packet: &Packet) {
         let mut datagram = Vec::new();
         packet.encode(&mut datagram, GROUP, self.hosts[from].id, 0);
         self.arrive(to, &datagram);
     }
 
-    /// Occupies the link of a host for the time that a datagram takes. A multicast takes it once.
+    /// Occupies a host's link for the time that a datagram needs. A multicast occupies it once.
     pub(super) fn occupy_link(&mut self, from: usize, bytes: usize) {
         if let Some(rate) = self.rate {
             let takes = Duration::from_nanos(bytes as u64 * 1_000_000_000 / rate);
@@ -56,7 +55,6 @@ impl World {
         }
     }
 
-    /// Runs until `count` datagrams of this kind have been sent.
     pub(crate) fn run_until_sent(&mut self, kind: u8, count: u64) {
         while self.datagrams_by_kind.get(&kind).is_none_or(|sent| *sent < count) {
             self.run_for(MS / 100);
@@ -73,8 +71,7 @@ impl World {
         self.arrive(to, &datagram);
     }
 
-    /// Advances the clock of one host alone from timer to timer until it sends a packet that
-    /// `is_it` accepts.
+    /// Advances the clock of one host by its timers until it sends a packet that `is_it` accepts.
     pub(crate) fn time_out_until(&mut self, number: usize, is_it: fn(&Packet) -> bool) {
         for _ in 0..100 {
             let sent = self.held_back.iter().flatten();
@@ -89,11 +86,10 @@ impl World {
             self.hosts[number].engine.handle_timeout(now);
             self.drain(number);
         }
-        panic!("it never sends that");
+        panic!("the host never sends such a packet");
     }
 }
 
-/// Decodes the packet in a datagram of an engine.
 pub(crate) fn packet(datagram: &[u8]) -> Packet {
     let (header, body) = Header::decode(datagram).expect("an engine has written it");
     Packet::decode(&header, body).expect("an engine has written it")

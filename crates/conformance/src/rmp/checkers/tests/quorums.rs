@@ -1,8 +1,5 @@
-//! Tests of the rules for electorates.
-
 use super::*;
 
-/// Only voters count toward the quorum of a future ring.
 #[test]
 fn clients_that_wait_outside_of_a_ring_are_no_quorum() {
     let electorate = Quorum::QuorumOf(3);
@@ -34,7 +31,7 @@ fn ring_that_waits_for_a_member_that_left_is_found() {
         run.rules()
     };
     assert_eq!(rules(true), ["one ring after recovery"]);
-    assert_eq!(rules(false), [""; 0], "B may have left while A did not hear it");
+    assert_eq!(rules(false), [""; 0], "B may have left while A could not hear it");
 }
 
 #[test]
@@ -54,7 +51,7 @@ fn report_of_a_minority_holds_until_the_next_view() {
         run.rules()
     };
     assert_eq!(rules(true), ["one ring after recovery"]);
-    assert_eq!(rules(false), [""; 0], "C may have continued with what A and B accepted");
+    assert_eq!(rules(false), [""; 0], "C may have continued with the list that A and B accepted");
 }
 
 /// Creates a run in which A and B are each alone in a ring that has ordered a message.
