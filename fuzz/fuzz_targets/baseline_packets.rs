@@ -103,7 +103,7 @@ fn domains() -> DomainConfig {
     DomainConfig { hierarchy, retain_bytes, max_missing, max_streams, ..DomainConfig::default() }
 }
 
-/// The bounds of these settings are so small that a few operations reach them.
+// The bounds of these settings are so small that a few operations reach them.
 impl Pair {
     fn srm(now: Time) -> Self {
         let config = srm::Config {

@@ -26,7 +26,7 @@ fn an_explicit_port_in_use_is_an_error_with_a_fix() {
 #[test]
 fn an_unknown_interface_is_an_error_that_lists_the_known() {
     let error = Node::start(Node::builder().interface("nonesuch0")).expect_err("there is none");
-    assert_eq!(error.to_string(), "unknown interface \"nonesuch0\"");
+    assert_eq!(error.to_string(), "unknown interface 'nonesuch0'");
     assert!(error.fix().contains("127.0.0.1"), "{}", error.fix());
 }
 

@@ -168,7 +168,8 @@ impl Taker<'_> {
         }
     }
 
-    /// Returns the next message of the stream, or `None` if there was none within 50 ms.
+    /// Returns the next message of the stream. Returns `None` after 50 ms without one, or if
+    /// another event arrived.
     fn next_message(&self) -> Result<Option<Bytes>, CliError> {
         if self.interrupt.is_asked() {
             return Err(CliError::interrupted());
@@ -217,8 +218,8 @@ impl Taker<'_> {
         }
     }
 
-    /// Connects, and verifies the data that is already present. Meanwhile, it reads the stream, so
-    /// that the group does not wait. Returns its last messages.
+    /// Connects and verifies the data that is already present. Reads the stream meanwhile, so that
+    /// the group does not wait. Returns the last messages that were read.
     fn start(
         &self,
         offer: &Offer,

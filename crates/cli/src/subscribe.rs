@@ -323,7 +323,7 @@ impl Tally {
             rest.push(format!("{} dropped", counted(dropped, "message")));
         }
         if unread > 0 {
-            rest.push(format!("{} in the queue unwritten", counted(unread, "event")));
+            rest.push(format!("{} still in the queue", counted(unread, "event")));
         }
         match rest.is_empty() {
             true => words,
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(
             tally.last_words("g", false),
             "received 317 messages of g: 317 directly, 0 by repair, 0 by retransmission; 1 lost; \
-             slow output: 1 message dropped, 65536 events in the queue unwritten"
+             slow output: 1 message dropped, 65536 events still in the queue"
         );
         assert!(tally.has_gaps());
         let object = tally.object();

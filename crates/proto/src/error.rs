@@ -10,11 +10,11 @@ pub enum Unserved {
     /// The store failed for another reason.
     #[error("its store failed")]
     StoreFailed,
-    /// The node is in the maximum number of groups.
-    #[error("the node is in the maximum number of groups")]
+    /// The node has reached its maximum number of groups.
+    #[error("the node has reached its maximum number of groups")]
     TooManyGroups,
-    /// The group has the maximum number of members.
-    #[error("the group has the maximum number of members")]
+    /// The group has reached its maximum number of members.
+    #[error("the group has reached its maximum number of members")]
     TooManyMembers,
     /// Too many requests are in flight.
     #[error("the service is overloaded")]
@@ -31,8 +31,8 @@ pub enum SendError {
     /// This node is not in the group.
     #[error("this node is not in the group")]
     NotJoined,
-    /// The join of the group is not complete. A message sent now would reach no member.
-    #[error("the join of the group is not complete")]
+    /// This node has not finished joining the group. A message sent now would reach no member.
+    #[error("this node has not finished joining the group")]
     NotReady,
     /// The message exceeds the engine's limit.
     #[error("message of {bytes} bytes is too large: expected at most {limit}")]

@@ -31,7 +31,7 @@ impl Incarnations {
     ///
     /// An incarnation other than the current one is accepted only if it `is_credible`. The previous
     /// incarnation becomes the current one again if the current one has been silent for
-    /// [`LATE_FOR`]: its datagrams were delayed ones.
+    /// [`LATE_FOR`]: the datagrams of the current one had only been delayed.
     pub(crate) fn look(
         &mut self,
         now: Time,

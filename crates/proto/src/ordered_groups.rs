@@ -34,7 +34,8 @@ pub trait OrderedGroups: Engine {
     /// Joins a group like [`Engine::join`], with options that apply only to this node.
     ///
     /// # Errors
-    /// The group is not ordered, its settings are out of bounds, or the node is already in it.
+    /// Returns an error if the group is not ordered, its settings are out of bounds, or the node is
+    /// already in it.
     fn join_with(
         &mut self,
         now: Time,
@@ -54,14 +55,15 @@ pub trait OrderedGroups: Engine {
     /// from the ring, its locks are reported as [lost](crate::ring::LockChange::Lost).
     ///
     /// # Errors
-    /// The node is not in the group, has already requested the lock, or has too many requests.
+    /// Returns an error if the node is not in the group, has already requested the lock, or has too
+    /// many requests.
     fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError>;
 
     /// Requests a lock like [`Self::lock`], but does not wait. If another member holds the lock,
     /// the outcome is [`LockChange::Refused`](crate::ring::LockChange::Refused).
     ///
     /// # Errors
-    /// The same as for [`Self::lock`].
+    /// Returns the same errors as [`Self::lock`].
     fn try_lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError>;
 
     /// Releases a lock, or stops waiting for it. The outcome is
@@ -69,7 +71,7 @@ pub trait OrderedGroups: Engine {
     /// again first.
     ///
     /// # Errors
-    /// The node is not in the group, or has not requested the lock.
+    /// Returns an error if the node is not in the group, or has not requested the lock.
     fn unlock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError>;
 
     /// Sends a request to a group, as a member of it or as a node that is not in it.
@@ -85,8 +87,8 @@ pub trait OrderedGroups: Engine {
     /// ([`Request::may_be_done`](crate::ring::Request::may_be_done)).
     ///
     /// # Errors
-    /// The request is too large, its guarantee is not available in the group, too many requests or
-    /// bytes wait, or the node is leaving the group.
+    /// Returns an error if the request is too large, its guarantee is not available in the group,
+    /// too many requests or bytes wait, or the node is leaving the group.
     fn request(
         &mut self,
         now: Time,
@@ -98,8 +100,8 @@ pub trait OrderedGroups: Engine {
     /// Replies once to a request that this member [has to answer](crate::ring::Request::is_ours).
     ///
     /// # Errors
-    /// The node is not in the group, the request is not open, the reply is too large, or the send
-    /// queue is full.
+    /// Returns an error if the node is not in the group, the request is not open, the reply is too
+    /// large, or the send queue is full.
     fn reply(
         &mut self,
         now: Time,
@@ -124,7 +126,7 @@ pub trait OrderedGroups: Engine {
     /// at the latest after [`QueryOptions::patience`].
     ///
     /// # Errors
-    /// Too many of this node's queries are in progress or were not fetched.
+    /// Returns an error if too many of this node's queries are in progress or were not fetched.
     fn query(
         &mut self,
         now: Time,

@@ -79,9 +79,7 @@ pub enum JoinError {
         limit: usize,
     },
     /// Other groups of this node use another value of r.
-    #[error(
-        "rate-of-fire with r = {given} is invalid: expected r = {existing}, as in its other groups"
-    )]
+    #[error("r = {given} is invalid: expected r = {existing}, as in the other groups of this node")]
     DifferentR {
         /// Requested value of r.
         given: u8,

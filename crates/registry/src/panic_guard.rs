@@ -7,7 +7,7 @@ use std::sync::Once;
 use crate::error::StoreError;
 
 thread_local! {
-    /// `true` while this thread works on the database.
+    /// `true` while this thread accesses the database.
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 

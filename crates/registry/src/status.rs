@@ -134,7 +134,7 @@ pub struct NodeStatus {
     pub silent_ms: u64,
     /// Failure detector that pings the node. If `None`, the lease or the ring detects a failure.
     pub watched_by: Option<String>,
-    /// Node that this node pings in the ring, or `None` without a ring.
+    /// Node that this node pings in the ring, or `None` if there is no ring.
     pub next: Option<String>,
 }
 

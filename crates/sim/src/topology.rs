@@ -220,7 +220,7 @@ impl Topology {
         (0..self.hosts).map(HostIx)
     }
 
-    /// Returns the links from one host to another, the last one first, or `None` without a path.
+    /// Returns the links from one host to another, in reverse order, or `None` if there is no path.
     pub fn route(&self, from: HostIx, to: HostIx) -> Option<Vec<u32>> {
         let routes = self.routes_from(from.0, |_| true);
         let (mut node, mut links) = (to.0, Vec::new());

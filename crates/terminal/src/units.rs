@@ -12,7 +12,7 @@ use carom_proto::{GroupSettings, RateOfFire};
 pub struct UnitError {
     /// Description of the error, in one line.
     pub cause: String,
-    /// Correct form, in one line.
+    /// Suggested fix, in one line.
     pub fix: String,
 }
 

@@ -45,7 +45,7 @@ pub enum Outcome {
     Replaced(bool),
 }
 
-/// The error for an operation without a known outcome.
+/// The error for an operation that was not done, or whose outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotDone {
     /// This replica does not have the map yet. Nothing was done.
@@ -88,7 +88,8 @@ impl Store {
     /// Returns the value of a key.
     ///
     /// # Errors
-    /// Returns an error if the outcome of the operation is not known.
+    /// Returns an error if this replica does not have the map yet, or is removed or closed before
+    /// the outcome is known.
     pub async fn get(&self, key: &str) -> Result<Option<String>, NotDone> {
         match self.call(Operation::Get { key: key.to_owned() }).await? {
             Outcome::Value(value) => Ok(value),
@@ -99,7 +100,8 @@ impl Store {
     /// Sets the value of a key, and returns its previous value.
     ///
     /// # Errors
-    /// Returns an error if the outcome of the operation is not known.
+    /// Returns an error if this replica does not have the map yet, or is removed or closed before
+    /// the outcome is known.
     pub async fn put(&self, key: &str, value: &str) -> Result<Option<String>, NotDone> {
         let (key, value) = (key.to_owned(), value.to_owned());
         match self.call(Operation::Put { key, value }).await? {
@@ -112,7 +114,8 @@ impl Store {
     /// set.
     ///
     /// # Errors
-    /// Returns an error if the outcome of the operation is not known.
+    /// Returns an error if this replica does not have the map yet, or is removed or closed before
+    /// the outcome is known.
     pub async fn replace(
         &self,
         key: &str,

@@ -54,13 +54,13 @@ pub struct Node(crate::Node);
 #[derive(Clone, Debug)]
 pub struct Group(crate::Group);
 
-/// A handle of a group for publishing; see [`Group::split`].
+/// A group handle for publishing; see [`Group::split`].
 ///
 /// It dereferences to its [`Group`].
 #[derive(Clone, Debug)]
 pub struct Sender(Group);
 
-/// A handle of a group that is an iterator of events; see [`Group::split`].
+/// A group handle that iterates over the group's events; see [`Group::split`].
 ///
 /// It dereferences to its [`Group`].
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::publish::Published;
 use crate::shared::error::PublishError;
 use crate::shared::event_queue::Arrival;
 
-/// A handle of a group that is a [`Sink`] of messages; see [`Group::split`].
+/// A group handle that is a [`Sink`] of messages; see [`Group::split`].
 ///
 /// It dereferences to its [`Group`].
 pub struct Sender {
@@ -25,7 +25,7 @@ pub struct Sender {
 
 struct Waiting(Pin<Box<dyn Future<Output = Result<(), PublishError>> + Send>>);
 
-/// A handle of a group that is a [`Stream`] of events; see [`Group::split`].
+/// A group handle that is a [`Stream`] of events; see [`Group::split`].
 ///
 /// It dereferences to its [`Group`].
 #[derive(Debug)]

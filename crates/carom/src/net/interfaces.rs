@@ -164,7 +164,7 @@ mod tests {
             all[0]
         );
         let error = InterfaceChoice::new(Some("eth9"), all).expect_err("there is none");
-        assert_eq!(error.to_string(), "unknown interface \"eth9\"");
+        assert_eq!(error.to_string(), "unknown interface 'eth9'");
         assert_eq!(error.fix(), "use one of: lo (10.0.0.1)");
     }
 

@@ -321,7 +321,7 @@ impl UdpNetwork {
             self.notices.add(Notice {
                 text: format!("multicast is unreachable on {interface}: falling back to unicast"),
                 fix: Some(format!(
-                    "allow it in the firewall, or ip route add 224.0.0.0/4 dev {interface}"
+                    "allow it in the firewall, or: ip route add 224.0.0.0/4 dev {interface}"
                 )),
                 is_routine: false,
             });

@@ -47,7 +47,7 @@ impl Executor {
         self.tasks.insert(task_waker.task, Task { host, future, waker, task_waker });
     }
 
-    /// Returns the waker of a new task, which is ready to run and not stored here.
+    /// Creates the waker of a new task, and marks the task as ready. The caller stores the task.
     pub(super) fn new_task(&mut self) -> Arc<TaskWaker> {
         self.next += 1;
         let (task, ready) = (TaskId(self.next), Arc::clone(&self.ready));

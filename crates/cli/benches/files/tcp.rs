@@ -1,4 +1,4 @@
-//! The same bytes over TCP, with one stream to each receiver.
+//! Baseline of the transfers: the same bytes over TCP, with one connection to each receiver.
 
 use std::env;
 use std::io::{Read as _, Write as _};

@@ -54,7 +54,7 @@ impl World {
         }
         let cause =
             format!("--payload {bytes} is invalid: expected {} to {limit} bytes", Label::BYTES);
-        Err(CliError::new(cause, format!("use --payload {limit} or less")))
+        Err(CliError::new(cause, format!("use --payload {} to {limit}", Label::BYTES)))
     }
 
     pub(crate) fn work(&self) -> Work {

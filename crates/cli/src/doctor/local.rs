@@ -62,15 +62,15 @@ fn of_interface(interface: &Interface) -> Vec<Finding> {
     let unicast = probe::unicast_to_oneself(interface.address);
     let unicast_works = matches!(unicast, Ok(true));
     findings.push(match unicast {
-        Ok(true) => Finding::ok("unicast", "a datagram to this machine itself arrives"),
+        Ok(true) => Finding::ok("unicast", "a datagram to this machine's own address arrives"),
         Ok(false) => Finding::bad(
             "unicast",
-            "a datagram to this machine itself does not arrive",
+            "a datagram to this machine's own address does not arrive",
             "allow UDP in the firewall: see `nft list ruleset` or `iptables -S`",
         ),
         Err(error) => Finding::bad(
             "unicast",
-            format!("a datagram to this machine itself cannot be sent: {}", plain(&error)),
+            format!("cannot send a datagram to this machine's own address: {}", plain(&error)),
             format!("see `ip addr show {name}`"),
         ),
     });
@@ -96,15 +96,15 @@ fn of_flag(interface: &Interface) -> Finding {
 fn of_multicast(interface: &Interface, unicast_works: bool) -> Finding {
     let (check, name) = ("multicast", &interface.name);
     match probe::multicast_to_oneself(interface.address, PROBE_GROUP) {
-        Ok(true) => Finding::ok(check, "a multicast datagram to this machine itself arrives"),
+        Ok(true) => Finding::ok(check, "this machine receives its own multicast datagram"),
         Ok(false) if unicast_works => Finding::bad(
             check,
-            "a multicast datagram to this machine itself does not arrive, but unicast does",
+            "this machine does not receive its own multicast datagram, but unicast does",
             "allow UDP to 239.0.0.0/8 (nft: ip daddr 239.0.0.0/8 accept), or use --path unicast",
         ),
         Ok(false) => Finding::bad(
             check,
-            "a multicast datagram to this machine itself does not arrive",
+            "this machine does not receive its own multicast datagram",
             "fix the finding on unicast first",
         ),
         Err(error) => Finding::bad(

@@ -84,9 +84,9 @@ impl Kept {
         let Self { qos, kept, in_doubt, open, members, is_interrupted } = *self;
         let with = counted(members, "other");
         if self.is_whole() {
-            return format!("all delivered {qos}, in a ring with {with}");
+            return format!("all delivered ({qos}), in a ring with {with}");
         }
-        let mut parts = vec![format!("{kept} delivered {qos}")];
+        let mut parts = vec![format!("{kept} delivered ({qos})")];
         if in_doubt > 0 {
             parts.push(format!("{in_doubt} in doubt: the ring continued without this node"));
         }
@@ -146,7 +146,7 @@ mod tests {
     fn what_is_in_doubt_or_not_known_is_told_and_a_finding() {
         let qos = Qos::TotallyOrdered;
         let kept = Kept { qos, kept: 7, in_doubt: 0, open: 0, members: 2, is_interrupted: false };
-        assert_eq!(kept.words(), "all delivered totally ordered, in a ring with 2 others");
+        assert_eq!(kept.words(), "all delivered (totally ordered), in a ring with 2 others");
         assert!(!kept.is_finding());
         let doubtful = Kept { in_doubt: 3, ..kept };
         assert!(doubtful.is_finding() && doubtful.words().contains("3 in doubt"));

@@ -113,7 +113,8 @@ fn too_large(framing: Framing, number: u64, size: u64, limit: usize) -> CliError
 }
 
 fn unreadable(framing: Framing, number: u64, error: &std::io::Error) -> CliError {
-    let cause = format!("standard input, {} {number}: {}", framing.noun(), plain(error));
+    let cause =
+        format!("cannot read {} {number} from standard input: {}", framing.noun(), plain(error));
     let fix = match framing {
         Framing::Lines => "check the source of the input",
         Framing::Frames => "write each frame as 4 bytes of length (big-endian), then the message",

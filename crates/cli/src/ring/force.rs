@@ -140,7 +140,7 @@ impl Args {
         text +=
             &format!("lost: {}\n", if lost.is_empty() { "no voter of this view" } else { &lost });
         text += &format!(
-            "to continue without them: carom ring force-quorum {} --view {}{flag} --yes",
+            "to continue without the lost voters: carom ring force-quorum {} --view {}{flag} --yes",
             self.group,
             view_id(ring.view.epoch)
         );

@@ -222,7 +222,7 @@ fn because(why: Removal) -> &'static str {
 }
 
 fn in_doubt(first: SeqNo, last: SeqNo) -> String {
-    format!("; own messages {first} to {last} are in doubt")
+    format!("; this node's messages {first} to {last} are in doubt")
 }
 
 #[cfg(test)]

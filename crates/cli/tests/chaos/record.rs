@@ -56,7 +56,7 @@ pub(crate) enum Line {
     Published(u64),
     Acknowledged(u64),
     GivenUp(u64, String),
-    /// Number of members that did not confirm, if there were any.
+    /// Number of members that lost messages, or `None` if `confirm` failed.
     Confirmed(Option<usize>),
     View {
         host: u32,

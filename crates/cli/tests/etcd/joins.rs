@@ -15,7 +15,7 @@ use super::service::Registry;
 use super::{PARTITIONS, wait_until};
 
 const WINDOW: usize = 16;
-/// Pause before a request to a process that could not serve is repeated.
+/// Pause before retrying a request that the process could not serve.
 const PAUSE: Duration = Duration::from_millis(2);
 const NODES: [NodeId; 2] = [NodeId(0xA11), NodeId(0xB0B)];
 

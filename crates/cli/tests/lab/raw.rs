@@ -26,8 +26,9 @@ impl RawNode {
         Self::try_open(address, id).expect("the service listens and answers")
     }
 
-    /// Like [`Self::open`], but returns `None` if the address does not listen, or the link ends.
-    /// The incarnation is always the same. A registry process that refuses it fails the test.
+    /// Like [`Self::open`], but returns `None` if nothing listens at the address, or if the
+    /// connection ends. The incarnation is always the same. A registry process that refuses it
+    /// fails the test.
     pub(crate) fn try_open(address: &str, id: NodeId) -> Option<Self> {
         let mut node = Self::connect(address, id)?;
         let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));

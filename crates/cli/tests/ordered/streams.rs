@@ -22,7 +22,7 @@ fn all_subscribers_write_all_lines_in_one_order() {
         assert!(
             own.eq((0..300).map(|number| format!("{name}{number}")).collect::<Vec<_>>().iter())
         );
-        publisher.said.wait_for("all delivered totally ordered");
+        publisher.said.wait_for("all delivered (totally ordered)");
         publisher.end_with(0);
     }
 }
@@ -87,7 +87,7 @@ fn publisher_in_a_minority_reports_unknown_messages() {
     publisher.said.wait_for("minority: this partition may not continue");
     std::io::Write::write_all(&mut &stdin, b"into the void\n").expect("carom reads its input");
     drop(stdin);
-    publisher.said.wait_for("0 delivered totally ordered; 1 still unknown");
+    publisher.said.wait_for("0 delivered (totally ordered); 1 still unknown");
     publisher.end_with(1);
 }
 

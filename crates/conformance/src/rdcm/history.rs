@@ -161,7 +161,7 @@ impl History {
         }
     }
 
-    /// Records a message that was refused without another sender or a full queue.
+    /// Records a message that was refused for a reason other than another sender or a full queue.
     pub fn refused(&mut self, node: NodeId, error: &SendError) {
         self.refused.push(format!("node {node} cannot send: {error}"));
     }

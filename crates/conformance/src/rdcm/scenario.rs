@@ -54,7 +54,8 @@ pub enum Step {
     Kill(HostIx),
     /// The failure of the node is reported to the other nodes.
     Report(HostIx),
-    /// A new node, or another start of the same node, starts on the host and joins the group.
+    /// A node starts on the host, as a new node or as a new incarnation of the previous one, and
+    /// joins the group.
     Restart(HostIx),
     /// A member is killed and starts again before the failure is reported.
     Bounce(HostIx),

@@ -54,7 +54,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 impl TransferState {
-    /// Before this, a missing piece may still be in flight in the stream, or not be reported yet.
+    /// Returns `true` if the sender may serve missing pieces itself. Until then, a piece may still
+    /// be in flight in the stream, or its receipt not yet reported.
     fn is_last_resort(&self) -> bool {
         let is_late = self.over_at.is_some_and(|over_at| over_at.elapsed() >= SETTLED_AFTER);
         self.phase == Phase::Over && (is_late || self.roster.is_settled())

@@ -193,7 +193,8 @@ impl Shared {
         false
     }
 
-    /// A receiver that sends only keepalives is assumed to work on its disk.
+    /// Returns the time without progress after which a receiver is failed although it still sends
+    /// keepalives: it is assumed to be writing to a slow disk.
     pub(super) fn disk_patience(&self) -> Duration {
         let bytes = self.content.manifest.data_bytes();
         self.options.patience + Duration::from_secs(bytes / SLOWEST_DISK)

@@ -217,6 +217,6 @@ impl fmt::Display for BulkRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setting { loss, detect_after, .. } = &self.setting;
         let loss = 100.0 * loss.rate();
-        write!(f, "{} at {loss} % loss, found after {detect_after:?}", self.protocol.name())
+        write!(f, "{} at {loss} % loss, detected after {detect_after:?}", self.protocol.name())
     }
 }

@@ -245,6 +245,6 @@ impl StreamOutcome {
 impl fmt::Display for StreamRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, length) = (self.protocol.name(), self.length);
-        write!(f, "{name} for {length:?}, losses found after {:?}", self.setting.detect_after)
+        write!(f, "{name} for {length:?}, losses detected after {:?}", self.setting.detect_after)
     }
 }

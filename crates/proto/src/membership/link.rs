@@ -40,14 +40,14 @@ pub enum LinkCommand {
     },
     /// Writes bytes after all bytes of earlier commands.
     Send {
-        /// The connection. Its [`LinkEvent::Opened`] has been reported.
+        /// Connection to write to. Its [`LinkEvent::Opened`] has been reported.
         link: LinkId,
         /// Bytes to write.
         bytes: Vec<u8>,
     },
     /// Writes the pending data, then closes the connection. No event follows.
     Close {
-        /// The connection.
+        /// Connection to close.
         link: LinkId,
     },
 }

@@ -84,8 +84,8 @@ impl RingView {
         self.members[next].process
     }
 
-    /// Returns the configured number of voters, or `None` without an electorate. It is the same for
-    /// all members, because a ring does not admit a member with another number.
+    /// Returns the configured number of voters, or `None` if there is no electorate. It is the same
+    /// for all members, because a ring does not admit a member with another number.
     pub fn electorate(&self) -> Option<usize> {
         match self.members.first()?.quorum {
             Quorum::QuorumOf(voters) => Some(usize::from(voters)),
@@ -113,7 +113,8 @@ impl RingView {
     }
 
     /// Returns the number of voters that the ring needs to work: a majority of the electorate.
-    /// Returns `None` without an electorate, or after an operator has forced the ring to continue.
+    /// Returns `None` if there is no electorate, or after an operator has forced the ring to
+    /// continue.
     pub fn required_voters(&self) -> Option<usize> {
         let voters = self.electorate().filter(|_| !self.is_forced)?;
         Some(voters / 2 + 1)

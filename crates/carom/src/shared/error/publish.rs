@@ -35,7 +35,7 @@ pub enum PublishError {
 }
 
 impl PublishError {
-    /// Returns `true` if the message can be published later, because only the queue is full.
+    /// Returns `true` if the send queue is full, so that the message can be published later.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. })
     }

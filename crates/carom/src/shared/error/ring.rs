@@ -42,7 +42,7 @@ pub enum LockError {
 pub enum RequestError {
     /// The patience of the request has ended, or this node has left. The request may have been
     /// executed.
-    #[error("the request was not answered in time")]
+    #[error("the request was not answered, and may have been executed")]
     Unanswered,
     /// The request was not sent.
     #[error(transparent)]
@@ -142,6 +142,6 @@ impl From<ring::QueryError> for QueryError {
 fn refused(holder: Option<NodeId>) -> String {
     match holder {
         Some(node) => format!("{node} holds the lock"),
-        None => "the group has the maximum number of locks".into(),
+        None => "the group has reached its maximum number of locks".into(),
     }
 }

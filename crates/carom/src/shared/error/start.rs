@@ -20,7 +20,7 @@ pub enum StartError {
         multicast: bool,
     },
     /// No interface has this name or address.
-    #[error("unknown interface {name:?}")]
+    #[error("unknown interface '{name}'")]
     UnknownInterface {
         /// Name or address, as given.
         name: String,

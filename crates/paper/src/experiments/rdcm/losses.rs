@@ -25,9 +25,10 @@ pub(crate) struct RdcmLosses {
 #[serde(deny_unknown_fields, tag = "what", rename_all = "snake_case")]
 enum LooksAt {
     Throughput {
-        /// Lower limit of RDCM's goodput, if losses are found at once.
+        /// Lower limit of RDCM's goodput, if losses are detected immediately.
         at_least_percent: f64,
-        /// Lower limit of RDCM's goodput as a multiple of SRM's, if losses are found at once.
+        /// Lower limit of RDCM's goodput as a multiple of SRM's, if losses are detected
+        /// immediately.
         at_least_times_srm: f64,
     },
     Footprint,
@@ -50,7 +51,7 @@ impl Point<'_> {
     }
 
     fn place(&self) -> String {
-        format!("at {} %, losses found after {:?}", 100.0 * self.loss, self.found_after)
+        format!("at {} %, losses detected after {:?}", 100.0 * self.loss, self.found_after)
     }
 }
 
@@ -90,8 +91,8 @@ impl RdcmLosses {
                 }
             };
             let title = match found_after.0.is_zero() {
-                true => format!("{title}, losses found at once"),
-                false => format!("{title}, losses found after {:?}", found_after.0),
+                true => format!("{title}, losses detected immediately"),
+                false => format!("{title}, losses detected after {:?}", found_after.0),
             };
             let mut figure = Figure::new(name, title, x, y);
             for protocol in &self.protocols {
@@ -132,12 +133,12 @@ fn throughput(points: &[Point<'_>], at_least_percent: f64, at_least_times: f64) 
     let at_once = |it: &Point<'_>| it.found_after.is_zero();
     let of_rdcm = points.iter().filter(|it| it.protocol == Protocol::Rdcm && at_once(it));
     let (least, place) = lowest(of_rdcm.map(|it| (it.percent(), it.place())));
-    let claim = "RDCM, losses found at once: mean goodput, of the link";
+    let claim = "RDCM, losses detected immediately: mean goodput, of the link";
     let mut relations = vec![Relation::at_least(claim, least, at_least_percent, "%").noted(place)];
     let times = |one: &Point<'_>, other: &Point<'_>| one.percent() / other.percent();
     let pair = (Protocol::Rdcm, Protocol::Srm);
     let (least, place) = closest(points, pair, at_once, times);
-    let claim = "RDCM, losses found at once: mean goodput, relative to SRM";
+    let claim = "RDCM, losses detected immediately: mean goodput, relative to SRM";
     relations.push(Relation::at_least(claim, least, at_least_times, "times").noted(place));
     let points_more = |one: &Point<'_>, other: &Point<'_>| one.percent() - other.percent();
     for (above, below) in ORDER {

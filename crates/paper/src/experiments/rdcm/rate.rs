@@ -92,8 +92,8 @@ impl RdcmRate {
         let mut figure = Figure::new("rate", "RDCM's sending rate", x, y);
         for line in lines {
             let label = match line.found_after.is_zero() {
-                true => "losses found at once".to_owned(),
-                false => format!("losses found after {:?}", line.found_after),
+                true => "losses detected immediately".to_owned(),
+                false => format!("losses detected after {:?}", line.found_after),
             };
             let points = line.outcome.bins.iter().map(|bin| (bin.at, bin.sent / 1e6));
             figure = figure.with(label, Kind::Ours, Shape::Curve, points.collect());
@@ -119,22 +119,23 @@ impl RdcmRate {
             let all = phases[0].start..phases[3].end;
             let least = 100.0 * outcome.least(all.clone(), sent) / outcome.mean(all, sent);
             let limit = self.holds.least_part_at_least_percent;
-            let claim =
-                format!("found after {found_after:?}: rate in the slowest interval, of the mean");
+            let claim = format!(
+                "detected after {found_after:?}: rate in the slowest interval, of the mean"
+            );
             relations.push(Relation::at_least(claim, least, limit, "%"));
             let less = |place: usize| mean(place) / mean(0).max(mean(2));
             let claim =
-                format!("found after {found_after:?}: rate with a flow, relative to without");
+                format!("detected after {found_after:?}: rate with a flow, relative to without");
             let (worst, which) = highest([(less(3), "second flow"), (less(1), "first flow")]);
             relations.push(Relation::at_most(claim, worst, 1.0, "times").noted(which));
             let lacking = (outcome.lacking + outcome.lost) as f64;
-            let claim = format!("found after {found_after:?}: messages not delivered");
+            let claim = format!("detected after {found_after:?}: messages not delivered");
             relations.push(Relation::at_most(claim, lacking, 0.0, "messages"));
         }
         for pair in lines.windows(2) {
             let mean = |line: &Line<'_>| line.outcome.mean(0.0..f64::INFINITY, sent);
             let claim = format!(
-                "found after {:?}: rate, relative to found after {:?}",
+                "detected after {:?}: rate, relative to detected after {:?}",
                 pair[0].found_after, pair[1].found_after
             );
             let limit = 1.0 - self.holds.chance_percent / 100.0;

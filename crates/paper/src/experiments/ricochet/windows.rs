@@ -110,7 +110,7 @@ impl Experiment for RicochetWindows {
             let claim = format!("time until {percent} % of updates are at all replicas");
             let note = format!("{within_percent:.3} % within {papers_ms} ms");
             relations.push(Relation::at_most(claim, window_ms, papers_ms, "ms").noted(note));
-            let what = format!("window of {percent} % of updates");
+            let what = format!("window that covers {percent} % of updates");
             better.extend(Better::if_lower(what, window_ms, papers_ms, "ms"));
         }
         let claim = "updates not applied by every replica";

@@ -28,7 +28,7 @@ pub(crate) struct SlingshotModel {
 #[serde(deny_unknown_fields)]
 struct Golden {
     loss: Share,
-    /// Maximum difference from the expected bounds, in points.
+    /// Maximum difference from the expected bounds, in percentage points.
     within_points: f64,
     /// Values of c, each with its expected lower and upper bound in percent.
     bounds: Vec<(u8, f64, f64)>,

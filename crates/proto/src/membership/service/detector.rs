@@ -70,7 +70,7 @@ impl Detector {
     /// and `seed` have the same meaning as for [`Service::new`](super::Service::new).
     ///
     /// # Panics
-    /// `config` has no address, or one of its intervals is zero.
+    /// Panics if `config` has no address, or if one of its intervals is zero.
     pub fn new(id: NodeId, endpoint: Endpoint, config: DetectorConfig, seed: u64) -> Self {
         let DetectorConfig { addresses, cluster, rack, .. } = config;
         let member = Member { node: id, incarnation: 0, start: Incarnation(0), endpoint };

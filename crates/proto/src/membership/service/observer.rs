@@ -76,7 +76,7 @@ impl Observer {
     /// Creates an observer. `seed` is the source of all randomness.
     ///
     /// # Panics
-    /// `config` has no address, or one of its intervals is zero.
+    /// Panics if `config` has no address, or if one of its intervals is zero.
     pub fn new(config: ObserverConfig, seed: u64) -> Self {
         let ObserverConfig { addresses, cluster, group, greeting_time, retry_after } = config;
         let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));

@@ -87,7 +87,7 @@ impl Change {
     /// Decodes a change at the start of `bytes`, and advances `bytes` past it.
     ///
     /// # Errors
-    /// The bytes are too few or have an impossible value.
+    /// Returns an error if there are too few bytes, or if a field has an invalid value.
     pub fn decode(bytes: &mut &[u8]) -> Result<Self, FrameError> {
         Ok(Self::take(bytes)?)
     }
@@ -102,7 +102,7 @@ impl GroupState {
     /// Decodes a group without members from its head at the start of `bytes`.
     ///
     /// # Errors
-    /// The bytes are too few or have an impossible value.
+    /// Returns an error if there are too few bytes, or if a field has an invalid value.
     pub fn decode_head(bytes: &mut &[u8]) -> Result<Self, FrameError> {
         let (settings, version) = Field::take(bytes)?;
         Ok(Self { settings, version, members: BTreeMap::new() })

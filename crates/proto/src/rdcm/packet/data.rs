@@ -23,7 +23,7 @@ pub struct DataPacket {
     pub fragment: Fragment,
     /// Path by which the packet is sent.
     pub way: Way,
-    /// `true` if a receiver relays the packet along the tree. A repair is never relayed.
+    /// `true` if the packet was sent by a relay of the tree. Repairs are never relayed.
     pub is_relayed: bool,
 }
 

@@ -92,8 +92,9 @@ impl Feedback {
         }
     }
 
-    /// If the branch lacks packets below `known_to` that were not reported before, they are
-    /// reported at once. `has_all` returns `true` for a range if the branch lacks no packet of it.
+    /// Schedules the branch's ACK: at once if the branch lacks packets below `known_to` that were
+    /// not reported before, otherwise within the usual delay. `has_all` returns `true` if the
+    /// branch has every packet of a range.
     pub(super) fn on_child(
         &mut self,
         now: Time,

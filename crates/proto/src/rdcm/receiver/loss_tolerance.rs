@@ -8,7 +8,7 @@ pub(super) struct LossTolerance {
 
 /// Number of packets after which the counts are halved.
 const SPAN: u32 = 1000;
-/// Number of losses that are always tolerated, because a few losses can coincide.
+/// Number of losses tolerated in addition to the share, because a few losses can coincide.
 const CHANCE: f64 = 4.0;
 
 impl LossTolerance {

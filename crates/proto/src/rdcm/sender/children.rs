@@ -113,7 +113,7 @@ impl Children {
     }
 }
 
-/// The times are longer than those of receivers, because several rings are involved.
+/// Returns the receivers' timing with a longer `silent_after`, because several rings are involved.
 fn timing(config: &Config) -> RepairTiming {
     let timing = RepairTiming::new(config);
     RepairTiming { silent_after: timing.silent_after * 4, ..timing }

@@ -235,7 +235,8 @@ impl Receivers {
         has_changed
     }
 
-    /// All changes of one turn are sent together. Places that were not taken are sent again.
+    /// Sends all new places together, and resends those that their receivers have not taken in
+    /// time.
     fn send_places(&mut self, cx: &mut Context<'_>) {
         let untaken = self.records.values().filter(|it| it.untaken().is_some()).count();
         let again_after = cx.config.report_interval(untaken as u32);

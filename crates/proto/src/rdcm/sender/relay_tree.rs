@@ -3,11 +3,11 @@
 //!
 //! In the paper, the network copies packets. Where it does not, receivers copy them here. The
 //! sender sends each packet to a few receivers, and each of them relays it at once to the same
-//! number of others. No link carries a packet more often than that. All levels of the tree are
-//! full, except for the last. Receivers that are adjacent in the topology are near each other in a
-//! new tree, because the receivers below each one are consecutive. A receiver that joins later is
-//! appended at the end, and the last receiver takes the position of one that leaves, so that few
-//! positions change. The tree is rebuilt when half of it has changed.
+//! number of others. No host sends a packet more often than that. All levels of the tree are full,
+//! except for the last. Receivers that are adjacent in the topology are near each other in a new
+//! tree, because the receivers below each one are consecutive in the order of the topology. A
+//! receiver that joins later is appended at the end, and the last receiver takes the position of
+//! one that leaves, so that few positions change. The tree is rebuilt when half of it has changed.
 
 use std::collections::BTreeMap;
 

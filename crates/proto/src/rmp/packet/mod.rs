@@ -23,7 +23,7 @@ pub(super) mod fragment;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Packet {
-    /// A fragment of a message. If it names its source, another member retransmits it.
+    /// A fragment of a message. A packet that names its source was retransmitted by another member.
     Data(DataPacket),
     /// A round that orders packets and passes the token.
     Ack { epoch: Epoch, round: Round },
@@ -285,7 +285,7 @@ impl Packet {
     /// Decodes the body of a datagram.
     ///
     /// # Errors
-    /// The first invalid field.
+    /// Returns the error for the first invalid field.
     pub fn decode(header: &Header, body: &[u8]) -> Result<Self, DecodeError> {
         let (is_on_behalf, others) = (header.flags & ON_BEHALF != 0, !(ON_BEHALF | FORWARD));
         match header.kind {

@@ -259,12 +259,13 @@ impl Ring {
         self.ordered == Timestamp(0) && !self.deliveries.has_shown_view()
     }
 
-    /// A message or lock of any member waits for more members to take the token.
+    /// Returns `true` if a message or lock of any member waits for more members to take the token.
     pub(super) fn waits_for_passes(&self) -> bool {
         self.shortage().is_none() && self.deliveries.waits_for_passes(&self.standings)
     }
 
-    /// The token has gone round without work, so that every member has everything.
+    /// Returns `true` if the token has gone round without work, so that every member has
+    /// everything.
     pub(super) fn is_quiet(&self) -> bool {
         self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
     }
@@ -309,7 +310,8 @@ impl Ring {
         Position { next, is_whole, received: received.collect() }
     }
 
-    /// A member that has taken the token since the last place has everything that has a place.
+    /// Returns `true` if the member has everything that has a place: it has taken the token since
+    /// the last place.
     pub(super) fn has_all(&self, process: Process) -> bool {
         let open = self.log.range(self.standings.settled().plus(1), self.log.next());
         let last = open.filter(|round| !round.is_null()).last();

@@ -248,5 +248,6 @@ impl Sources {
 const MAX_GUESTS: usize = 256;
 /// Maximum number of guests without a place. One round may add 64 more.
 const MAX_TENTATIVE: usize = 64;
-/// Maximum number of flushed guests whose packets are distinguished from those of a new guest.
+/// Maximum number of flushed guests that are remembered, so that their late packets do not admit
+/// them again.
 const MAX_FORMER: usize = 1024;

@@ -67,7 +67,7 @@ impl Service {
     /// node's connections. `seed` is the source of all randomness.
     ///
     /// # Panics
-    /// `config` is invalid: it has no address, a name of more than 255 bytes, or a zero.
+    /// Panics if `config` has no address, a name of more than 255 bytes, or a zero.
     pub fn new(
         origin: impl Into<Origin>,
         endpoint: Endpoint,

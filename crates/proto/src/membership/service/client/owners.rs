@@ -56,7 +56,8 @@ impl KnownOwners {
         self.lists.clear();
     }
 
-    /// A process that names no owner has just started. Its list counts only if it is the only one.
+    /// Follows the latest list, and returns it if it has changed. An empty list, which a process
+    /// sends just after it has started, is followed only if no other is known.
     pub(super) fn follow(&mut self) -> Option<&Owners> {
         let lists = self.lists.values();
         let latest = lists.max_by_key(|(number, owners)| (!owners.owned.is_empty(), *number));

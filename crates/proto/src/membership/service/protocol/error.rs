@@ -45,19 +45,19 @@ pub enum UnknownSettings {
     Join {
         /// Number of the request, returned in the answer.
         request: u32,
-        /// The group.
+        /// Group to join.
         group: GroupId,
     },
     /// A [`Frame::JoinRefused`](super::frame::Frame::JoinRefused) with unknown group settings.
     JoinRefused {
-        /// Number of the join.
+        /// Number of the refused request.
         request: u32,
-        /// The group.
+        /// Group whose join was refused.
         group: GroupId,
     },
     /// A [`Frame::Snapshot`](super::frame::Frame::Snapshot) of a group with unknown settings.
     Snapshot {
-        /// The group.
+        /// Group of the snapshot.
         group: GroupId,
     },
 }

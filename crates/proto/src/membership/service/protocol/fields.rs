@@ -39,7 +39,7 @@ impl Member {
     /// Decodes a member at the start of `bytes`, and advances `bytes` past it.
     ///
     /// # Errors
-    /// The bytes are too few, or the address has an unknown family.
+    /// Returns an error if there are too few bytes, or if the address has an unknown family.
     pub fn decode(bytes: &mut &[u8]) -> Result<Self, FrameError> {
         Ok(Self::take(bytes)?)
     }

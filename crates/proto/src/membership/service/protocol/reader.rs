@@ -29,8 +29,9 @@ impl FrameReader {
     /// Returns the next complete frame, or `None` if more bytes are needed.
     ///
     /// # Errors
-    /// The bytes are not a valid frame. After [`FrameError::Settings`], the stream is still usable:
-    /// the frame has unknown group settings, and the next call returns the frame after it.
+    /// Returns an error if the bytes are not a valid frame. After [`FrameError::Settings`], the
+    /// stream is still usable: the frame has unknown group settings, and the next call returns the
+    /// frame after it.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let rest = &self.waiting[self.taken..];
         let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {

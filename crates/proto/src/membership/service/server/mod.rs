@@ -72,7 +72,7 @@ impl Server {
     /// Creates a registry process that owns no partition. `seed` is the source of all randomness.
     ///
     /// # Panics
-    /// A field of `config` is out of its documented bounds.
+    /// Panics if a field of `config` is out of its documented bounds.
     pub fn new(config: ServerConfig, seed: u64) -> Self {
         config.validate();
         let mut rng = Rng::new(seed);
@@ -93,7 +93,7 @@ impl Server {
     /// Adds a connection that was accepted from this address. The driver chooses its number.
     ///
     /// # Panics
-    /// Another connection had the same number.
+    /// Panics if another connection had the same number.
     pub fn handle_accepted(&mut self, now: Time, link: LinkId, from: Endpoint) {
         self.cx.now = now;
         self.cx.counters.links_accepted += 1;
@@ -125,7 +125,7 @@ impl Server {
     /// Loads the state of a partition from the store, to follow or to own the partition.
     ///
     /// # Panics
-    /// This process owns the partition, so its own state is newer than any copy.
+    /// Panics if this process owns the partition, because its own state is newer than any copy.
     pub fn load(&mut self, partition: u16, state: PartitionState) {
         self.partitions.load(partition, state);
     }
@@ -155,7 +155,7 @@ impl Server {
     /// therefore compare a value that is new for each ownership.
     ///
     /// # Panics
-    /// The partition is not loaded.
+    /// Panics if the partition is not loaded.
     pub fn own(&mut self, now: Time, partition: u16) {
         self.cx.now = now;
         let Some(members) = self.partitions.own(&mut self.cx, partition) else { return };
@@ -201,7 +201,7 @@ impl Server {
     /// Sets the owners of all partitions, including this process, and sends them to all peers.
     ///
     /// # Panics
-    /// The number of partitions is not the configured one.
+    /// Panics if the number of partitions is not the configured one.
     pub fn set_owners(&mut self, owners: Owners) {
         assert_eq!(owners.partitions, self.cx.config.partitions, "wrong number of partitions");
         if self.owners == owners {

@@ -63,7 +63,7 @@ pub(super) struct Reformation {
     lost_ballots: u32,
     began: Option<Time>,
     /// A joiner that has not taken the token counts as a member if it is in this set. If only some
-    /// members counted its messages, no two positions would be equal.
+    /// members counted its messages, their positions would never equal those of the others.
     heard: BTreeSet<Process>,
     voted_at: BTreeMap<Process, Time>,
     minority_since: Option<Time>,

@@ -114,7 +114,7 @@ impl Frame {
     /// Appends the frame to `out`, starting with its length.
     ///
     /// # Panics
-    /// The frame is larger than [`MAX_FRAME_BYTES`], which its creator must prevent.
+    /// Panics if the frame is larger than [`MAX_FRAME_BYTES`], which its creator must prevent.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         (0_u32, self.tag()).put(out);
@@ -132,7 +132,7 @@ impl Frame {
     /// Decodes one frame from its kind and fields, without the length before them.
     ///
     /// # Errors
-    /// The bytes are not a valid frame.
+    /// Returns an error if the bytes are not a valid frame.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, FrameError> {
         let kind = u8::take(&mut bytes)?;
         if kind == HELLO && u32::take(&mut bytes)? != MAGIC {
@@ -154,7 +154,7 @@ impl Frame {
 /// Returns the error for a frame that is valid apart from unknown settings.
 ///
 /// # Errors
-/// The frame is invalid for another reason.
+/// Returns an error if the frame is invalid for another reason.
 fn unknown_settings(kind: u8, mut bytes: &[u8]) -> Result<FrameError, DecodeError> {
     let bytes = &mut bytes;
     let unknown = match kind {
