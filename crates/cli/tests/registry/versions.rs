@@ -49,7 +49,7 @@ fn version_mismatch_with_the_service_names_both_versions() {
     let welcome = [&[0, 0, 0, 6, 2][..], &theirs, &[0xEE; 3]].concat();
     let mut refusal = Vec::new();
     Frame::Refused(Refusal::Version { ours: OTHER, theirs: VERSION }).encode(&mut refusal);
-    let both = format!("uses protocol version {OTHER}, this program version {VERSION}");
+    let both = format!("uses protocol version {VERSION}, but the registry uses version {OTHER}");
     for answer in [welcome, refusal] {
         let address = fake_service(answer);
         let flags = ["--interface", "127.0.0.1", "--registry", &address];

@@ -158,8 +158,9 @@ impl Machine for Probe {
     type Event = ();
 
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
-        if !self.is_deaf {
-            let datagram = Datagram::parse(datagram).expect("a datagram");
+        if !self.is_deaf
+            && let Ok(datagram) = Datagram::parse(datagram)
+        {
             self.membership.handle_datagram(now, source, &datagram);
             self.take_events(now);
         }
