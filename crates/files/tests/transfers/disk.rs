@@ -54,7 +54,7 @@ fn too_little_space_is_known_before_anything_is_received() {
     let reason = failure(&summary, "receiver 0");
     assert!(reason.starts_with("not enough space: 8388608 bytes needed, "), "{reason}");
     let directory = places.folder(0).display().to_string();
-    assert!(reason.ends_with(&format!(" bytes free in {directory}")), "{reason}");
+    assert!(reason.ends_with(&format!(" bytes free in '{directory}'")), "{reason}");
     assert_eq!(row(&summary, "receiver 1").state, State::Finished);
 }
 
