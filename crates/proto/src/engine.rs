@@ -48,6 +48,15 @@
 //! }
 //!
 //! // The driver waits until the engine's next timer is due.
+//! let wakeup = alice.poll_timeout().expect("her message waits in a repair bin");
+//! assert_eq!(wakeup.reason, "flush a repair bin");
+//! alice.handle_timeout(wakeup.at);
+//! carry(wakeup.at, &mut alice, &mut bob);
+//! assert_eq!(bob.counters().repairs_received, 1);
+//! # alice.check();
+//! # bob.check();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
