@@ -16,6 +16,7 @@ const IP_UDP_BYTES: usize = 28;
 /// [`carom_proto::wire`] with protocol [`Protocol::Guest`], and one of these bodies. Its variable
 /// parts borrow from the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the tables describe the fields")]
 pub enum Datagram<'a, P> {
     /// First transmission of a message to the group.
     ///
@@ -23,12 +24,7 @@ pub enum Datagram<'a, P> {
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
     /// | 40 | n | [symbol](crate::block) |
-    Data {
-        /// Sequence number in the sender's stream.
-        seqno: SeqNo,
-        /// The symbol.
-        block: &'a [u8],
-    },
+    Data { seqno: SeqNo, block: &'a [u8] },
     /// Retransmission of a message by any node that keeps it.
     ///
     /// | offset | bytes | field |
@@ -36,14 +32,7 @@ pub enum Datagram<'a, P> {
     /// | 36 | 8 | source |
     /// | 44 | 4 | sequence number |
     /// | 48 | n | [symbol](crate::block) |
-    Repair {
-        /// Original sender of the message.
-        source: NodeId,
-        /// Sequence number in the source's stream.
-        seqno: SeqNo,
-        /// The symbol.
-        block: &'a [u8],
-    },
+    Repair { source: NodeId, seqno: SeqNo, block: &'a [u8] },
     /// A packet of the protocol.
     Own(P),
 }

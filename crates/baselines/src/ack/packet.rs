@@ -7,48 +7,32 @@ use crate::guest::GuestPacket;
 
 /// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the tables describe the fields")]
 pub enum Packet<'a> {
-    /// Retransmission to one member that has not acknowledged the message. Kind 49.
-    Retransmission {
-        /// Sequence number in the sender's stream.
-        seqno: SeqNo,
-        /// The symbol.
-        block: &'a [u8],
-    },
-    /// Acknowledgment of a packet to its sender. Kind 50.
+    /// Retransmission to one member that has not acknowledged the message, with the layout of a
+    /// message. Kind 49.
+    Retransmission { seqno: SeqNo, block: &'a [u8] },
+    /// Acknowledgment of a packet, to its sender. Kind 50.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number of the packet |
     /// | 40 | 4 | first sequence number that is neither delivered nor lost |
     /// | 44 | 4 | number of packets of the stream lost so far |
-    Ack {
-        /// Sequence number of the acknowledged packet.
-        seqno: SeqNo,
-        /// Position before which all packets are settled.
-        settled_to: SeqNo,
-        /// Number of packets of the stream lost so far.
-        lost: u32,
-    },
+    Ack { seqno: SeqNo, settled_to: SeqNo, lost: u32 },
     /// Notice to a lagging member that packets before a position will not be retransmitted. Kind
     /// 51.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | first sequence number that may still be retransmitted |
-    Horizon {
-        /// First sequence number that may still be retransmitted.
-        next: SeqNo,
-    },
-    /// Notice, instead of a retransmission, that the deadline of a message has passed. Kind 52.
+    Horizon { next: SeqNo },
+    /// Notice, in place of a retransmission, that a message's deadline has passed. Kind 52.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number |
-    Expired {
-        /// Sequence number of the expired message in the sender's stream.
-        seqno: SeqNo,
-    },
+    Expired { seqno: SeqNo },
 }
 
 carom_proto::variants! {

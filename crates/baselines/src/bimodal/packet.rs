@@ -9,6 +9,7 @@ use crate::guest::GuestPacket;
 
 /// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the tables describe the fields")]
 pub enum Packet<'a> {
     /// Digest of the packet sender's history for one member. Kind 17.
     ///
@@ -16,12 +17,7 @@ pub enum Packet<'a> {
     /// |---|---|---|
     /// | 36 | 4 | the sender's round number |
     /// | 40 | 16 n | [ranges](Range), n >= 1 |
-    Digest {
-        /// Round number of the sender.
-        round: u32,
-        /// Messages in the history.
-        ranges: &'a [Range],
-    },
+    Digest { round: u32, ranges: &'a [Range] },
     /// Solicitation of messages that a digest lists and the packet's sender lacks, to the sender of
     /// the digest. Kind 18.
     ///
@@ -29,12 +25,7 @@ pub enum Packet<'a> {
     /// |---|---|---|
     /// | 36 | 4 | the round of the digest |
     /// | 40 | 16 n | [ranges](Range), n >= 1, most recent first |
-    Solicit {
-        /// Round of the digest.
-        round: u32,
-        /// Solicited messages.
-        ranges: &'a [Range],
-    },
+    Solicit { round: u32, ranges: &'a [Range] },
 }
 
 /// A range of consecutive messages of one sender.

@@ -8,6 +8,7 @@ use crate::guest::GuestPacket;
 
 /// A packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the tables describe the fields")]
 pub enum Packet<'a> {
     /// Parity packet for a set of the sender's data packets. Kind 33.
     ///
@@ -19,23 +20,13 @@ pub enum Packet<'a> {
     /// | 42 | 1 | index of this parity packet, from 0 |
     /// | 43 | 1 | zero |
     /// | 44 | n | parity shard, of even length |
-    Parity {
-        /// Set that the parity protects.
-        set: Set,
-        /// Index among the set's parity packets, from 0.
-        index: u8,
-        /// The parity shard.
-        shard: &'a [u8],
-    },
+    Parity { set: Set, index: u8, shard: &'a [u8] },
     /// Announcement of the end of the sender's stream. Kind 34.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number of the sender's next message |
-    Heartbeat {
-        /// Sequence number of the sender's next message.
-        next: SeqNo,
-    },
+    Heartbeat { next: SeqNo },
 }
 
 /// A set of consecutive data packets of one sender that share parity.

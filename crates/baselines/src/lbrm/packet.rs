@@ -8,6 +8,7 @@ use crate::guest::GuestPacket;
 
 /// An LBRM packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the tables describe the fields")]
 pub enum Packet<'a> {
     /// NAK for packets of a source that the sender of the NAK lacks. Kind 2.
     ///
@@ -15,21 +16,13 @@ pub enum Packet<'a> {
     /// |---|---|---|
     /// | 36 | 8 | source |
     /// | 44 | 4 n | sequence numbers |
-    Nack {
-        /// Original sender of the packets.
-        source: NodeId,
-        /// Sequence numbers of the requested packets, big-endian.
-        seqnos: &'a [U32],
-    },
+    Nack { source: NodeId, seqnos: &'a [U32] },
     /// Announcement of the end of the sender's stream. Kind 4.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number of the sender's next message |
-    Heartbeat {
-        /// Sequence number of the sender's next message.
-        next: SeqNo,
-    },
+    Heartbeat { next: SeqNo },
 }
 
 /// Size, in bytes, of a NAK before its sequence numbers.

@@ -7,6 +7,7 @@ use crate::guest::GuestPacket;
 
 /// An RMTP packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the tables describe the fields")]
 pub enum Packet<'a> {
     /// Acknowledgment of a source's packets. It lists the packets that the acknowledging member
     /// lacks. Kind 2.
@@ -18,11 +19,8 @@ pub enum Packet<'a> {
     /// | 48 | 4 | sequence number after the last covered packet |
     /// | 52 | n | one bit for each packet in between, most significant bit first: the paper's V |
     Ack {
-        /// Original sender of the packets.
         source: NodeId,
-        /// Position before which all packets are settled.
         settled_to: SeqNo,
-        /// Sequence number after the last covered packet.
         next: SeqNo,
         /// One bit for each packet from `settled_to` on, which is 1 if the packet is settled and 0
         /// if it is missing. Packets without a bit are not missing.
@@ -33,10 +31,7 @@ pub enum Packet<'a> {
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 4 | sequence number of the sender's next message |
-    Beacon {
-        /// Sequence number of the sender's next message.
-        next: SeqNo,
-    },
+    Beacon { next: SeqNo },
 }
 
 /// Size, in bytes, of an acknowledgment before its bitmap.

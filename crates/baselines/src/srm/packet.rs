@@ -10,6 +10,7 @@ use crate::guest::GuestPacket;
 
 /// An SRM packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the tables describe the fields")]
 pub enum Packet<'a> {
     /// Request for a packet that the requestor lacks. Kind 2.
     ///
@@ -17,15 +18,8 @@ pub enum Packet<'a> {
     /// |---|---|---|
     /// | 36 | 8 | source: the original sender |
     /// | 44 | 4 | sequence number |
-    /// | 48 | 4 | the requestor's estimate of its distance to the source, in microseconds |
-    Request {
-        /// Original sender of the packet.
-        source: NodeId,
-        /// Sequence number in the source's stream.
-        seqno: SeqNo,
-        /// The requestor's distance to the source, in microseconds.
-        distance_us: u32,
-    },
+    /// | 48 | 4 | the requestor's estimate of its distance to the source, microseconds |
+    Request { source: NodeId, seqno: SeqNo, distance_us: u32 },
     /// Retransmission of a packet by a member that has it. Kind 3.
     ///
     /// | offset | bytes | field |
@@ -35,34 +29,16 @@ pub enum Packet<'a> {
     /// | 48 | 4 | the repairer's estimate of its distance to the requestor, microseconds |
     /// | 52 | 8 | the requestor whose request is answered |
     /// | 60 | n | [symbol](crate::block) |
-    Repair {
-        /// Original sender of the packet.
-        source: NodeId,
-        /// Sequence number in the source's stream.
-        seqno: SeqNo,
-        /// The repairer's distance to the requestor, in microseconds.
-        distance_us: u32,
-        /// Member whose request is answered.
-        requestor: NodeId,
-        /// The symbol.
-        block: &'a [u8],
-    },
-    /// Session message with the known ends of all streams, and timestamps for measuring distances.
-    /// Kind 4.
+    Repair { source: NodeId, seqno: SeqNo, distance_us: u32, requestor: NodeId, block: &'a [u8] },
+    /// Session message: the known ends of all streams, and timestamps for measuring distances. Kind
+    /// 4.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 8 | sending time, by the sender's clock |
     /// | 44 | 4 | sequence number of the sender's next message |
     /// | 48 | 24 n | [reports](Report) |
-    Session {
-        /// Sending time in nanoseconds, by the sender's clock.
-        sent_at: u64,
-        /// Sequence number of the sender's next message.
-        next: SeqNo,
-        /// Reports on the other members.
-        reports: &'a [Report],
-    },
+    Session { sent_at: u64, next: SeqNo, reports: &'a [Report] },
 }
 
 /// A member's report on another member.

@@ -8,6 +8,7 @@ use crate::guest::GuestPacket;
 
 /// A TMTP packet. Its variable parts borrow from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the tables describe the fields")]
 pub enum Packet<'a> {
     /// NAK to the domain for packets of a source that the sender of the NAK lacks. Kind 2.
     ///
@@ -16,38 +17,21 @@ pub enum Packet<'a> {
     /// | 36 | 8 | source |
     /// | 44 | 8 | domain manager that must repair them |
     /// | 52 | 4 n | sequence numbers |
-    Nack {
-        /// Original sender of the packets.
-        source: NodeId,
-        /// Domain manager that must repair the packets.
-        to: NodeId,
-        /// Sequence numbers of the requested packets, big-endian.
-        seqnos: &'a [U32],
-    },
-    /// Acknowledgment of a source's packets to the manager. Kind 4.
+    Nack { source: NodeId, to: NodeId, seqnos: &'a [U32] },
+    /// Acknowledgment of a source's packets, to the manager. Kind 4.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 8 | source |
     /// | 44 | 4 | position before which all packets are settled |
-    Ack {
-        /// Original sender of the packets.
-        source: NodeId,
-        /// Position before which all packets are settled.
-        settled_to: SeqNo,
-    },
+    Ack { source: NodeId, settled_to: SeqNo },
     /// Status of a source's stream, from a domain manager that waits for an acknowledgment. Kind 5.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 8 | source |
     /// | 44 | 4 | sequence number after the last known packet |
-    Status {
-        /// Original sender of the packets.
-        source: NodeId,
-        /// Sequence number after the last known packet.
-        next: SeqNo,
-    },
+    Status { source: NodeId, next: SeqNo },
 }
 
 /// Size, in bytes, of a NAK before its sequence numbers.

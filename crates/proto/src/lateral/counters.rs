@@ -2,6 +2,7 @@
 
 crate::counters! {
     /// Counters of a lateral engine, in packets unless the name indicates another unit.
+    #[allow(missing_docs, reason = "most names say what is counted")]
     pub struct Counters {
         /// Packets multicast by this node that carry messages or fragments.
         data_sent,
@@ -26,7 +27,6 @@ crate::counters! {
         targets_short,
         /// Repair targets that were drawn although another open batch held them.
         targets_shared,
-        /// Repairs received.
         repairs_received,
         /// Repairs received whose packets were all held already.
         repairs_redundant,
@@ -66,31 +66,21 @@ crate::counters! {
         retransmitted_wait_ns,
         /// Data packets and retransmissions that were already held or settled, or not missing.
         duplicates,
-        /// NAK datagrams sent.
         naks_sent,
-        /// Packet ids in NAKs sent.
         ids_asked,
-        /// NAK datagrams received.
         naks_received,
         /// NAKs with a wrong cookie, which were answered with the right one.
         challenges_sent,
-        /// Retransmissions sent.
         retransmissions_sent,
         /// Requested packets that were not answered because of the limit `answers_per_second`.
         answers_suppressed,
-        /// Have-not datagrams sent.
         have_nots_sent,
-        /// Have-not datagrams received.
         have_nots_received,
         /// Heartbeats sent, including requests for acknowledgments and answers to opens.
         heartbeats_sent,
-        /// Acknowledgments sent.
         acks_sent,
-        /// Opens sent.
         opens_sent,
-        /// Packets evicted from the data buffer because of their age.
         evicted_by_age,
-        /// Packets evicted from the data buffer because it was full.
         evicted_by_bytes,
         /// Datagrams that are invalid, of unknown groups, or have an invalid symbol or fragment.
         malformed,
@@ -109,9 +99,7 @@ crate::counters! {
         claims_refuted,
         /// Datagrams dropped because too many were queued.
         outbox_dropped,
-        /// Size, in bytes, of all datagrams sent.
         bytes_sent,
-        /// Size, in bytes, of all repairs sent.
         repair_bytes_sent,
     }
 }

@@ -11,6 +11,7 @@ use crate::{Class, GroupId, NodeId, Origin, PacketId, RateOfFire, SeqNo};
 
 /// A lateral packet. Its variable parts are borrowed from the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the tables describe the fields")]
 pub enum Packet<'a> {
     /// A message or fragment, sent to the group.
     ///
@@ -20,14 +21,7 @@ pub enum Packet<'a> {
     /// | 40 | n | [symbol] |
     ///
     /// Flag 1 ([`CONFIRM`]): every member replies with a [`Packet::Ack`].
-    Data {
-        /// Sequence number of the packet in the stream of the header's sender.
-        seqno: SeqNo,
-        /// `true` if the packet requests acknowledgments.
-        confirm: bool,
-        /// The symbol that the packet carries.
-        symbol: &'a [u8],
-    },
+    Data { seqno: SeqNo, confirm: bool, symbol: &'a [u8] },
     /// XOR of several symbols, for one node. The header's group is 0.
     ///
     /// | offset | bytes | field |
@@ -36,12 +30,7 @@ pub enum Packet<'a> {
     /// | 37 | 3 | zero |
     /// | 40 | 16 n | [packet ids](WireId) |
     /// | 40 + 16 n | m | XOR of the symbols, as long as the longest |
-    Repair {
-        /// Ids of the packets whose symbols are in the XOR.
-        ids: &'a [WireId],
-        /// The XOR of the symbols.
-        sum: &'a [u8],
-    },
+    Repair { ids: &'a [WireId], sum: &'a [u8] },
     /// Request for packets that the header's sender is missing. The header's group is 0.
     ///
     /// | offset | bytes | field |
@@ -51,7 +40,6 @@ pub enum Packet<'a> {
     Nak {
         /// Proof that the requester receives the datagrams sent to its address.
         cookie: u64,
-        /// Ids of the requested packets.
         ids: &'a [WireId],
     },
     /// A data packet, sent again by a node that was queried for it.
@@ -61,14 +49,7 @@ pub enum Packet<'a> {
     /// | 36 | 8 | original sender |
     /// | 44 | 4 | sequence number |
     /// | 48 | n | [symbol] |
-    Retransmission {
-        /// Original sender of the data packet.
-        origin: NodeId,
-        /// Sequence number of the packet in the stream of the original sender.
-        seqno: SeqNo,
-        /// The symbol that the packet carries.
-        symbol: &'a [u8],
-    },
+    Retransmission { origin: NodeId, seqno: SeqNo, symbol: &'a [u8] },
     /// Reply to a [`Packet::Nak`] for packets that are not retransmitted. The header's group is 0.
     ///
     /// | offset | bytes | field |
@@ -76,12 +57,7 @@ pub enum Packet<'a> {
     /// | 36 | 16 n | [packet ids](WireId), n >= 1 |
     ///
     /// Flag 1 ([`EXPIRED`]): the packets are held, but their deadline has passed.
-    HaveNot {
-        /// Ids of the packets that the header's sender does not retransmit.
-        ids: &'a [WireId],
-        /// `true` if the deadline of the packets has passed.
-        expired: bool,
-    },
+    HaveNot { ids: &'a [WireId], expired: bool },
     /// End of the stream of the header's sender in the group.
     ///
     /// | offset | bytes | field |
@@ -93,13 +69,10 @@ pub enum Packet<'a> {
     /// * Flag 1 ([`CONFIRM`]): every member replies with a [`Packet::Ack`].
     /// * Flag 2 ([`FIRST`]): this answers a [`Packet::Open`].
     Heartbeat {
-        /// Next sequence number that the sender will use.
         next: SeqNo,
         /// First sequence number that the receiver is owed. Present only in the answer to an open.
         first: Option<SeqNo>,
-        /// Nonce of the [`Packet::Open`] that the heartbeat answers, or 0 if there is none.
         nonce: u64,
-        /// `true` if the heartbeat requests acknowledgments.
         confirm: bool,
     },
     /// Position of a member in the stream of the node that receives this packet.
@@ -113,30 +86,20 @@ pub enum Packet<'a> {
     Ack {
         /// Sender of the stream. Another incarnation may have the same address by now.
         to: Origin,
-        /// Sequence number before which every packet is settled.
         settled_to: SeqNo,
-        /// Number of packets of the stream that have been lost so far.
         lost: u32,
     },
     /// Reply to a [`Packet::Nak`] with a wrong cookie. It has the same length and layout as the
     /// NAK. With the right cookie, a node proves that it receives the datagrams sent to its
     /// address. Packets are retransmitted to it only then.
-    Challenge {
-        /// The right cookie for the requester.
-        cookie: u64,
-        /// Ids of the requested packets.
-        ids: &'a [WireId],
-    },
+    Challenge { cookie: u64, ids: &'a [WireId] },
     /// Query for the first sequence number of the receiver's stream that the header's sender is
     /// owed, and for the end of the stream.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 36 | 8 | nonce, repeated in the answer; no other node receives it |
-    Open {
-        /// A random number that the answer repeats.
-        nonce: u64,
-    },
+    Open { nonce: u64 },
 }
 
 /// A packet id on the wire.

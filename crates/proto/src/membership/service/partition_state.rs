@@ -8,21 +8,13 @@ use crate::{GroupId, GroupSettings, NodeId};
 /// One change of a partition. It is encoded as a kind u8 (1 joined, 2 left, 3 failed), the group
 /// u32, the member, and for a join the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Change {
     /// The node becomes a member. The settings apply only if the group is new.
-    Join {
-        /// The group.
-        group: GroupId,
-        /// Settings of the group.
-        settings: GroupSettings,
-        /// The member.
-        member: Member,
-    },
+    Join { group: GroupId, settings: GroupSettings, member: Member },
     /// The node is no longer a member. The group ends with its last member.
     Part {
-        /// The group.
         group: GroupId,
-        /// The former member.
         member: Member,
         /// `true` if the member was declared dead, `false` if it left on its own initiative.
         has_failed: bool,

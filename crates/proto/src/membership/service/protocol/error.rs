@@ -40,24 +40,12 @@ impl From<DecodeError> for FrameError {
 
 /// A frame with unknown group settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum UnknownSettings {
     /// A [`Frame::Join`](super::frame::Frame::Join).
-    Join {
-        /// Number of the request, returned in the answer.
-        request: u32,
-        /// Group to join.
-        group: GroupId,
-    },
+    Join { request: u32, group: GroupId },
     /// A [`Frame::JoinRefused`](super::frame::Frame::JoinRefused) with unknown group settings.
-    JoinRefused {
-        /// Number of the refused request.
-        request: u32,
-        /// Group whose join was refused.
-        group: GroupId,
-    },
+    JoinRefused { request: u32, group: GroupId },
     /// A [`Frame::Snapshot`](super::frame::Frame::Snapshot) of a group with unknown settings.
-    Snapshot {
-        /// Group of the snapshot.
-        group: GroupId,
-    },
+    Snapshot { group: GroupId },
 }
