@@ -3,6 +3,7 @@ use crate::ring::Qos;
 
 /// Reason why the registry did not accept a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub enum Unserved {
     /// The store's disk or quota is full.
     #[error("its store is full")]

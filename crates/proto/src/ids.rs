@@ -6,6 +6,7 @@ use siphasher::sip::SipHasher24;
 
 /// Id of a node, drawn at random when its process starts or given by the user.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct NodeId(pub u64);
 
 /// One run of a node, identified by 64 random bits.
@@ -13,6 +14,7 @@ pub struct NodeId(pub u64);
 /// A process that restarts under the same [`NodeId`] has another incarnation. Incarnations have no
 /// order: it is not possible to determine which of two is the later one.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Incarnation(pub u64);
 
 /// A node and its incarnation, which together identify the origin of a datagram.
@@ -26,7 +28,8 @@ pub struct Origin {
 
 /// Id of a group, a hash of its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupId(pub u32);
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+pub struct GroupId(#[cfg_attr(test, proptest(strategy = "1_u32.."))] pub u32);
 
 /// Position of a packet among the packets that one sender has multicast in one group. It wraps
 /// around.
@@ -34,6 +37,7 @@ pub struct GroupId(pub u32);
 /// This type does not implement `Ord`, because the order of two numbers is defined only if they are
 /// less than 2^31 apart. See [`SeqNo::is_after`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct SeqNo(pub u32);
 
 /// Id of a data packet: its sender, group and sequence number.
@@ -51,7 +55,10 @@ pub struct PacketId {
 ///
 /// Engines treat it as opaque. Only the membership exchanges it, and only the driver sends to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Endpoint(pub SocketAddr);
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+pub struct Endpoint(
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::addresses()"))] pub SocketAddr,
+);
 
 impl GroupId {
     /// The id in a datagram that concerns no group or several groups.

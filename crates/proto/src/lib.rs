@@ -30,6 +30,8 @@ pub mod ring;
 pub mod rmp;
 mod rng;
 pub mod settings;
+#[cfg(test)]
+mod strategies;
 mod time;
 mod timers;
 mod transport;

@@ -11,6 +11,7 @@ use crate::{GroupId, NodeId, Unserved};
 
 /// Settings of a group, which are sent with every join. A join with different settings is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct GroupSettings {
     /// The engine that carries the group, and its settings.
     pub profile: Profile,
@@ -20,6 +21,7 @@ pub struct GroupSettings {
 
 /// Engine of a group, with the settings on which its members must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[non_exhaustive]
 pub enum Profile {
     /// The lateral engine (Ricochet, Slingshot).
@@ -36,8 +38,10 @@ pub enum Profile {
 /// The rate-of-fire (r, c) of repairs (Slingshot 3.1, Ricochet 3). For every `r` packets that a
 /// node receives, it sends repairs of them to `c` other members on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct RateOfFire {
     /// Packets per repair, 1 to [`RateOfFire::MAX_R`]. It must be the same in all groups of a node.
+    #[cfg_attr(test, proptest(strategy = "1..=RateOfFire::MAX_R"))]
     pub r: u8,
     /// Mean number of members that receive a repair of each packet. 0 turns repairs off.
     pub c: u8,

@@ -8,6 +8,7 @@ use core::time::Duration;
 /// clock), so that delays between hosts with synchronized clocks can be measured. A simulator
 /// counts from its start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Time(pub u64);
 
 impl Time {

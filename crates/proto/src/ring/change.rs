@@ -6,6 +6,7 @@ use super::view::Member;
 
 /// A change to the view, requested by a member or a joiner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct ListChange {
     /// The process that requested the change.
     pub process: Process,
@@ -17,6 +18,7 @@ pub struct ListChange {
 
 /// A kind of change to the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub enum ListChangeKind {
     /// A member is added.
     Join {

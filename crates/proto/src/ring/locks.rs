@@ -18,11 +18,13 @@ pub struct Locks {
 
 /// Name of a lock. 0 to 5 are the locks of the handlers. All other names are hashes of strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct LockName(pub u64);
 
 /// One of the six handlers of a group (3.3). The holder of its lock replies to its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Handler(u8);
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+pub struct Handler(#[cfg_attr(test, proptest(strategy = "0..6_u8"))] u8);
 
 /// A change to a lock that this node has requested, at its place among the messages.
 ///

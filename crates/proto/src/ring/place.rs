@@ -6,6 +6,7 @@ use crate::{Incarnation, NodeId};
 
 /// One membership of a node in a group: the process of the paper (3.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Process {
     /// The node.
     pub node: NodeId,
@@ -32,6 +33,7 @@ impl Process {
 /// A ring between two reformations, and the ballot that formed it. The ballot with the larger
 /// version wins (4.4), then that of the larger process. A newly created ring has version 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Epoch {
     /// Version, larger than that of any ring that the ring's members had seen.
     pub version: u32,
@@ -43,6 +45,7 @@ pub struct Epoch {
 ///
 /// An ACK takes one place, and each packet that it orders takes the next one. 64 bits never wrap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Timestamp(pub u64);
 
 /// A place in the total order, with the ring that assigned it.

@@ -7,6 +7,7 @@ use core::fmt;
 /// Each level includes the guarantees of the levels before it. Between two messages of different
 /// levels, the guarantee of the lower level applies (3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub enum Qos {
     /// Delivered immediately or never, possibly twice.
     Unreliable,
@@ -20,7 +21,7 @@ pub enum Qos {
     /// Delivered once this number of other members (1 to 255), or all of them if there are fewer,
     /// are known to hold the message and its place. It then survives the simultaneous failure of
     /// that many members.
-    Resilient(u8),
+    Resilient(#[cfg_attr(test, proptest(strategy = "1_u8.."))] u8),
     /// Delivered once a majority holds the message and its place. The order is then final across
     /// all partitions. Refused in groups in which a minority may continue.
     MajorityResilient,

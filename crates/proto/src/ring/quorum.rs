@@ -5,15 +5,16 @@ use core::fmt;
 /// The parts of a ring that may continue after a fault (4.4). [`Quorum::QuorumOf`] also sets the
 /// quorum that the ring needs to work at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub enum Quorum {
     /// At least this number of members of the last view, from 1 to [`Quorum::MAX_AT_LEAST`]. A
     /// smaller part never continues, even if the ring has no more members.
-    AtLeast(u16),
+    AtLeast(#[cfg_attr(test, proptest(strategy = "1..QUORUM_OF"))] u16),
     /// An electorate of this number of voters, from 1 to [`Quorum::MAX_ELECTORATE`]. From the first
     /// member on, a ring with less than a majority of the electorate orders nothing and grants no
     /// lock. Two rings therefore never work at the same time, even if they were created separately.
     /// The other members are [clients](super::JoinOptions::is_voter).
-    QuorumOf(u16),
+    QuorumOf(#[cfg_attr(test, proptest(strategy = "1..=Quorum::MAX_ELECTORATE"))] u16),
     /// More than half of the members of the last view.
     Majority,
     /// Only the complete ring: any failure stops it.

@@ -8,6 +8,7 @@ use super::quorum::Quorum;
 
 /// A view of the members and locks of a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct RingView {
     /// The ring. While the epoch is the same, only New Lists have changed the view.
     pub epoch: Epoch,
@@ -21,13 +22,16 @@ pub struct RingView {
     /// the ring has that majority again, a majority of its present voters decides.
     pub is_forced: bool,
     /// The members, in ring order; at least one.
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::some(1..5)"))]
     pub members: Vec<Member>,
     /// The locks, with their holders and the waiting processes.
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::locks()"))]
     pub locks: Locks,
 }
 
 /// A member of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Member {
     /// The process.
     pub process: Process,

@@ -1,5 +1,6 @@
 /// The delivered requests of a caller. A repeated request is not delivered again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Seen {
     /// All smaller numbers were delivered, or will never be.
     pub base: u32,

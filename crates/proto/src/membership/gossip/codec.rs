@@ -138,7 +138,6 @@ pub(super) fn suspected(payload: &[u8]) -> Vec<(Identity, u16)> {
 #[cfg(test)]
 mod tests {
     use super::super::identity::IDENTITY_BYTES;
-    use super::super::identity::tests::any_identity;
     use super::*;
     use foca::Codec as _;
     use proptest::prelude::*;
@@ -146,7 +145,7 @@ mod tests {
     const HEADER_MAX_BYTES: usize = 3 * IDENTITY_BYTES + 4;
 
     fn any_message() -> impl Strategy<Value = Message<Identity>> {
-        let third = any_identity().prop_filter("has an address", Identity::is_reachable);
+        let third = any::<Identity>().prop_filter("has an address", Identity::is_reachable);
         (1..=11_u8, any::<u8>(), third).prop_map(|(kind, probe_number, third)| match kind {
             1 => Message::Ping(probe_number),
             2 => Message::Ack(probe_number),
@@ -228,7 +227,7 @@ mod tests {
     proptest! {
         #[test]
         fn decoding_a_header_is_the_inverse_of_encoding(
-            src in any_identity(), src_incarnation: u16, dst in any_identity(),
+            src in any::<Identity>(), src_incarnation: u16, dst in any::<Identity>(),
             message in any_message(),
         ) {
             let header = Header { src, src_incarnation, dst, message };
@@ -239,7 +238,7 @@ mod tests {
 
         #[test]
         fn decoding_an_update_is_the_inverse_of_encoding(
-            id in any_identity().prop_filter("has an address", Identity::is_reachable),
+            id in any::<Identity>().prop_filter("has an address", Identity::is_reachable),
             incarnation: u16, state in 0..3_usize,
         ) {
             let state = [State::Alive, State::Suspect, State::Down][state];

@@ -16,8 +16,10 @@ use crate::wire::{DecodeError, HEADER_BYTES};
 /// number of packets in flight, rounded down. A relayed packet has a packet type of its own, with
 /// the same flags and fields. It is never a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct DataPacket {
     /// Number of the packet in the stream.
+    #[cfg_attr(test, proptest(strategy = "super::tests::numbers()"))]
     pub number: u64,
     /// The fragment of a message that the packet carries.
     pub fragment: Fragment,
@@ -29,21 +31,25 @@ pub struct DataPacket {
 
 /// A fragment of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Fragment {
     /// `true` if this is the first fragment of its message.
     pub is_first: bool,
     /// `true` if this is the last fragment of its message.
     pub is_last: bool,
     /// Content of the fragment.
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::bytes()"))]
     pub bytes: Bytes,
 }
 
 /// Path by which a data packet is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub enum Way {
     /// The packet is sent through the tree for the first time.
     Tree {
         /// Binary logarithm of the number of packets that were in flight, at most 15.
+        #[cfg_attr(test, proptest(strategy = "0..=MAX_DOUBLINGS"))]
         doublings: u8,
     },
     /// The packet is sent through the tree again.

@@ -30,6 +30,7 @@ mod tests;
 /// The packets of one sender in one group are numbered consecutively, by default from 1. If a node
 /// leaves and sends in the group again, it begins another stream with a later number.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub enum Packet {
     /// A data packet.
     Data(DataPacket),
@@ -39,10 +40,17 @@ pub enum Packet {
         /// beyond a receiver's window is accepted only with the epoch of its place.
         epoch: u32,
         /// Number after the last packet that was multicast.
+        #[cfg_attr(test, proptest(strategy = "tests::numbers()"))]
         end: u64,
     },
     /// The packets that a receiver and its branch have, sent to predecessors and overlay parents.
-    Ack(Vec<RingAck>),
+    Ack(
+        #[cfg_attr(
+            test,
+            proptest(strategy = "proptest::collection::vec(tests::ring_acks(), 0..3)")
+        )]
+        Vec<RingAck>,
+    ),
     /// Progress of a receiver, sent to the sender.
     Report(Report),
     /// The place of a receiver, sent by the sender.
@@ -54,7 +62,7 @@ pub enum Packet {
         place: Place,
     },
     /// Request to the sender for packets that a receiver cannot get from other receivers.
-    Ask(Vec<Range<u64>>),
+    Ask(#[cfg_attr(test, proptest(strategy = "tests::ranges()"))] Vec<Range<u64>>),
     /// Report to the sender that the tree does not reach a successor.
     Cut {
         /// Ring of the successor.
@@ -72,6 +80,7 @@ pub enum Packet {
         /// Epoch of the last places, which is close to the epoch of the receiver's place.
         epoch: u32,
         /// Number after the last packet of the stream.
+        #[cfg_attr(test, proptest(strategy = "tests::numbers()"))]
         end: u64,
     },
     /// Acknowledgment of a farewell, sent to the former sender.
@@ -84,6 +93,7 @@ pub enum Packet {
         /// Epoch of the receiver's place.
         epoch: u32,
         /// First packet that the receiver no longer needs from its former predecessor.
+        #[cfg_attr(test, proptest(strategy = "tests::numbers()"))]
         from: u64,
     },
 }
@@ -98,12 +108,15 @@ pub enum Packet {
 /// | 56 | 8 | packets that it received through the tree |
 /// | 64 | 8 | packets that it received as repairs |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Report {
     /// Epoch of the receiver's place, or 0 if it has none.
     pub epoch: u32,
     /// First packet that the receiver lacks.
+    #[cfg_attr(test, proptest(strategy = "tests::numbers()"))]
     pub next: u64,
     /// Number after the last packet that the receiver expects.
+    #[cfg_attr(test, proptest(strategy = "tests::numbers()"))]
     pub limit: u64,
     /// Number of packets that the receiver got through the tree.
     pub by_tree: u64,

@@ -20,13 +20,16 @@ use crate::wire::HEADER_BYTES;
 /// | 2 + 8 each | overlay children |
 /// | 2 + 8 each | receivers to which it relays packets of the tree |
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Place {
     /// Epoch of the place, which wraps around. Of two places, the one with the later epoch applies.
     pub epoch: u32,
     /// First packet that the receiver gets.
+    #[cfg_attr(test, proptest(strategy = "super::tests::numbers()"))]
     pub first: u64,
     /// First packet to which the receiver is entitled. If the receiver had no place before, the
     /// packets from this one up to `first` are lost to it.
+    #[cfg_attr(test, proptest(strategy = "super::tests::numbers()"))]
     pub owed_from: u64,
     /// Number of receivers in the group.
     pub receivers: u32,
@@ -37,13 +40,16 @@ pub struct Place {
     /// Ring whose overlay parent is this receiver, or 0 if it has no overlay children.
     pub children_ring: u32,
     /// Overlay children of the receiver.
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::some(0..MAX_PORTS)"))]
     pub children: Vec<NodeId>,
     /// Receivers without multicast to which this receiver relays packets of the tree.
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::some(0..=MAX_RELAYS)"))]
     pub relays: Vec<NodeId>,
 }
 
 /// A seat in a ring. A receiver that is alone in a ring is its own neighbor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Seat {
     /// Number of the ring, which is the number of its vertex.
     pub ring: u32,

@@ -5,7 +5,7 @@ use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof, proptes
 use super::fields::MAX_NUMBER;
 use super::*;
 use crate::Incarnation;
-use crate::rdcm::limits::{MAX_PORTS, MIN_MTU, UDP_AND_IP_BYTES};
+use crate::rdcm::limits::{MIN_MTU, UDP_AND_IP_BYTES};
 use crate::rdcm::sack_set::SackSet;
 use crate::wire::{HEADER_BYTES, MAX_DATAGRAM_BYTES};
 
@@ -182,11 +182,11 @@ fn packet_carries_a_rough_count_of_packets_in_flight() {
     assert_eq!(doublings, expected);
 }
 
-fn numbers() -> impl Strategy<Value = u64> {
+pub(super) fn numbers() -> impl Strategy<Value = u64> {
     prop_oneof![0..1000_u64, Just(MAX_NUMBER), any::<u32>().prop_map(u64::from)]
 }
 
-fn ring_acks() -> impl Strategy<Value = RingAck> {
+pub(super) fn ring_acks() -> impl Strategy<Value = RingAck> {
     let ranges = vec((1..50_u64, 1..50_u64), 0..40);
     let parts = (any::<u32>(), 0..u64::from(u32::MAX), ranges, 0..100_u64);
     (parts, numbers(), any::<u32>()).prop_map(|((ring, next, ranges, more), limit, by_tree)| {
@@ -200,68 +200,22 @@ fn ring_acks() -> impl Strategy<Value = RingAck> {
     })
 }
 
-fn seats() -> impl Strategy<Value = Seat> {
-    (any::<u32>(), any::<[u64; 3]>()).prop_map(|(ring, [predecessor, successor, parent])| Seat {
-        ring,
-        predecessor: NodeId(predecessor),
-        successor: NodeId(successor),
-        parent: NodeId(parent),
-    })
-}
-
-fn places() -> impl Strategy<Value = Place> {
-    let children = vec(any::<u64>().prop_map(NodeId), 0..MAX_PORTS);
-    let relays = vec(any::<u64>().prop_map(NodeId), 0..=MAX_RELAYS);
-    let numbers = (any::<[u32; 3]>(), numbers(), numbers());
-    (numbers, seats(), proptest::option::of(seats()), children, relays).prop_map(
-        |(([epoch, receivers, children_ring], one, two), leaf, proxy, children, relays)| Place {
-            epoch,
-            first: one.max(two),
-            owed_from: one.min(two),
-            receivers,
-            leaf,
-            proxy,
-            children_ring,
-            children,
-            relays,
-        },
-    )
+pub(super) fn ranges() -> impl Strategy<Value = Vec<Range<u64>>> {
+    let ranges = (0..1000_u64, 1..1000_u64).prop_map(|(start, count)| start..start + count);
+    vec(ranges, 0..MAX_RANGES)
 }
 
 fn packets() -> impl Strategy<Value = Packet> {
-    let first = (0..16_u8).prop_map(|doublings| Way::Tree { doublings });
-    let ways = prop_oneof![first, Just(Way::Again), Just(Way::Repair)];
-    let fragments = (any::<[bool; 2]>(), vec(any::<u8>(), 0..50));
-    let data = (numbers(), fragments, ways, any::<bool>());
-    let data = data.prop_map(|(number, ([is_first, is_last], bytes), way, is_relayed)| {
-        let fragment = Fragment { is_first, is_last, bytes: bytes.into() };
-        let is_relayed = is_relayed && way != Way::Repair;
-        Packet::Data(DataPacket { number, fragment, way, is_relayed })
-    });
-    let reports = (any::<u32>(), [numbers(), numbers()], any::<[u64; 2]>());
-    let reports = reports.prop_map(|(epoch, [next, limit], [by_tree, by_repair])| {
-        Packet::Report(Report { epoch, next, limit, by_tree, by_repair })
-    });
-    let ranges = (0..1000_u64, 1..1000_u64).prop_map(|(start, count)| start..start + count);
-    prop_oneof![
-        data,
-        (any::<u32>(), numbers()).prop_map(|(epoch, end)| Packet::Announce { epoch, end }),
-        (any::<u32>(), numbers()).prop_map(|(epoch, end)| Packet::Farewell { epoch, end }),
-        Just(Packet::FarewellHeard),
-        vec(ring_acks(), 0..3).prop_map(Packet::Ack),
-        reports,
-        (any::<u64>(), places())
-            .prop_map(|(node, place)| Packet::Place { receiver: NodeId(node), place }),
-        vec(ranges, 0..MAX_RANGES).prop_map(Packet::Ask),
-        (any::<u32>(), any::<u64>())
-            .prop_map(|(ring, node)| Packet::Cut { ring, successor: NodeId(node) }),
-        any::<u64>().prop_map(|node| Packet::Silent { successor: NodeId(node) }),
-        (any::<[u32; 2]>(), numbers()).prop_map(|([ring, epoch], from)| Packet::Release {
-            ring,
-            epoch,
-            from
-        }),
-    ]
+    any::<Packet>().prop_map(|mut packet| {
+        match &mut packet {
+            Packet::Data(data) => data.is_relayed &= data.way != Way::Repair,
+            Packet::Place { place, .. } if place.owed_from > place.first => {
+                (place.first, place.owed_from) = (place.owed_from, place.first);
+            }
+            _ => {}
+        }
+        packet
+    })
 }
 
 proptest! {

@@ -21,6 +21,7 @@ pub(super) mod fragment;
 
 /// A packet of the RMP engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Packet {
     /// A fragment of a message. A packet that names its source was retransmitted by another member.
@@ -52,8 +53,10 @@ pub enum Packet {
         /// Position of the initiator, which all members have to reach.
         position: Position,
         /// Earlier ballots that can never hold.
+        #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
         refuted: Vec<Epoch>,
         /// Ballots of lists that members no longer commit.
+        #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
         released: Vec<Epoch>,
     },
     /// A vote: the answer to [`Packet::RecoveryStart`].
@@ -62,6 +65,7 @@ pub enum Packet {
         ballot: Epoch,
         position: Position,
         /// The new lists of earlier ballots that the voter has acknowledged.
+        #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
         accepted: Vec<Accepted>,
     },
     /// A report that the new list of this ballot is accepted.
@@ -76,6 +80,7 @@ pub enum Packet {
     ForceQuorum {
         epoch: Epoch,
         /// The lost voters of the ring. Every voter that no longer answers has to be named.
+        #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
         lost: Vec<NodeId>,
     },
     /// A packet from a node that is not a member.
@@ -95,11 +100,13 @@ pub enum Packet {
 /// | 41 | 1 | number of parts, at least 1 |
 /// | 42 | n | the part of the packet's own datagram |
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub struct Part {
     pub id: u32,
     pub index: u8,
     pub count: u8,
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::bytes()"))]
     pub bytes: Bytes,
 }
 
@@ -116,6 +123,7 @@ pub struct Part {
 /// | 56 | 8 | source, only with the header's flag 1 |
 /// | 56 or 64 | n | the fragment |
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub struct DataPacket {
     /// The source. Another member may have retransmitted the packet.
@@ -126,6 +134,7 @@ pub struct DataPacket {
 
 /// A request for missing rounds and packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub struct Nack {
     pub epoch: Epoch,
@@ -135,11 +144,13 @@ pub struct Nack {
     pub from: Timestamp,
     /// End of the missing rounds, or `from` if none is missing.
     pub to: Timestamp,
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
     pub runs: Vec<Run>,
 }
 
 /// A New List packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum NewList {
     /// A change to the view of a working ring.
@@ -159,6 +170,7 @@ pub enum NewList {
 /// The paper's flags that request an acknowledgment or a repetition of replies are not sent. A
 /// packet without a handler requests an acknowledgment. Any other packet requests a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum NonMemberData {
     /// A fragment of a request.
@@ -179,6 +191,7 @@ pub enum NonMemberData {
 
 /// A Non Member ACK packet: an acknowledgment or a fragment of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum NonMemberAck {
     /// A report that the caller's packets before `to` have their places.
@@ -201,6 +214,7 @@ pub enum NonMemberAck {
         offset: u32,
         /// `true` if no further fragment is sent until the caller requests it.
         is_end: bool,
+        #[cfg_attr(test, proptest(strategy = "crate::strategies::bytes()"))]
         bytes: Bytes,
     },
 }

@@ -13,6 +13,7 @@ use crate::ring::{ListChange, ListChangeKind, Member, Process, Timestamp};
 
 /// One packet of a token site, with its place and the next token site.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Round {
     /// Place of the round in the total order.
     pub at: Timestamp,
@@ -26,21 +27,27 @@ pub struct Round {
 
 /// Content of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub enum What {
     /// An ACK. The packets that it orders take the places after its own. A NULL ACK orders none.
-    Order(Vec<Run>),
+    Order(#[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))] Vec<Run>),
     /// A New List. Each of its changes has its own place. A change of the members stands alone.
-    List(Vec<ListChange>),
+    List(
+        #[cfg_attr(test, proptest(strategy = "crate::strategies::some(1..=MAX_CHANGES)"))]
+        Vec<ListChange>,
+    ),
 }
 
 /// Consecutive packets of one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Run {
     /// Source of the packets.
     pub source: Process,
     /// Number of the first packet.
     pub first: SeqNo,
     /// Number of packets.
+    #[cfg_attr(test, proptest(strategy = "1_u16.."))]
     pub count: u16,
 }
 

@@ -6,6 +6,7 @@ use crate::{NodeId, SeqNo};
 
 /// State of a ring after a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Snapshot {
     /// The view.
     pub view: RingView,
@@ -18,15 +19,19 @@ pub struct Snapshot {
     /// `true` if the ring works: it is not being reformed and is allowed to continue.
     pub is_working: bool,
     /// Progress of each source.
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
     pub sources: Vec<SourceState>,
     /// Callers that are not members.
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
     pub guests: Vec<GuestState>,
     /// Delivered requests of each caller. The most recent caller is the last.
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
     pub seen: Vec<(NodeId, Seen)>,
 }
 
 /// A caller that is not a member, and its progress in the total order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct GuestState {
     /// The caller.
     pub source: Process,
@@ -40,6 +45,7 @@ pub struct GuestState {
 
 /// Progress of a source in the total order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct SourceState {
     /// The source.
     pub source: Process,
@@ -53,17 +59,20 @@ pub struct SourceState {
 
 /// Progress of a member: its sync point (4.4).
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Position {
     /// Place where the member's next round begins.
     pub next: Timestamp,
     /// `true` if the member has the beginnings of all messages that only partly have places.
     pub is_whole: bool,
     /// First missing number of each source with packets without a place, in order of sources.
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
     pub received: Vec<(Process, SeqNo)>,
 }
 
 /// The list with which a reformation ends if all its members accept it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Proposal {
     /// The ring that is reformed.
     pub base: Epoch,
@@ -72,16 +81,19 @@ pub struct Proposal {
     /// The view of the new ring. Its epoch is the ballot.
     pub view: RingView,
     /// Earlier ballots that can never hold.
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
     pub refuted: Vec<Epoch>,
 }
 
 /// A list that a member has acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Accepted {
     /// Ballot of the list.
     pub ballot: Epoch,
     /// Number of voters of the list that a part of it needs to continue.
     pub least: u16,
     /// Members of the list.
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
     pub members: Vec<Process>,
 }

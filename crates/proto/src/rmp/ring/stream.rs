@@ -39,6 +39,7 @@ struct Slot {
 
 /// A data packet without its source and number.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Data {
     /// Number of the message among those of its source.
     pub message: SeqNo,
@@ -55,6 +56,7 @@ pub struct Data {
     /// `true` if the packet may wait to be ordered together with the next packets.
     pub may_wait: bool,
     /// The fragment of the message.
+    #[cfg_attr(test, proptest(strategy = "crate::strategies::bytes()"))]
     pub payload: Bytes,
 }
 

@@ -9,6 +9,7 @@ use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
 use crate::{GroupId, GroupSettings, NodeId, Origin, Time};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(super) enum Packet {
     /// Kind 1: a message of the SWIM implementation, see [`super::codec::SwimCodec`].
     Swim(Vec<u8>),
@@ -48,7 +49,7 @@ pub(super) enum Packet {
     /// | offset | bytes | field |
     /// |---|---|---|
     /// | 0 | 8 | cookie, never 0 |
-    PathChallenge(u64),
+    PathChallenge(#[cfg_attr(test, proptest(strategy = "1_u64.."))] u64),
     PathResponse(PathResponse),
 }
 
@@ -60,6 +61,7 @@ pub(super) enum Packet {
 /// | 8 | 8 | challenge | a cookie to be returned; 0: the sender has validated the address |
 /// | 16 | 19 or 31 | from | identity of the sender |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(super) struct PathResponse {
     pub(super) cookie: u64,
     pub(super) challenge: u64,
@@ -75,6 +77,7 @@ pub(super) struct PathResponse {
 /// | 0 | 8 | challenge | a cookie to be returned; 0 if to all, or if the address is validated |
 /// | 8 | 19 or 31 | from | identity of the sender |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(super) struct Hello {
     pub(super) alone: bool,
     pub(super) to_all: bool,
@@ -94,6 +97,7 @@ pub(super) struct Hello {
 ///
 /// An entry is an identity, 4 bytes version, 4 bytes number of subscriptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(super) struct Digest {
     pub(super) answer_wanted: bool,
     pub(super) roster_wanted: bool,
@@ -103,6 +107,7 @@ pub(super) struct Digest {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(super) struct DigestEntry {
     pub(super) identity: Identity,
     pub(super) version: u32,
@@ -126,6 +131,7 @@ pub(super) struct DigestEntry {
 /// A row is 4 bytes version, 4 bytes group and 1 byte that is 0 if the group was left, or 1 and
 /// followed by 8 bytes [`GroupSettings`] and 8 bytes time of joining (nanoseconds since 1970).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(super) struct Changes {
     pub(super) answer_wanted: bool,
     pub(super) more: bool,
@@ -140,6 +146,7 @@ pub(super) struct Changes {
 
 /// State of one group since its latest change. The subscription is `None` if the group was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(super) struct Row {
     pub(super) version: u32,
     pub(super) group: GroupId,
@@ -147,6 +154,7 @@ pub(super) struct Row {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(super) struct Wanted {
     pub(super) node: NodeId,
     pub(super) after: u32,
@@ -155,6 +163,7 @@ pub(super) struct Wanted {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(super) struct Subscription {
     pub(super) settings: GroupSettings,
     pub(super) joined_at: Time,

@@ -1,6 +1,5 @@
 use core::net::{Ipv6Addr, SocketAddr};
 
-use super::super::identity::tests::any_identity;
 use super::*;
 use crate::{Endpoint, Incarnation, Profile, RateOfFire};
 use proptest::prelude::*;
@@ -139,84 +138,32 @@ fn what_fits_by_the_capacities_fits() {
     }
 }
 
-fn any_settings() -> impl Strategy<Value = GroupSettings> {
-    (1..=RateOfFire::MAX_R, any::<u8>(), any::<u32>()).prop_map(|(r, c, name_check)| {
-        GroupSettings { profile: Profile::TimeCritical(RateOfFire::new(r, c)), name_check }
-    })
-}
-
-fn any_changes() -> impl Strategy<Value = Changes> {
-    let subscription = prop::option::of((any_settings(), any::<u64>()));
-    let rows = prop::collection::btree_map(1..u32::MAX, (any::<u32>(), subscription), 0..40);
-    (any::<bool>(), any::<bool>(), any::<u64>(), any::<u32>(), rows).prop_map(
-        |(answer_wanted, more, owner, floor, rows)| {
-            let row = |(version, (group, subscription)): (u32, (u32, Option<_>))| Row {
-                version,
-                group: GroupId(group),
-                subscription: subscription.map(|(settings, joined_at)| Subscription {
-                    settings,
-                    joined_at: Time(joined_at),
-                }),
-            };
-            let rows: Vec<Row> = rows.into_iter().map(row).collect();
-            let after = rows.first().map_or(7, |row| row.version - 1);
-            let up_to = rows.last().map_or(9, |row| row.version + 1);
-            let owner = NodeId(owner);
-            Changes { answer_wanted, more, owner, after, up_to, floor, rows, unknown: 0 }
-        },
-    )
-}
-
-fn any_digest() -> impl Strategy<Value = Digest> {
-    let entry = (any_identity(), any::<u32>(), any::<u32>()).prop_map(
-        |(identity, version, subscriptions)| DigestEntry { identity, version, subscriptions },
-    );
-    let entries = prop::collection::vec(entry, 0..33);
-    let chunks = prop_oneof![Just((0, 0)), (0..9_u16).prop_map(|chunk| (chunk, 9))];
-    (any::<bool>(), any::<bool>(), chunks, entries).prop_map(
-        |(answer_wanted, roster_wanted, (chunk, chunks), entries)| Digest {
-            answer_wanted,
-            roster_wanted,
-            chunk,
-            chunks,
-            entries,
-        },
-    )
-}
-
-fn any_packet() -> impl Strategy<Value = Packet> {
-    let wanted = (any::<u64>(), 0..1000_u32, 1..1000_u32).prop_map(|(node, after, count)| Wanted {
-        node: NodeId(node),
-        after,
-        up_to: after + count,
-        floor: count / 2,
-    });
-    prop_oneof![
-        prop::collection::vec(any::<u8>(), 0..99).prop_map(Packet::Swim),
-        (any::<bool>(), any::<bool>(), any::<u64>(), any_identity()).prop_map(
-            |(alone, to_all, challenge, from)| {
-                let challenge = if to_all { 0 } else { challenge };
-                Packet::Hello(Hello { alone, to_all, challenge, from })
+fn packets() -> impl Strategy<Value = Packet> {
+    any::<Packet>().prop_map(|mut packet| {
+        match &mut packet {
+            Packet::Hello(hello) if hello.to_all => hello.challenge = 0,
+            Packet::Digest(Digest { chunk, chunks, .. }) if *chunk >= *chunks => {
+                (*chunk, *chunks) = (0, 0);
             }
-        ),
-        any_digest().prop_map(Packet::Digest),
-        any_changes().prop_map(Packet::Changes),
-        prop::collection::vec(wanted, 0..80).prop_map(Packet::Pull),
-        any::<u64>().prop_map(|node| Packet::Goodbye(NodeId(node))),
-        (any_identity(), any_identity(), any::<u16>()).prop_map(|(by, suspect, incarnation)| {
-            Packet::Suspicion { by, suspect, incarnation }
-        }),
-        (1..u64::MAX).prop_map(Packet::PathChallenge),
-        (any::<u64>(), any::<u64>(), any_identity()).prop_map(|(cookie, challenge, from)| {
-            Packet::PathResponse(PathResponse { cookie, challenge, from })
-        }),
-    ]
+            Packet::Changes(Changes { after, up_to, rows, unknown, .. }) => {
+                *unknown = 0;
+                rows.retain(|row| row.version > 0 && row.version < u32::MAX);
+                rows.sort_by_key(|row| row.version);
+                rows.dedup_by_key(|row| row.version);
+                *after = rows.first().map_or(7, |row| row.version - 1);
+                *up_to = rows.last().map_or(9, |row| row.version + 1);
+            }
+            Packet::Pull(wanted) => wanted.retain(|wanted| wanted.after < wanted.up_to),
+            _ => {}
+        }
+        packet
+    })
 }
 
 proptest! {
     #[test]
     fn decoding_is_the_inverse_of_encoding(
-        network: u32, sender: u64, packet in any_packet(),
+        network: u32, sender: u64, packet in packets(),
     ) {
         let datagram = packet.encode(network, NodeId(sender));
         let expected = (network, Origin::from(NodeId(sender)), packet);
@@ -243,7 +190,7 @@ proptest! {
 
     #[test]
     fn cut_and_changed_packets_never_panic(
-        packet in any_packet(), cut in 0..2000_usize, place in 0..2000_usize, byte: u8,
+        packet in packets(), cut in 0..2000_usize, place in 0..2000_usize, byte: u8,
     ) {
         let mut datagram = packet.encode(0, SENDER);
         datagram.truncate(HEADER_BYTES.max(cut));

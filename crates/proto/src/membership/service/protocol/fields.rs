@@ -15,6 +15,7 @@ use crate::{Endpoint, GroupId, Incarnation, NodeId};
 /// | 22 | 1 | family | 4 or 6 |
 /// | 23 | 4 or 16 | address | all zero: the source address of the node's connection |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Member {
     /// The node.
     pub node: NodeId,

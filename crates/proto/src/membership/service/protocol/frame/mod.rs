@@ -55,6 +55,8 @@ use crate::{Endpoint, GroupId, GroupSettings, NodeId, ViewChangeKind};
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Frame {
     /// First frame of a connection: the identity of its opener.
     Hello(Hello),
@@ -63,60 +65,23 @@ pub enum Frame {
     /// Refusal of a hello. The connection is closed after it.
     Refused(Refusal),
     /// Request of a node to become a member. The first join of a group sets its settings.
-    Join {
-        /// Number of the request. The answer repeats it.
-        request: u32,
-        /// The group.
-        group: GroupId,
-        /// Settings that the group must have.
-        settings: GroupSettings,
-    },
+    Join { request: u32, group: GroupId, settings: GroupSettings },
     /// The node is a member, and the join is in the store. The snapshot of this version follows.
-    Joined {
-        /// Number of the join.
-        request: u32,
-        /// The group.
-        group: GroupId,
-        /// Version of the group.
-        version: u64,
-    },
+    Joined { request: u32, group: GroupId, version: u64 },
     /// The node is not a member, and the store was not changed.
-    JoinRefused {
-        /// Number of the join.
-        request: u32,
-        /// The group.
-        group: GroupId,
-        /// Reason for the refusal.
-        why: JoinRefusal,
-    },
+    JoinRefused { request: u32, group: GroupId, why: JoinRefusal },
     /// Request of a node to leave.
-    Leave {
-        /// Number of the request. The answer repeats it.
-        request: u32,
-        /// The group.
-        group: GroupId,
-    },
+    Leave { request: u32, group: GroupId },
     /// The node is no longer a member, and the leave is in the store.
-    Left {
-        /// Number of the leave.
-        request: u32,
-        /// The group.
-        group: GroupId,
-    },
+    Left { request: u32, group: GroupId },
     /// Request of a member for the changes since a version of the group.
     Resync {
-        /// The group.
         group: GroupId,
         /// Version that the node has, or 0 for none.
         have: u64,
     },
     /// The group has not changed since the version of the resync.
-    Unchanged {
-        /// The group.
-        group: GroupId,
-        /// Version of the group.
-        version: u64,
-    },
+    Unchanged { group: GroupId, version: u64 },
     /// The current state of a group, in one frame or several consecutive ones.
     Snapshot(Snapshot),
     /// The changes of a group since the previous version on this connection.
@@ -127,33 +92,21 @@ pub enum Frame {
     Owners(Owners),
     /// The registry has ended this incarnation of the node. The node must come back as a later
     /// incarnation. The connection is closed after this frame.
-    Expired {
-        /// The incarnation that has ended.
-        incarnation: u32,
-    },
+    Expired { incarnation: u32 },
     /// The sender stops on its own initiative. A node thereby leaves all its groups.
     Goodbye,
     /// This process does not own the group's partition, and has not processed the request.
     Elsewhere {
         /// Number of the join or leave. 0 for a resync, or if the process lost the partition.
         request: u32,
-        /// The group.
         group: GroupId,
     },
     /// A watched or pinged node does not answer.
-    Report {
-        /// The silent node.
-        node: NodeId,
-        /// Incarnation of the node.
-        incarnation: u32,
-        /// Time since the node was last heard, in milliseconds.
-        silent_ms: u32,
-    },
+    Report { node: NodeId, incarnation: u32, silent_ms: u32 },
     /// Changes to the set of nodes that a detector must watch.
     Watch(Vec<Watched>),
     /// The node to ping from now on: the next one in the ring of nodes or chain of detectors.
     Successor {
-        /// The next node, if there is one.
         next: Option<Member>,
         /// Silence after which a node reports the next one, in milliseconds. Detectors use their
         /// own detection time instead.
@@ -163,16 +116,10 @@ pub enum Frame {
     ///
     /// The process sends the group's current state and then its changes for as long as it owns the
     /// group's partition. This includes partitions that the process comes to own later.
-    Observe {
-        /// The group.
-        group: GroupId,
-    },
+    Observe { group: GroupId },
     /// End of a partition's current state for an observer. A group that the observer knew before
     /// and that was not sent again no longer exists.
-    Observed {
-        /// The partition, which this process owns.
-        partition: u16,
-    },
+    Observed { partition: u16 },
     /// A request to the multicast manager, at the owner of partition [`MANAGER_PARTITION`].
     Manage(Vec<u8>),
     /// An answer of the multicast manager.
@@ -181,6 +128,7 @@ pub enum Frame {
 
 /// Identity of the opener of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Hello {
     /// Role of the opener.
     pub role: Role,
@@ -194,6 +142,7 @@ pub struct Hello {
 
 /// Role of the opener of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub enum Role {
     /// A node, which may join groups.
     Node,
@@ -205,10 +154,12 @@ pub enum Role {
 
 /// Parameters for an accepted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Welcome {
     /// Random number that the registry process drew when it started.
     pub process: u64,
     /// Maximum silence of the peer before it is declared dead, in milliseconds.
+    #[cfg_attr(test, proptest(strategy = "1_u32.."))]
     pub lease_ms: u32,
     /// Owners of the partitions.
     pub owners: Owners,
@@ -216,21 +167,15 @@ pub struct Welcome {
 
 /// Reason for the refusal of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Refusal {
     /// The versions of the protocol differ.
     #[error("this program uses protocol version {theirs}, but the registry uses version {ours}")]
-    Version {
-        /// Version of the registry process.
-        ours: u16,
-        /// Version of the peer.
-        theirs: u16,
-    },
+    Version { ours: u16, theirs: u16 },
     /// The registry process serves another cluster.
     #[error("the registry belongs to cluster {ours:?}")]
-    Cluster {
-        /// Cluster that the registry process serves.
-        ours: String,
-    },
+    Cluster { ours: String },
     /// The registry process has the maximum number of connections.
     #[error("the registry has reached its maximum number of connections")]
     Full,
@@ -241,22 +186,18 @@ pub enum Refusal {
 
 /// Reason for the refusal of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum JoinRefusal {
     /// The group has other settings.
-    Contradiction {
-        /// Settings of the group.
-        existing: GroupSettings,
-        /// Settings of the join.
-        given: GroupSettings,
-        /// A member with the group's settings.
-        by: NodeId,
-    },
+    Contradiction { existing: GroupSettings, given: GroupSettings, by: NodeId },
     /// The registry could not process the join.
     Unserved(Unserved),
 }
 
 /// State of a group, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Snapshot {
     /// The group.
     pub group: GroupId,
@@ -272,6 +213,7 @@ pub struct Snapshot {
 
 /// Changes of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Update {
     /// The group.
     pub group: GroupId,
@@ -285,6 +227,7 @@ pub struct Update {
 
 /// Change of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct MemberChange {
     /// Kind of the change.
     pub kind: ChangeKind,
@@ -294,6 +237,7 @@ pub struct MemberChange {
 
 /// Kind of a member's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[repr(u8)]
 pub enum ChangeKind {
     /// The node became a member in this incarnation, or entered the partial view.
@@ -319,11 +263,14 @@ impl ChangeKind {
 
 /// Owners of the partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Owners {
     /// Number of partitions, 1 to [`MAX_PARTITIONS`].
+    #[cfg_attr(test, proptest(strategy = "proptest::strategy::Just(MAX_PARTITIONS)"))]
     pub partitions: u16,
     /// The owned partitions in order of their numbers, with the TCP address of each owner. All
     /// other partitions have no owner at present.
+    #[cfg_attr(test, proptest(strategy = "tests::owned()"))]
     pub owned: Vec<(u16, Endpoint)>,
 }
 
@@ -356,6 +303,7 @@ pub fn partition_of(group: GroupId, partitions: u16) -> u16 {
 
 /// Start or end of the watch on a node, for a detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Watched {
     /// `true` if the node must be watched from now on, `false` if it must not.
     pub watched: bool,
