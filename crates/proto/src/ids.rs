@@ -151,52 +151,27 @@ impl From<NodeId> for Origin {
     }
 }
 
-impl fmt::Display for Incarnation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
+macro_rules! formats {
+    ($($Id:ident: $display:literal, $debug:literal;)+) => {$(
+        impl fmt::Display for $Id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $display, self.0)
+            }
+        }
+
+        impl fmt::Debug for $Id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $debug, self.0)
+            }
+        }
+    )+};
 }
 
-impl fmt::Debug for Incarnation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "start-{:x}", self.0)
-    }
-}
-
-impl fmt::Display for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-impl fmt::Debug for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node-{:x}", self.0)
-    }
-}
-
-impl fmt::Display for GroupId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}", self.0)
-    }
-}
-
-impl fmt::Debug for GroupId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "group-{:x}", self.0)
-    }
-}
-
-impl fmt::Display for SeqNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-impl fmt::Debug for SeqNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
+formats! {
+    NodeId: "{:016x}", "node-{:x}";
+    GroupId: "{:08x}", "group-{:x}";
+    Incarnation: "{:016x}", "start-{:x}";
+    SeqNo: "{}", "#{}";
 }
 
 impl fmt::Display for PacketId {
