@@ -3,18 +3,14 @@ const MIN_PATH_MTU: u16 = 200;
 
 /// The reason why the settings of a protocol are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the variants describe the fields")]
 pub enum ConfigError {
     /// The path MTU leaves no room for a message.
     #[error("path_mtu {0} leaves no room for a message: at least 200 bytes are required")]
     PathMtu(u16),
     /// The number of data or parity packets in a set of sender-based FEC is out of bounds.
     #[error("(r, c) = ({r}, {c}) is invalid: r must be 1 to 64, and c at most 64")]
-    Rate {
-        /// Configured number of data packets per set.
-        r: u8,
-        /// Configured number of parity packets per set.
-        c: u8,
-    },
+    Rate { r: u8, c: u8 },
     /// The settings break this rule.
     #[error("{0}")]
     Rule(&'static str),

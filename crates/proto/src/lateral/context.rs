@@ -24,7 +24,6 @@ pub(super) struct Context {
     pub(super) counters: Counters,
 }
 
-/// Maximum number of queued datagrams. Further ones are dropped and counted.
 const MAX_QUEUED: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

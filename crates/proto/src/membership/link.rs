@@ -30,40 +30,26 @@ pub const MAX_WAITING_BYTES: usize = 64 << 20;
 
 /// A command to the driver for a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the variants describe the fields")]
 pub enum LinkCommand {
     /// Opens a connection to `to`. The result is [`LinkEvent::Opened`] or [`LinkEvent::Closed`].
-    Open {
-        /// Number of the new connection.
-        link: LinkId,
-        /// Address of the registry process.
-        to: Endpoint,
-    },
-    /// Writes bytes after all bytes of earlier commands.
-    Send {
-        /// Connection to write to. Its [`LinkEvent::Opened`] has been reported.
-        link: LinkId,
-        /// Bytes to write.
-        bytes: Vec<u8>,
-    },
+    Open { link: LinkId, to: Endpoint },
+    /// Writes bytes after all bytes of earlier commands. [`LinkEvent::Opened`] has been reported.
+    Send { link: LinkId, bytes: Vec<u8> },
     /// Writes the pending data, then closes the connection. No event follows.
-    Close {
-        /// Connection to close.
-        link: LinkId,
-    },
+    Close { link: LinkId },
 }
 
 /// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the variants describe the fields")]
 pub enum LinkEvent<'a> {
     /// The connection is established, and bytes can be sent.
     Opened,
     /// The next bytes from the peer.
     Received(&'a [u8]),
     /// The connection ended, or could not be opened.
-    Closed {
-        /// Reason, as far as the driver knows it.
-        why: LinkEnd,
-    },
+    Closed { why: LinkEnd },
 }
 
 /// Reason for the end of a connection.

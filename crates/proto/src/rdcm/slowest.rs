@@ -51,7 +51,6 @@ impl Slowest {
 }
 
 impl Default for Slowest {
-    /// Returns a share of one half.
     fn default() -> Self {
         Self::Share(0.5)
     }

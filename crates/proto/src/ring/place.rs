@@ -23,7 +23,6 @@ impl Process {
         incarnation.0 >> (JOINS_BITS + 1) << JOINS_BITS
     }
 
-    /// `true` if both have the same incarnation and this process is later.
     pub(crate) fn follows(self, other: Self) -> bool {
         let is_same_start = self.life >> JOINS_BITS == other.life >> JOINS_BITS;
         self.node == other.node && is_same_start && self.life > other.life

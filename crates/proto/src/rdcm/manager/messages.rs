@@ -39,6 +39,7 @@ pub struct Request {
 
 /// Content of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Command {
     /// The node starts to send, or starts to use this manager.
     Open {
@@ -53,12 +54,7 @@ pub enum Command {
     /// The node is no longer a receiver.
     Leave(NodeId),
     /// The tree does not reach a successor in a ring.
-    Cut {
-        /// Ring of the successor, identified by its vertex.
-        ring: u32,
-        /// The receiver that is cut off.
-        successor: NodeId,
-    },
+    Cut { ring: u32, successor: NodeId },
     /// The node no longer sends, or uses another manager from now on.
     Close,
 }

@@ -31,6 +31,7 @@ mod tests;
 /// leaves and sends in the group again, it begins another stream with a later number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+#[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Packet {
     /// A data packet.
     Data(DataPacket),
@@ -58,23 +59,14 @@ pub enum Packet {
         /// Id of the receiver. A node that was restarted at the address of another node ignores
         /// places that are meant for that node.
         receiver: NodeId,
-        /// Place of the receiver in the overlay.
         place: Place,
     },
     /// Request to the sender for packets that a receiver cannot get from other receivers.
     Ask(#[cfg_attr(test, proptest(strategy = "tests::ranges()"))] Vec<Range<u64>>),
     /// Report to the sender that the tree does not reach a successor.
-    Cut {
-        /// Ring of the successor.
-        ring: u32,
-        /// The receiver that is cut off.
-        successor: NodeId,
-    },
+    Cut { ring: u32, successor: NodeId },
     /// Report to the sender that a successor acknowledges nothing.
-    Silent {
-        /// The receiver that is silent.
-        successor: NodeId,
-    },
+    Silent { successor: NodeId },
     /// End of a stream whose sender yields to another one, sent to its receivers.
     Farewell {
         /// Epoch of the last places, which is close to the epoch of the receiver's place.

@@ -350,7 +350,6 @@ impl NonMemberAck {
 }
 
 impl DataPacket {
-    /// Returns a source's packet for retransmission, if it was received in this ring.
     pub(super) fn kept(ring: &Ring, source: Process, seqno: SeqNo) -> Option<Self> {
         let data = ring.sources().get(source)?.packet(seqno)?.clone();
         Some(Self { source, seqno, data })

@@ -56,7 +56,6 @@ impl FrameReader {
 }
 
 impl Default for FrameReader {
-    /// Creates a reader that accepts frames of up to [`MAX_FRAME_BYTES`].
     fn default() -> Self {
         Self::up_to(MAX_FRAME_BYTES)
     }

@@ -189,7 +189,7 @@ pub enum Refusal {
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum JoinRefusal {
-    /// The group has other settings.
+    /// The group has other settings, according to its member `by`.
     Contradiction { existing: GroupSettings, given: GroupSettings, by: NodeId },
     /// The registry could not process the join.
     Unserved(Unserved),
