@@ -8,6 +8,7 @@ use crate::{GroupId, GroupSettings, NodeId};
 /// One change of a partition. It is encoded as a kind u8 (1 joined, 2 left, 3 failed), the group
 /// u32, the member, and for a join the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Change {
     /// The node becomes a member. The settings apply only if the group is new.
