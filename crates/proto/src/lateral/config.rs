@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use super::packet::symbol::{FRAGMENT_HEADER_BYTES, MAX_MESSAGE_BYTES, SYMBOL_HEADER_BYTES};
 use super::packet::{DATA_BYTES, ID_BYTES, REPAIR_BYTES};
-use crate::bounds::out_of_bounds;
+use crate::bounds::{check, out_of_bounds};
 use crate::{RateOfFire, SeqNo};
 
 /// Settings of a [`Lateral`](super::Lateral) engine.
@@ -240,27 +240,19 @@ impl Config {
     /// # Errors
     /// Returns the reason why the first invalid setting is invalid.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if self.path_mtu < MIN_PATH_MTU {
-            return Err(ConfigError::PathMtu(self.path_mtu));
-        }
-        if self.stagger == 0 {
-            return Err(ConfigError::Stagger);
-        }
-        let limits = [
-            ("max_gap", self.max_gap == 0),
-            ("flight", self.flight == 0),
-            ("streams_per_group", self.streams_per_group == 0),
-            ("partial_view", self.partial_view == Some(0)),
-            ("give_up_after", self.give_up_after.is_zero()),
-            ("buffer_age", self.buffer_age.is_zero()),
-            ("heartbeat", self.heartbeat == Some(Duration::ZERO)),
-        ];
-        if let Some((name, _)) = limits.iter().find(|(_, zero)| *zero) {
-            return Err(ConfigError::Zero(name));
-        }
-        if self.max_gap > MAX_GAP {
-            return Err(ConfigError::MaxGap(self.max_gap));
-        }
+        let zero = ConfigError::Zero;
+        check(&[
+            (self.path_mtu < MIN_PATH_MTU, ConfigError::PathMtu(self.path_mtu)),
+            (self.stagger == 0, ConfigError::Stagger),
+            (self.max_gap == 0, zero("max_gap")),
+            (self.flight == 0, zero("flight")),
+            (self.streams_per_group == 0, zero("streams_per_group")),
+            (self.partial_view == Some(0), zero("partial_view")),
+            (self.give_up_after.is_zero(), zero("give_up_after")),
+            (self.buffer_age.is_zero(), zero("buffer_age")),
+            (self.heartbeat == Some(Duration::ZERO), zero("heartbeat")),
+            (self.max_gap > MAX_GAP, ConfigError::MaxGap(self.max_gap)),
+        ])?;
         self.check_times()
     }
 

@@ -5,7 +5,7 @@ use super::network::Network;
 use super::packet::{DATA_BYTES, Fragment, PLACE_BYTES};
 use super::slowest::Slowest;
 use super::topology::Vertex;
-use crate::bounds::out_of_bounds;
+use crate::bounds::{check, out_of_bounds};
 use crate::{NodeId, Origin, Rng, SeqNo};
 
 /// Settings of an [`Rdcm`](super::Rdcm) engine. The defaults suit an unknown local network.
@@ -261,59 +261,41 @@ impl Config {
         if usize::from(self.path_mtu) < MIN_MTU {
             return Err(ConfigError::PathMtu(self.path_mtu));
         }
-        if self.message_bytes > MAX_MESSAGE_BYTES {
-            return Err(ConfigError::MessageBytes(self.message_bytes));
-        }
         let fragments = self.packets_of(self.message_bytes);
-        if self.send_bytes < self.message_bytes + fragments * size_of::<Fragment>() {
-            return Err(ConfigError::Room("send_bytes"));
+        let largest = self.message_bytes.saturating_add(fragments * size_of::<Fragment>());
+        let zero = ConfigError::Zero;
+        check(&[
+            (self.message_bytes > MAX_MESSAGE_BYTES, ConfigError::MessageBytes(self.message_bytes)),
+            (self.send_bytes < largest, ConfigError::Room("send_bytes")),
+            ((self.window_packets as usize) <= fragments, ConfigError::Room("window_packets")),
+            (!(0.0..1.0).contains(&self.tolerated_loss), ConfigError::Share(self.tolerated_loss)),
+            (!self.slowest.is_valid(), ConfigError::Slowest(self.slowest)),
+            (self.relay_children > MAX_RELAYS, ConfigError::Relays(self.relay_children)),
+            (self.rate == Some(0), zero("rate")),
+            (self.burst_packets == 0, zero("burst_packets")),
+            (self.relay_children == 0, zero("relay_children")),
+            (self.ack_every == 0, zero("ack_every")),
+            (self.repairs_in_flight == 0, zero("repairs_in_flight")),
+            (self.congestion == Congestion::Bic { initial: 0 }, zero("the initial window")),
+            (self.resend_after.is_zero(), zero("resend_after")),
+            (self.ack_delay.is_zero(), zero("ack_delay")),
+            (self.ask_after.is_zero(), zero("ask_after")),
+            (self.report_every.is_zero(), zero("report_every")),
+            (self.announce_every.is_zero(), zero("announce_every")),
+            (self.cut_after.is_zero(), zero("cut_after")),
+            (self.gone_after.is_zero(), zero("gone_after")),
+            (self.slow_after == Some(Duration::ZERO), zero("slow_after")),
+        ])?;
+        self.check_times()?;
+        let Network::Known { topology, hosts } = &self.network else { return Ok(()) };
+        if let Some(place) = hosts.vertices().find(|vertex| !topology.is_host(*vertex)) {
+            return Err(ConfigError::NoHost(place));
         }
-        if (self.window_packets as usize) <= fragments {
-            return Err(ConfigError::Room("window_packets"));
-        }
-        if !(0.0..1.0).contains(&self.tolerated_loss) {
-            return Err(ConfigError::Share(self.tolerated_loss));
-        }
-        if !self.slowest.is_valid() {
-            return Err(ConfigError::Slowest(self.slowest));
-        }
-        if self.relay_children > MAX_RELAYS {
-            return Err(ConfigError::Relays(self.relay_children));
-        }
-        if let Network::Known { topology, hosts } = &self.network {
-            if let Some(place) = hosts.vertices().find(|vertex| !topology.is_host(*vertex)) {
-                return Err(ConfigError::NoHost(place));
-            }
-            let vertices = (0..topology.len() as u32).map(Vertex);
-            let ports = vertices.map(|vertex| topology.neighbours(vertex).len()).max();
-            let most = self.most_children();
-            if let Some(links) = ports.filter(|ports| *ports > most) {
-                return Err(ConfigError::Ports { links, most });
-            }
-        }
-        self.check_zeros()?;
-        self.check_times()
-    }
-
-    fn check_zeros(&self) -> Result<(), ConfigError> {
-        let zeros = [
-            (self.rate == Some(0), "rate"),
-            (self.burst_packets == 0, "burst_packets"),
-            (self.relay_children == 0, "relay_children"),
-            (self.ack_every == 0, "ack_every"),
-            (self.repairs_in_flight == 0, "repairs_in_flight"),
-            (self.congestion == Congestion::Bic { initial: 0 }, "the initial window"),
-            (self.resend_after.is_zero(), "resend_after"),
-            (self.ack_delay.is_zero(), "ack_delay"),
-            (self.ask_after.is_zero(), "ask_after"),
-            (self.report_every.is_zero(), "report_every"),
-            (self.announce_every.is_zero(), "announce_every"),
-            (self.cut_after.is_zero(), "cut_after"),
-            (self.gone_after.is_zero(), "gone_after"),
-            (self.slow_after == Some(Duration::ZERO), "slow_after"),
-        ];
-        let zero = zeros.iter().find(|(is_zero, _)| *is_zero);
-        zero.map_or(Ok(()), |(_, name)| Err(ConfigError::Zero(name)))
+        let vertices = (0..topology.len() as u32).map(Vertex);
+        let ports = vertices.map(|vertex| topology.neighbours(vertex).len()).max();
+        let most = self.most_children();
+        let links = ports.filter(|ports| *ports > most);
+        links.map_or(Ok(()), |links| Err(ConfigError::Ports { links, most }))
     }
 
     fn check_times(&self) -> Result<(), ConfigError> {

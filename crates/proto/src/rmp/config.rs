@@ -3,7 +3,7 @@ use core::time::Duration;
 use super::flow::{FragmentSizes, Timeouts};
 use super::packet::{ACK_BYTES, DATA_BYTES, RUN_BYTES};
 use crate::SeqNo;
-use crate::bounds::out_of_bounds;
+use crate::bounds::{check, out_of_bounds};
 
 /// Settings of an [`Rmp`](super::Rmp) engine. The defaults are for a local network.
 ///
@@ -175,13 +175,12 @@ impl Config {
         }
         let message_bytes = LEAST_MESSAGE_BYTES..=MAX_MESSAGE_BYTES;
         let mtu = usize::from(self.path_mtu);
-        match () {
-            () if mtu < LEAST_MTU => Err(ConfigError::PathMtu(self.path_mtu)),
-            () if !message_bytes.contains(&self.message_bytes) => Err(ConfigError::MessageBytes),
-            () if self.window_bytes < mtu => Err(ConfigError::WindowBytes),
-            () if !(1..=MAX_BATCH).contains(&self.batch) => Err(ConfigError::Batch),
-            () => Ok(()),
-        }
+        check(&[
+            (mtu < LEAST_MTU, ConfigError::PathMtu(self.path_mtu)),
+            (!message_bytes.contains(&self.message_bytes), ConfigError::MessageBytes),
+            (self.window_bytes < mtu, ConfigError::WindowBytes),
+            (!(1..=MAX_BATCH).contains(&self.batch), ConfigError::Batch),
+        ])
     }
 
     fn times(&self) -> [(&'static str, Duration); 18] {
