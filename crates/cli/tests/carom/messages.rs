@@ -173,7 +173,7 @@ fn subscriber_with_stuck_output_counts_its_drops() {
         let number = before.rsplit(' ').next().expect("there is an end");
         number.parse().unwrap_or_else(|error| panic!("{error}, {what}: {summary}"))
     };
-    let (dropped, unread) = (count(" messages dropped"), count(" events in the queue"));
+    let (dropped, unread) = (count(" messages dropped"), count(" events still in the queue"));
     assert!(dropped > 0 && count(" lost; slow output") >= dropped, "{summary}");
     assert!(unread > 0, "{summary}");
     sub.said.wait_for("terminated by force: the command did not end within 800ms");

@@ -59,7 +59,7 @@ fn status_and_members_are_told_to_people_and_programs() {
     let members = run(&[&["registry", "members", "numbers"], &http[..]].concat(), 0);
     assert!(members.wrote.seen.iter().any(|line| line.contains(&node.id)));
     let empty = run(&[&["registry", "members", "letters"], &http[..]].concat(), 1);
-    assert!(empty.said.seen.iter().any(|line| line.contains("letters has no members")));
+    assert!(empty.said.seen.iter().any(|line| line.contains("'letters' has no members")));
 }
 
 #[test]
