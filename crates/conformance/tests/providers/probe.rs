@@ -33,6 +33,8 @@ pub(crate) struct Probe {
     pub(crate) sent: BTreeMap<Endpoint, u64>,
     pub(crate) kept: Option<Vec<Vec<u8>>>,
     pub(crate) answer: Option<Answer>,
+    /// Number of received datagrams without a valid header.
+    pub(crate) unparsed: u64,
     now: Time,
 }
 
@@ -56,6 +58,7 @@ impl Probe {
             sent: BTreeMap::new(),
             kept: None,
             answer: None,
+            unparsed: 0,
             now: Time::ZERO,
         }
     }
@@ -158,11 +161,13 @@ impl Machine for Probe {
     type Event = ();
 
     fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &[u8]) {
-        if !self.is_deaf
-            && let Ok(datagram) = Datagram::parse(datagram)
-        {
-            self.membership.handle_datagram(now, source, &datagram);
-            self.take_events(now);
+        match Datagram::parse(datagram) {
+            _ if self.is_deaf => {}
+            Ok(datagram) => {
+                self.membership.handle_datagram(now, source, &datagram);
+                self.take_events(now);
+            }
+            Err(_) => self.unparsed += 1,
         }
     }
 
