@@ -27,32 +27,14 @@ const MAX_DRAINED: usize = 1_000_000;
 #[derive(Arbitrary, Debug)]
 enum Operation {
     Leave,
-    Send {
-        bytes: u8,
-        deadline_ms: Option<u8>,
-    },
+    Send { bytes: u8, deadline_ms: Option<u8> },
     Confirm,
-    Deliver {
-        which: u8,
-        stays: bool,
-        damage: Vec<(u8, u8)>,
-    },
-    Forge {
-        kind: u8,
-        sender: u8,
-        body: Vec<u8>,
-    },
-    Noise {
-        datagram: Vec<u8>,
-    },
-    View {
-        node: u8,
-        kind: u8,
-    },
+    Deliver { which: u8, stays: bool, damage: Vec<(u8, u8)> },
+    Forge { kind: u8, sender: u8, body: Vec<u8> },
+    Noise { datagram: Vec<u8> },
+    View { node: u8, kind: u8 },
     Timeout,
-    Wait {
-        microseconds: u32,
-    },
+    Wait { microseconds: u32 },
 }
 
 #[derive(Arbitrary, Debug)]
