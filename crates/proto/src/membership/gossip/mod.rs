@@ -350,7 +350,7 @@ impl Membership for Gossip {
             return;
         }
         self.begin(now);
-        let Ok((network, origin, packet)) = Packet::decode(datagram.bytes()) else {
+        let Ok((network, origin, packet)) = Packet::decode(datagram) else {
             self.cx.counters.datagrams_malformed += 1;
             return;
         };

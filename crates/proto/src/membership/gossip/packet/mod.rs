@@ -5,7 +5,7 @@
 use super::identity::{IDENTITY_BYTES, Identity};
 use crate::codec::{Field, Variants, rest, rest_bytes, take_settings};
 use crate::settings::SETTINGS_BYTES;
-use crate::wire::{self, DecodeError, HEADER_BYTES, Header, Protocol};
+use crate::wire::{self, Datagram, DecodeError, HEADER_BYTES, Header, Protocol};
 use crate::{GroupId, GroupSettings, NodeId, Origin, Time};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,8 +228,8 @@ impl Packet {
         out
     }
 
-    pub(super) fn decode(datagram: &[u8]) -> Result<(u32, Origin, Self), DecodeError> {
-        let (header, body) = Header::decode(datagram)?;
+    pub(super) fn decode(datagram: &Datagram<'_>) -> Result<(u32, Origin, Self), DecodeError> {
+        let (header, body) = (datagram.header(), datagram.body()?);
         if header.protocol != Protocol::Membership {
             return Err(DecodeError::Kind);
         }
