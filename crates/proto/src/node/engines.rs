@@ -77,10 +77,10 @@ impl Engines {
         membership: &mut dyn Membership,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        let (urgent, background) = ORDER.split_at(3);
-        self.find_map_in(urgent, |engine| engine.poll_transmit(out))
+        let [urgent @ .., bulk] = ORDER;
+        self.find_map_in(&urgent, |engine| engine.poll_transmit(out))
             .or_else(|| membership.poll_transmit(out))
-            .or_else(|| self.find_map_in(background, |engine| engine.poll_transmit(out)))
+            .or_else(|| self.find_map_in(&[bulk], |engine| engine.poll_transmit(out)))
     }
 
     pub(super) fn for_each(&mut self, mut call: impl FnMut(&mut dyn Engine)) {
