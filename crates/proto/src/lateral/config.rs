@@ -14,12 +14,11 @@ use crate::{RateOfFire, SeqNo};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Size, in bytes, of the largest IP packet that the path carries. At least 700, default 1500.
-    /// Repairs never exceed it, which limits the size of a message in one packet: 1284 bytes at r =
-    /// 8.
+    /// Repairs never exceed this size, which limits a single-packet message to 1284 bytes at r = 8.
     pub path_mtu: u16,
     /// Maximum size of a message in bytes. Default and maximum 16 MiB. A message that does not fit
-    /// in one packet is split into fragments. A message that fits is always accepted, so that 0
-    /// disables fragmentation.
+    /// in one packet is split into fragments. A message that fits in one packet is always accepted,
+    /// so 0 disables fragmentation.
     pub message_bytes: usize,
     /// Rate at which fragments are sent, in bytes per second, for all groups together. The limit
     /// prevents large messages from delaying other traffic. 0 means no limit. Default 32 MiB.
@@ -27,19 +26,20 @@ pub struct Config {
     /// Maximum number of packets in flight to the slowest member while fragments are queued, at
     /// most `window`. Default 1024, the number that a receiver buffers (Ricochet 3.2.5).
     pub flight: u32,
-    /// Maximum size of queued messages in bytes. An empty queue accepts any one. Default 32 MiB.
+    /// Maximum total size of queued messages in bytes. An empty queue accepts a message of any
+    /// size. Default 32 MiB.
     pub queue_bytes: usize,
-    /// Maximum memory, in bytes, for messages in reassembly, at most half of `buffer_bytes`. Memory
-    /// in use reduces the capacity of the data buffer. Default 32 MiB.
+    /// Maximum memory, in bytes, for messages in reassembly, capped at half of `buffer_bytes`.
+    /// Memory in use reduces the capacity of the data buffer. Default 32 MiB.
     pub assembly_bytes: usize,
-    /// Selects the packets that may share a repair. Default [`RepairScope::Regions`].
+    /// Set of packets that may share a repair. Default [`RepairScope::Regions`].
     pub scope: RepairScope,
-    /// `true` if this node's own messages enter its repair bins, because a sender is the most
+    /// If `true`, this node's own packets enter its repair bins, because a sender is the most
     /// reliable source of its packets. Default `true`; `false` in the papers.
     pub own_packets: bool,
     /// Number of lanes, at least 1. Packet k enters lane k mod `stagger`, so that a burst of losses
-    /// is spread over that number of repairs (Ricochet slides). A larger value delays repairs by
-    /// the same factor. Default 1.
+    /// is spread over `stagger` repairs (Ricochet slides). A larger value delays repairs by the
+    /// same factor. Default 1.
     pub stagger: u8,
     /// Age of the oldest packet at which a partly filled batch is sent, which protects the last
     /// packets before a pause. If `None`, as in the papers, such batches are never sent. Default 20
@@ -60,23 +60,25 @@ pub struct Config {
     /// the group. The interval doubles up to 64 times this value. If `None`, as in the papers, a
     /// sender only sends heartbeats that request or answer something. Default 100 ms.
     pub heartbeat: Option<Duration>,
-    /// Start of the stream that a new receiver is owed. Default [`StreamStart::AskSender`].
+    /// Point from which a new receiver is owed the packets of a stream. Default
+    /// [`StreamStart::AskSender`].
     pub stream_start: StreamStart,
-    /// Lowest first sequence number of this node's streams. Default 1. With
+    /// Lowest sequence number at which this node's streams may begin. Default 1. With
     /// [`StreamStart::FromFirst`], every stream begins with this number, and all members must use
     /// the same value. Otherwise, a node with an incarnation adds an offset below 2^31, which is
     /// derived from the incarnation and the group. Simulations set this value just below 2^31 or
     /// 2^32, so that numbers wrap around early.
     pub first_number: SeqNo,
-    /// Time after which a missing packet is lost, even if recovery continues. Default 10 s.
+    /// Time after which a missing packet is reported as lost, even if NAK attempts remain. Default
+    /// 10 s.
     pub give_up_after: Duration,
     /// Maximum memory, in bytes, for packets kept for repairs and NAKs. Default 64 MiB.
     pub buffer_bytes: usize,
-    /// Age at which these packets are evicted. Eviction may be delayed by up to an eighth of this
-    /// time, so that many packets are evicted at once. Default 10 s.
+    /// Age at which packets kept for repairs are evicted. Eviction may be delayed by up to an
+    /// eighth of this time, so that many packets are evicted together. Default 10 s.
     pub buffer_age: Duration,
-    /// Largest jump of a stream, in packets, after which the skipped packets are recovered. The
-    /// packets skipped in a larger jump are reported as lost. Default 65536, maximum 2^24.
+    /// Largest jump of a stream, in packets, for which the skipped packets are recovered. Packets
+    /// skipped in a larger jump are reported as lost. Default 65536, maximum 2^24.
     pub max_gap: u32,
     /// Maximum number of packets by which a sender may lead the slowest member of a group. At this
     /// limit, the sender is held back. 0 means no limit, as in the papers. Default 16384.
@@ -88,7 +90,7 @@ pub struct Config {
     pub streams_per_group: usize,
 }
 
-/// Selects the packets that may share a repair.
+/// Set of packets that may share a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairScope {
     /// All packets of the groups that the sender and the target of the repair share (Ricochet).
@@ -106,10 +108,11 @@ pub enum Solver {
     Elimination,
 }
 
-/// Start of the stream that a new receiver is owed.
+/// Point from which a new receiver is owed the packets of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamStart {
-    /// The first packet sent after the sender learned of this member. The sender is queried.
+    /// The first packet sent after the sender learned of this member. The receiver queries the
+    /// sender.
     AskSender,
     /// The very first packet, for experiments in which all members are present from the start.
     FromFirst,
@@ -118,19 +121,21 @@ pub enum StreamStart {
 /// Settings of NAK recovery.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NakConfig {
-    /// Time for repairs to recover a missing packet before the first NAK. Default 25 ms.
+    /// Time allowed for repairs to recover a missing packet before the first NAK. Default 25 ms.
     pub after: Duration,
     /// Maximum random delay that is added to each attempt. Default 5 ms.
     pub jitter: Duration,
     /// First node to query. Default [`AskFirst::RepairSender`].
     pub first: AskFirst,
-    /// First retry interval. It grows fourfold, and 16-fold after 8 attempts. Default 10 ms.
+    /// First retry interval. It doubles up to 4 times this value, or 16 times after 8 attempts.
+    /// Default 10 ms.
     pub retry: Duration,
     /// Maximum number of attempts for one packet. Default 40.
     pub attempts: u8,
     /// Maximum number of packets requested per second. 0 disables requests. Default 50000.
     pub ids_per_second: u32,
-    /// Maximum packets retransmitted per second. 0 disables retransmissions. Default 50000.
+    /// Maximum number of packets retransmitted per second. 0 disables retransmissions. Default
+    /// 50000.
     pub answers_per_second: u32,
 }
 
@@ -238,7 +243,7 @@ impl Config {
     /// Checks the settings.
     ///
     /// # Errors
-    /// Returns the reason why the first invalid setting is invalid.
+    /// Returns an error for the first invalid setting.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let zero = ConfigError::Zero;
         check(&[
@@ -312,7 +317,7 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_work_are_refused() {
-        let refused = |config: Config| config.validate().expect_err("it cannot work");
+        let refused = |config: Config| config.validate().expect_err("the settings are invalid");
         let mtu = Config { path_mtu: 500, ..Config::default() };
         assert_eq!(refused(mtu), ConfigError::PathMtu(500));
         assert_eq!(refused(Config { stagger: 0, ..Config::default() }), ConfigError::Stagger);

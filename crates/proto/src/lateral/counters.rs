@@ -1,4 +1,4 @@
-//! Counters of the engine, from which every figure of the papers and every drop can be derived.
+//! Counters of the engine, which cover every figure of the papers and every dropped packet.
 
 crate::counters! {
     /// Counters of a lateral engine, in packets unless the name indicates another unit.
@@ -8,7 +8,7 @@ crate::counters! {
         data_sent,
         /// Number of fragments among the packets in `data_sent`.
         pieces_sent,
-        /// Messages that were accepted but not sent completely, because this node left the group.
+        /// Messages accepted but not fully sent, because this node left the group.
         messages_unsent,
         /// Data packets received by multicast, without duplicates.
         data_received,
@@ -17,7 +17,8 @@ crate::counters! {
         packets_binned,
         /// Repairs sent, counted once for each target.
         repairs_sent,
-        /// Symbols XORed into repairs, counted once for all targets. The mean is at most c.
+        /// Symbols XORed into repairs, counted once for all targets: on average, at most c per
+        /// binned packet.
         xors,
         /// Partly filled batches that were sent because of their age.
         bins_flushed,
@@ -58,7 +59,8 @@ crate::counters! {
         messages_broken,
         /// Incomplete messages that began before the first packet that this node was owed.
         messages_joined_late,
-        /// Messages lost for lack of reassembly memory, including those evicted for another one.
+        /// Messages lost for lack of reassembly memory, including those evicted to make room for
+        /// another.
         messages_without_room,
         /// Total time for which recovered packets were known to be missing, in nanoseconds.
         recovered_wait_ns,
@@ -72,7 +74,7 @@ crate::counters! {
         /// NAKs with a wrong cookie, which were answered with the right one.
         challenges_sent,
         retransmissions_sent,
-        /// Requested packets that were not answered because of the limit `answers_per_second`.
+        /// Requested packets that were not retransmitted because of the limit `answers_per_second`.
         answers_suppressed,
         have_nots_sent,
         have_nots_received,
@@ -86,18 +88,18 @@ crate::counters! {
         malformed,
         /// Datagrams of senders or streams for which there was no room.
         streams_refused,
-        /// Datagrams whose sequence number is too far ahead to be believed at once.
+        /// Datagrams whose sequence number is too far ahead to be accepted without confirmation.
         jumps_doubted,
-        /// Data packets and heartbeats that have an unknown incarnation of their sender, and
-        /// acknowledgments for another incarnation at this node's address.
+        /// Packets that seem to come from another incarnation of their sender, and acknowledgments
+        /// addressed to another node or incarnation.
         other_incarnations,
-        /// Packets in repairs, retransmissions and have-nots of nodes that are not members.
+        /// Packets in repairs, retransmissions and have-nots from nodes that are not members.
         from_strangers,
         /// Streams that were restarted because their sender was restarted.
         streams_restarted,
         /// Answers of senders that refuted claims about their streams.
         claims_refuted,
-        /// Datagrams dropped because too many were queued.
+        /// Datagrams dropped because the outbox was full.
         outbox_dropped,
         bytes_sent,
         repair_bytes_sent,

@@ -23,11 +23,11 @@ use crate::{
     ViewChange, ViewChangeKind, Wakeup,
 };
 
-/// The lateral engine of one node, for all its groups.
+/// The lateral engine of one node, which serves all of its groups.
 #[derive(Debug)]
 pub struct Lateral {
     cx: Context,
-    /// Upper bound of [`Config::path_mtu`], which [`NetworkChange::PathMtu`] changes.
+    /// Configured path MTU, which is the upper bound for [`NetworkChange::PathMtu`].
     max_path_mtu: u16,
     sender: Sender,
     receiver: Receiver,
@@ -38,7 +38,7 @@ pub struct Lateral {
 }
 
 impl Lateral {
-    /// Creates the engine of the node `origin`, which draws all random values from `seed`.
+    /// Creates the engine of the node `origin`. All random values are derived from `seed`.
     ///
     /// # Panics
     /// Panics if the configuration is not [valid](Config::validate).
@@ -89,7 +89,7 @@ impl Lateral {
         counters
     }
 
-    /// Returns the size, in bytes, of the data buffer, which is at most [`Config::buffer_bytes`].
+    /// Returns the number of bytes in the data buffer, at most [`Config::buffer_bytes`].
     pub fn buffer_bytes(&self) -> usize {
         self.receiver.streams.bytes()
     }

@@ -2,8 +2,8 @@
 //! reused. Its positions in the streams of other nodes are kept so that no message is delivered
 //! twice.
 //!
-//! Both are bounded. For the groups whose own streams are forgotten, only the length of the longest
-//! stream is kept. A new stream skips that many numbers.
+//! Both kinds of positions are bounded in number. Of the own streams that are forgotten, only the
+//! length of the longest is kept. A new stream skips that many numbers.
 
 use alloc::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::{GroupId, Incarnation, Rng};
 pub(super) struct LeftGroups {
     by_id: BTreeMap<GroupId, (u64, LeftGroup)>,
     order: BTreeMap<u64, GroupId>,
-    /// Number of the first leave for which the senders are remembered.
+    /// Number of the oldest leave whose senders are still remembered.
     first_with_senders: u64,
     leaves: u64,
     senders: usize,
@@ -53,7 +53,7 @@ pub(super) fn least_position(
 ) -> Position {
     let is_fixed = bits == 0 || config.stream_start == StreamStart::FromFirst;
     let offset = if is_fixed { 0 } else { Rng::new(bits ^ u64::from(group.0)).next_u64() };
-    // The offset is below 2^31, so that half of all numbers remain before the wrap by default.
+    // The offset is below 2^31, so half of all numbers remain before the wrap by default.
     Position::of_first(config.first_number.plus(offset as u32 >> 1))
 }
 
@@ -79,7 +79,7 @@ impl LeftGroups {
         Some(left)
     }
 
-    /// Returns a position after all forgotten streams if the group is not remembered.
+    /// Returns the first position of a new stream, which is beyond all forgotten streams.
     pub(super) fn first_position(&self, least: Position) -> Position {
         least.plus(self.longest_forgotten)
     }
@@ -173,8 +173,8 @@ mod tests {
         (0..40).for_each(|group| groups.insert(GroupId(100 - group), left(1, 4096)));
         groups.check();
         assert!(groups.bytes() < 16 << 20);
-        let newest = groups.take(GroupId(100 - 39)).expect("it is known");
-        let oldest = groups.take(GroupId(100)).expect("it is known");
+        let newest = groups.take(GroupId(100 - 39)).expect("the group is known");
+        let oldest = groups.take(GroupId(100)).expect("the group is known");
         assert_eq!((newest.former.len(), oldest.former.len(), oldest.length), (4096, 0, 1));
         groups.check();
     }

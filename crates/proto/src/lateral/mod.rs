@@ -45,8 +45,8 @@
 //!   papers protect a packet only if enough others follow ([`Config::flush_after`],
 //!   [`Config::heartbeat`]).
 //! * Pending repairs are solved together as equations ([`Solver::Elimination`]).
-//! * A batch waits instead of drawing a node that another open batch of the same region holds, as
-//!   far as its debts permit: "exactly one repair packet that includes d" (Ricochet 3); see
+//! * A batch waits rather than draw a node that another open batch of the same region holds, unless
+//!   it owes too many targets: "exactly one repair packet that includes d" (Ricochet 3); see
 //!   `repair/bins`.
 //! * A receiver queries each sender for the first position that it is owed (`Open`). A loss right
 //!   after a join is therefore detected, and no packet from before the join is requested.

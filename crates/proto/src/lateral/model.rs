@@ -1,4 +1,4 @@
-//! Analysis of Slingshot (section 3.4): bounds for the probability that repairs recover a lost
+//! Analysis of Slingshot (section 3.4): bounds on the probability that repairs recover a lost
 //! packet, for any group size, view size, rate-of-fire and loss.
 //!
 //! A node n has lost a packet. In the paper's notation, X nodes have n in their partial views, Y of
@@ -44,7 +44,7 @@ use crate::RateOfFire;
 pub struct Setting {
     /// Number of nodes in the group, N_G, at least 2.
     pub group_size: u32,
-    /// Number of nodes in a view, including its own: N_v, from 2 to `group_size` (full view).
+    /// Number of nodes in a view, including its owner: N_v, from 2 to `group_size` (full view).
     pub view_size: u32,
     /// Rate-of-fire (r, c): a repair to c nodes for every r packets. c is less than `view_size`.
     pub rate: RateOfFire,
@@ -52,7 +52,7 @@ pub struct Setting {
     pub loss: f64,
 }
 
-/// Bounds for the probability that repairs recover a lost packet.
+/// Bounds on the probability that repairs recover a lost packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
     /// Lower bound, for which all repairs that contain the packet have the same contents.
@@ -97,7 +97,7 @@ pub enum ModelError {
 }
 
 impl Setting {
-    /// Returns the paper's bounds for the probability that repairs recover a lost packet.
+    /// Returns the paper's bounds on the probability that repairs recover a lost packet.
     ///
     /// # Errors
     /// Returns an error if the setting is invalid.
@@ -145,7 +145,7 @@ impl Setting {
     }
 }
 
-/// Returns `base` to the power of `exponent`. The standard library's result is not portable.
+/// Returns `base` to the power of `exponent`. The result of `f64::powi` differs between platforms.
 fn power(mut base: f64, mut exponent: u32) -> f64 {
     let mut product = 1.0;
     while exponent > 0 {
@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_be_are_refused_with_the_reason() {
-        let refused = |setting: Setting| setting.recovered().expect_err("it cannot be").to_string();
+        let refused =
+            |setting: Setting| setting.recovered().expect_err("the setting is invalid").to_string();
         assert!(refused(setting(1, 1, (8, 1), 0.01)).contains("group of 1"));
         assert!(refused(setting(8, 9, (8, 1), 0.01)).contains("views of 9 nodes"));
         assert!(refused(setting(8, 4, (8, 4), 0.01)).contains("at most 3 with views"));

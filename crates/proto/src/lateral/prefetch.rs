@@ -3,8 +3,8 @@
 //! A node in a thousand groups has tens of thousands of streams, which exceed the processor's
 //! cache. Consecutive data packets belong to different streams. If packets are handled one after
 //! the other, the processor waits for memory each time. This module reads the memory for many
-//! packets at once. Its loop has no branches that depend on what it reads, so that the processor
-//! fetches all of it in parallel. No state is changed.
+//! packets at once. Its loop has no branches that depend on what it reads, so the processor fetches
+//! everything in parallel. No state is changed.
 
 use core::hint::black_box;
 
@@ -32,10 +32,10 @@ pub(super) fn prefetch(groups: &Groups, streams: &Streams, bins: &Bins, waiting:
         *stream = streams.find(group, *sender);
         seen ^= bins.prefetch(group);
     }
-    // Packets that arrive evict the same number of oldest packets.
+    // Arriving packets evict an equal number of the oldest packets.
     let evicted = streams.next_evicted(LOOK_AHEAD);
     let read = |ix: StreamIx| streams.prefetch(ix);
     seen ^= needed.into_iter().flatten().chain(evicted).map(read).fold(0, |a, b| a ^ b);
-    // Prevents the compiler from removing the reads, because their result is not used.
+    // Prevents the compiler from removing the reads, whose result is otherwise unused.
     black_box(seen);
 }

@@ -95,7 +95,8 @@ impl Delivery<'_> {
         }
     }
 
-    /// Returns `false` if the message cannot be completed. Its other packets are not needed.
+    /// Opens a message for reassembly. Returns `false` if it cannot be completed, in which case its
+    /// other packets are not needed.
     fn begin_message(
         &mut self,
         (ix, seqno): (StreamIx, SeqNo),
@@ -132,8 +133,8 @@ impl Delivery<'_> {
         true
     }
 
-    /// Returns `true` if a packet of the message was given up before `came`, the first of the other
-    /// packets to arrive. Until then, only the packet that was given up had been reported.
+    /// Reports the rest of a message as lost if one of its packets was given up before `came`, the
+    /// first packet to arrive. Returns `true` in that case.
     fn report_rest_of_lost(
         &mut self,
         (ix, came): (StreamIx, SeqNo),
@@ -195,7 +196,8 @@ impl Delivery<'_> {
         }
     }
 
-    /// Returns the sequence number before which everything was delivered or reported.
+    /// Discards the open messages of a stream. Returns the sequence number before which every
+    /// packet was delivered or reported as lost.
     pub(super) fn forget_messages(&mut self, ix: StreamIx, end: SeqNo) -> SeqNo {
         let reported_to = self.reassembly.reported_to(ix, end);
         self.cx.timers.cancel(TimerKey::Reassembly(ix));
@@ -223,7 +225,8 @@ impl Delivery<'_> {
         self.stop_waiting(ix, range);
     }
 
-    /// Settles missing packets. Those beyond the end of the stream will not be requested.
+    /// Settles the missing packets of a message. Those beyond the end of the stream become
+    /// unwanted.
     fn stop_waiting(&mut self, ix: StreamIx, (first, last): (SeqNo, SeqNo)) {
         let window = &self.streams.get(ix).window;
         let (from, end) = (first.later(window.start()), window.end());
@@ -271,5 +274,5 @@ fn age(now: Time, symbol: &Symbol) -> Option<Duration> {
     (sent_at <= now).then(|| now.since(sent_at)).filter(|age| *age < CREDIBLE_AGE)
 }
 
-/// A message that appears to be older than this came from a node with a wrong clock.
+/// Age from which a message is assumed to come from a node with a wrong clock.
 const CREDIBLE_AGE: Duration = Duration::from_secs(3600);

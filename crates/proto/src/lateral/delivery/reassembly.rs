@@ -35,7 +35,8 @@ use crate::{How, SeqNo, Time};
 #[derive(Debug)]
 pub(crate) struct Reassembly {
     of_streams: BTreeMap<StreamIx, OfStream>,
-    /// Messages in the order in which their reassembly began. Some are no longer open.
+    /// Messages in the order in which their reassembly began, including some that are no longer
+    /// open.
     begun: VecDeque<(StreamIx, SeqNo)>,
     open: usize,
     bytes: usize,
@@ -45,7 +46,7 @@ pub(crate) struct Reassembly {
 #[derive(Debug, Default)]
 struct OfStream {
     open: VecDeque<PartialMessage>,
-    /// Numbers of a message that is over. They were beyond the stream's end when it ended.
+    /// Sequence numbers of an ended message that were beyond the end of the stream at that time.
     unwanted: Option<(SeqNo, SeqNo)>,
 }
 
@@ -154,7 +155,7 @@ impl Reassembly {
         unwanted.is_some_and(|(from, to)| seqno.distance_from(from) >= 0 && to.is_after(seqno))
     }
 
-    /// Returns `end`, or the number after the last unwanted packet. Earlier ones were reported.
+    /// Returns the later of `end` and the number after the last unwanted packet.
     pub(crate) fn reported_to(&self, stream: StreamIx, end: SeqNo) -> SeqNo {
         let unwanted = self.of_streams.get(&stream).and_then(|of_stream| of_stream.unwanted);
         unwanted.map_or(end, |(_, to)| to.later(end))
@@ -178,7 +179,7 @@ impl Reassembly {
         cost(message_bytes) <= self.max_bytes
     }
 
-    /// Returns the oldest open message if there is no room. The caller has to end it.
+    /// Returns the oldest open message if the new one does not fit. The caller must end it.
     pub(crate) fn in_the_way_of(&mut self, message_bytes: u32) -> Option<(StreamIx, SeqNo)> {
         if self.bytes + cost(message_bytes) <= self.max_bytes {
             return None;

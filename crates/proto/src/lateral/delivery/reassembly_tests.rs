@@ -35,7 +35,7 @@ fn fragments_in_any_order_make_the_message() {
     assert!(matches!(add(&mut all, 7, 0, (How::Recovered(NodeId(4)), 30)), Added::Open));
     assert_eq!(all.bytes(), 10 + OVERHEAD_BYTES);
     let Added::Whole(whole) = add(&mut all, 8, 1, (How::Retransmitted(NodeId(5)), 20)) else {
-        panic!("it was the last fragment");
+        panic!("the last fragment did not complete the message");
     };
     assert_eq!((whole.how, whole.missing_for.as_nanos()), (How::Recovered(NodeId(4)), 30));
     assert_eq!((whole.first, whole.last()), (FIRST, SeqNo(1)), "numbers wrap around");
@@ -86,7 +86,7 @@ fn oldest_open_message_is_named_when_there_is_no_room() {
         all.begin(STREAM, PartialMessage::new(Time(5), first, fragment(0), &symbol(None), Time(5)));
         all.check();
     }
-    assert!(all.begun.len() <= 3, "{} are remembered", all.begun.len());
+    assert!(all.begun.len() <= 3, "{} messages are remembered", all.begun.len());
     assert_eq!(all.remove_stream(STREAM), 3);
     assert_eq!(all.bytes(), 0);
 }
@@ -99,7 +99,7 @@ fn start_times_of_completed_messages_are_forgotten() {
         all.begin(STREAM, PartialMessage::new(Time(5), first, fragment(0), &symbol(None), Time(5)));
         all.end(STREAM, first);
     }
-    assert!(all.begun.len() <= MOST_ENDED + 1, "{} are remembered", all.begun.len());
+    assert!(all.begun.len() <= MOST_ENDED + 1, "{} messages are remembered", all.begun.len());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use crate::{IdMap, NodeId, Time};
 
-/// Members in arbitrary order, so that each is added and removed in one step.
+/// Members in arbitrary order, so that one is added or removed in constant time.
 #[derive(Debug)]
 pub(crate) struct Members {
     ids: Vec<NodeId>,
@@ -41,7 +41,8 @@ impl Members {
         self.places.contains(&node)
     }
 
-    /// Returns the first member from `start` on that was one at `then`, or the one at `start`.
+    /// Returns the first member that had joined by `then`, searching cyclically from index `start`.
+    /// If there is none, returns the member at `start`.
     pub(crate) fn first_since(&self, then: Time, start: usize) -> NodeId {
         let all_around = (start..self.ids.len()).chain(0..start);
         let mut older = all_around.filter(|place| self.since[*place] <= then);
@@ -53,7 +54,7 @@ impl Members {
         for (node, place) in self.ids.iter().zip(0..) {
             assert_eq!(self.places.get(node), Some(&place), "a member is misplaced");
         }
-        assert_eq!(self.ids.len(), self.since.len(), "a member has no time of joining");
+        assert_eq!(self.ids.len(), self.since.len(), "a member has no join time");
     }
 }
 
@@ -67,7 +68,7 @@ mod tests {
         for (node, at) in [(1, 10), (2, 20), (3, 10)] {
             assert!(members.insert(Time(at), NodeId(node)));
         }
-        assert!(!members.insert(Time(30), NodeId(3)), "it is one already");
+        assert!(!members.insert(Time(30), NodeId(3)), "node 3 is a member already");
         assert_eq!(members.ids(), [NodeId(1), NodeId(2), NodeId(3)]);
         let chosen = |then| [0, 1, 2].map(|start| members.first_since(Time(then), start).0);
         assert_eq!(chosen(20), [1, 2, 3]);

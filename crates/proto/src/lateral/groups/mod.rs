@@ -14,7 +14,7 @@ pub(super) struct Groups {
     vacant: Vec<GroupIx>,
     by_id: IdMap<GroupId, GroupIx>,
     seed: u64,
-    /// The r of all groups. `None` if there is no group.
+    /// Value of r, which all groups share. `None` if there is no group.
     pub(super) r: Option<u8>,
 }
 
@@ -56,7 +56,7 @@ impl Groups {
     }
 
     pub(super) fn leave(&mut self, ix: GroupIx) -> Group {
-        let group = self.slots[ix.0 as usize].take().expect("a group is left once");
+        let group = self.slots[ix.0 as usize].take().expect("a group is left only once");
         self.by_id.remove(&group.id);
         self.vacant.push(ix);
         if self.by_id.is_empty() {
@@ -70,14 +70,15 @@ impl Groups {
     }
 
     pub(super) fn get(&self, ix: GroupIx) -> &Group {
-        self.slots[ix.0 as usize].as_ref().expect("an index is kept no longer than its group")
+        self.slots[ix.0 as usize].as_ref().expect("an index does not outlive its group")
     }
 
     pub(super) fn get_mut(&mut self, ix: GroupIx) -> &mut Group {
-        self.slots[ix.0 as usize].as_mut().expect("an index is kept no longer than its group")
+        self.slots[ix.0 as usize].as_mut().expect("an index does not outlive its group")
     }
 
-    /// Only members and the sender itself may repair or retransmit. Others could forge packets.
+    /// Returns `true` if `node` may repair or retransmit packets of `sender`. Only members and the
+    /// sender itself may, because other nodes could forge packets.
     pub(super) fn may_know(&self, group: GroupIx, node: NodeId, sender: NodeId) -> bool {
         node == sender || self.get(group).members.contains(node)
     }
@@ -144,10 +145,10 @@ mod tests {
     fn full_view_follows_the_group() {
         let mut rng = Rng::new(1);
         let mut group = Group::new(GroupId(1), RateOfFire::default(), None, 1);
-        let change = group.add_member(Time(1), NodeId(4), &mut rng).expect("it is new");
+        let change = group.add_member(Time(1), NodeId(4), &mut rng).expect("the member is new");
         assert_eq!(change.added, Some(NodeId(4)));
         assert_eq!(group.add_member(Time(1), NodeId(4), &mut rng), None);
-        let change = group.remove_member(NodeId(4), &mut rng).expect("it was there");
+        let change = group.remove_member(NodeId(4), &mut rng).expect("the node was a member");
         assert_eq!(change, TargetChange { added: None, removed: Some(NodeId(4)) });
         assert_eq!(group.remove_member(NodeId(4), &mut rng), None);
     }

@@ -42,7 +42,7 @@ pub enum Packet<'a> {
         cookie: u64,
         ids: &'a [WireId],
     },
-    /// A data packet, sent again by a node that was queried for it.
+    /// A data packet, sent again in reply to a [`Packet::Nak`].
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -58,13 +58,13 @@ pub enum Packet<'a> {
     ///
     /// Flag 1 ([`EXPIRED`]): the packets are held, but their deadline has passed.
     HaveNot { ids: &'a [WireId], expired: bool },
-    /// End of the stream of the header's sender in the group.
+    /// Report of the header's sender on the end of its stream in the group.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
-    /// | 36 | 4 | next sequence number that it will use |
+    /// | 36 | 4 | next sequence number of the stream |
     /// | 40 | 4 | first sequence number that the receiver is owed; 0 unless flag 2 is set |
-    /// | 44 | 8 | nonce of the open that this answers; 0 unless flag 2 is set |
+    /// | 44 | 8 | nonce of the open that is answered; 0 unless flag 2 is set |
     ///
     /// * Flag 1 ([`CONFIRM`]): every member replies with a [`Packet::Ack`].
     /// * Flag 2 ([`FIRST`]): this answers a [`Packet::Open`].
@@ -91,7 +91,7 @@ pub enum Packet<'a> {
     },
     /// Reply to a [`Packet::Nak`] with a wrong cookie. It has the same length and layout as the
     /// NAK. With the right cookie, a node proves that it receives the datagrams sent to its
-    /// address. Packets are retransmitted to it only then.
+    /// address. Only then are packets retransmitted to it.
     Challenge { cookie: u64, ids: &'a [WireId] },
     /// Query for the first sequence number of the receiver's stream that the header's sender is
     /// owed, and for the end of the stream.
@@ -218,7 +218,7 @@ impl<'a> Packet<'a> {
         if bytes.is_empty() { Ok(packet) } else { Err(DecodeError::Length) }
     }
 
-    /// Appends the whole datagram to `out`.
+    /// Appends the datagram, including its header, to `out`.
     ///
     /// # Panics
     /// Panics if the datagram is longer than UDP allows. The packets of the engine always fit in
@@ -286,7 +286,7 @@ pub fn ids_that_fit(datagram_bytes: usize) -> usize {
     (datagram_bytes.saturating_sub(HEADER_BYTES + size_of::<U64>()) / ID_BYTES).max(1)
 }
 
-// The payload length of a symbol has 16 bits, and no datagram is longer than that.
+// The payload length of a symbol is a 16-bit field, which suffices for any datagram.
 const _: () = assert!(wire::MAX_DATAGRAM_BYTES <= U16::MAX_VALUE.get() as usize);
 
 #[cfg(test)]

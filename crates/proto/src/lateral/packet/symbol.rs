@@ -1,4 +1,4 @@
-//! Symbols: the units that repairs are XORs of. A symbol is a message or a fragment of one, with
+//! Symbols: the units that are XORed into repairs. A symbol is a message or a fragment of one, with
 //! the fields needed to deliver it.
 //!
 //! | offset | bytes | field | meaning |
@@ -18,7 +18,7 @@
 //! |---|---|---|---|
 //! | 20 | 4 | index | index of the fragment in the message, from 0 |
 //! | 24 | 4 | message bytes | length of the whole message, at most [`MAX_MESSAGE_BYTES`] |
-//! | 28 | n | fragment | the bytes of the message from index * fragment bytes on |
+//! | 28 | n | fragment | bytes of the message, from offset index * fragment bytes |
 //!
 //! These fields are part of the symbol, not of the packet around it, so that a repair restores them
 //! too.
@@ -46,14 +46,15 @@ pub const FRAGMENT_HEADER_BYTES: usize = size_of::<RawFragment>();
 /// Maximum size of a message in bytes: 16 MiB.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// A symbol, stored by reference count.
+/// A reference-counted symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol(Bytes);
 
 /// Position of a fragment in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Index of the fragment, from 0, and its distance from the first one's sequence number.
+    /// Index of the fragment, from 0. It is also the offset from the first fragment's sequence
+    /// number.
     pub index: u32,
     /// Size, in bytes, of every fragment of the message except the last.
     pub fragment_bytes: u16,
@@ -62,7 +63,7 @@ pub struct Fragment {
 }
 
 /// Memory for symbols, in chunks that many symbols share. A chunk is reused after the last of its
-/// symbols has been dropped, so that a warm arena does not allocate.
+/// symbols has been dropped, so a warm arena does not allocate.
 #[derive(Debug, Default)]
 pub struct Arena {
     chunk: BytesMut,
@@ -276,7 +277,7 @@ impl Arena {
     }
 
     /// Returns a retired chunk that is not in use, or a new one. Only the oldest few chunks are
-    /// checked. If one is still in use, because a message was kept for long, it moves to the end.
+    /// checked. A chunk that is still in use, because a message is kept for long, moves to the end.
     fn free_chunk(&mut self, bytes: usize) -> BytesMut {
         for _ in 0..RETIRED_LOOKED_AT.min(self.retired.len()) {
             let Some(mut chunk) = self.retired.pop_front() else { break };

@@ -12,7 +12,7 @@ fn id(seqno: u32) -> WireId {
 fn body(packet: Packet<'_>) -> (u8, u8, Vec<u8>) {
     let mut out = Vec::new();
     packet.encode(SENDER, GROUP, 9, &mut out);
-    let (header, decoded) = Packet::decode(&out).expect("what was encoded can be decoded");
+    let (header, decoded) = Packet::decode(&out).expect("an encoded packet can be decoded");
     assert_eq!(decoded, packet);
     assert_eq!((header.sender, header.group, header.view), (SENDER, GROUP, 9));
     (header.kind, header.flags, out[HEADER_BYTES..].to_vec())

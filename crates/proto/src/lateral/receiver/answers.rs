@@ -1,4 +1,5 @@
-//! Heartbeats of senders, which answer queries. An answer overrides all claims about the stream.
+//! Handling of heartbeats, some of which answer this node's queries. An answer overrides all claims
+//! about the stream.
 
 use super::{Heartbeat, Receiver};
 use crate::lateral::config::{MAX_AHEAD, StreamStart};
@@ -113,8 +114,9 @@ impl Receiver {
         }
     }
 
-    /// The position of the former stream is remembered so that nothing is delivered twice: late
-    /// packets of a former incarnation may make it appear to be current again.
+    /// Restarts the stream for another incarnation of its sender. The position in the former stream
+    /// is remembered, because late packets may make the former incarnation appear to be current
+    /// again, and nothing may be delivered twice.
     pub(super) fn restart_stream(
         &mut self,
         cx: &mut Context,

@@ -1,4 +1,4 @@
-//! Gaps: numbers that have not arrived. They are recorded as missing, or skipped if too many.
+//! Gaps in streams. The packets in a gap are recorded as missing, or skipped if there are too many.
 
 use super::Receiver;
 use crate::lateral::config::StreamStart;
@@ -8,11 +8,12 @@ use crate::lateral::recovery::first_wait;
 use crate::lateral::streams::FormerStream;
 use crate::{LossCause, SeqNo, Time};
 
-/// Maximum number of missing packets. A node that lacks more cannot catch up.
+/// Maximum number of missing packets. A node that is missing more cannot catch up.
 const MAX_MISSING: usize = 1 << 18;
 
 impl Receiver {
-    /// Returns `false` if `end` is not believed, because the sender has to confirm a jump.
+    /// Records the unknown packets before `end` as missing. Returns `false` if `end` is not
+    /// believed, because the sender must first confirm a jump.
     pub(crate) fn notice_up_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
         let max_gap = cx.config.max_gap;
         let stream = self.streams.get_mut(ix);

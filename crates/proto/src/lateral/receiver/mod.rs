@@ -72,7 +72,8 @@ impl Receiver {
         *self.streams.former_mut(ix) = former;
     }
 
-    /// Sends a last acknowledgment to every sender, so that this node's losses are reported.
+    /// Leaves the group and returns the positions in its streams. Every sender gets a final
+    /// acknowledgment, which reports this node's losses.
     pub(super) fn leave(&mut self, cx: &mut Context, ix: GroupIx) -> FormerStreams {
         let id = cx.id();
         for stream in self.streams.of_group(ix) {
@@ -119,7 +120,7 @@ impl Receiver {
         let overtaken_by = stream.window.start().distance_from(seqno);
         let is_near = overtaken_by > 0 && overtaken_by as u32 <= cx.config.max_gap;
         if is_near && !stream.opened && stream.window.reaches_back() {
-            // The packet was overtaken by the one taken for the first of the stream.
+            // The packet was overtaken by the one that was taken for the first of the stream.
             self.notice_down_to(cx, ix, seqno);
         }
         let record = match self.streams.get(ix).window.place(seqno) {
@@ -150,7 +151,8 @@ impl Receiver {
         if record.is_some() { Outcome::Repaired } else { Outcome::New }
     }
 
-    /// If the number is far before the window, this node may have believed unsent numbers.
+    /// Queries the sender if the number is far before the window: this node may have believed in
+    /// numbers that were never sent.
     fn on_number_before(&mut self, cx: &mut Context, ix: StreamIx, seqno: SeqNo) {
         let stream = self.streams.get(ix);
         let behind = stream.window.settled_to().distance_from(seqno);
@@ -160,8 +162,8 @@ impl Receiver {
         }
     }
 
-    /// Returns a repaired packet when its multicast arrives for the first time. It enters the bins
-    /// at that time, like all data packets (Slingshot, algorithm 1, line 12).
+    /// Returns a repaired packet when its multicast arrives for the first time. The packet enters
+    /// the bins at that time, like all data packets (Slingshot, algorithm 1, line 12).
     pub(super) fn on_known_data(
         &mut self,
         cx: &mut Context,
@@ -246,7 +248,7 @@ impl Receiver {
             }
             match stream.window.missing(id.seqno) {
                 Some(missing) if expired => self.give_up(cx, missing, LossCause::DeadlinePassed),
-                // Without the delay, two nodes that lack it would keep querying each other.
+                // Without the delay, two nodes that lack the packet would keep querying each other.
                 Some(missing) => {
                     let losses = &mut self.streams.losses;
                     let end = losses.get(missing).noticed_at + cx.config.give_up_after;
@@ -320,7 +322,8 @@ impl Receiver {
         }
     }
 
-    /// Returns `None` if there is no room, or if the packet seems to be of a former incarnation.
+    /// Returns the stream of a sender, and opens it if it is unknown. Returns `None` if there is no
+    /// room, or if the packet seems to be from a former incarnation.
     fn stream_of(
         &mut self,
         cx: &mut Context,
@@ -362,7 +365,7 @@ impl Receiver {
     }
 
     /// Returns the stream of a sender that was heard directly, if there is room for it. If the
-    /// packet is of an unknown incarnation, the sender is queried instead.
+    /// packet is from an unknown incarnation, the sender is queried instead.
     pub(super) fn direct_stream_of(
         &mut self,
         cx: &mut Context,

@@ -17,7 +17,7 @@ use crate::{Destination, Rng, SeqNo};
 
 #[derive(Debug)]
 pub(super) struct SenderQueries {
-    /// Source of nonces only, so that they cannot be inferred from other random choices.
+    /// Generator used only for nonces, so that they cannot be inferred from other random choices.
     nonces: Rng,
 }
 
@@ -36,7 +36,7 @@ impl SenderQueries {
         }
     }
 
-    /// Has no effect if the next open is already scheduled.
+    /// Sends an open, unless the next one is already scheduled.
     pub(super) fn on_heard(&mut self, cx: &mut Context, ix: StreamIx, stream: &mut Stream) {
         if !cx.timers.is_set(TimerKey::Open(ix)) {
             self.send_open(cx, ix, stream);

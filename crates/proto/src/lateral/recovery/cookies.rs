@@ -1,7 +1,7 @@
-//! Cookies that prove that a node receives the datagrams sent to its address. They prevent that
-//! packets are sent to a node because other hosts requested them in its name.
+//! Cookies that prove that a node receives the datagrams sent to its address. They prevent other
+//! hosts from requesting packets in its name.
 //!
-//! The requester stores one cookie for each node that it queried.
+//! A requester stores one cookie for each node that has challenged it.
 
 use alloc::collections::BTreeMap;
 
@@ -25,7 +25,8 @@ impl Cookies {
         self.key.cookie_of(requester)
     }
 
-    /// Beyond the limit, the entry with the lowest id is evicted.
+    /// Stores the cookie for later requests to `node`. If the table is full, the entry with the
+    /// lowest id is evicted.
     pub(super) fn keep(&mut self, node: NodeId, cookie: u64) {
         if self.given.len() >= MAX_KEPT && !self.given.contains_key(&node) {
             self.given.pop_first();

@@ -1,4 +1,4 @@
-//! NAK recovery (Slingshot, algorithm 1, lines 34 to 40), which requests and resends packets.
+//! NAK recovery (Slingshot, algorithm 1, lines 34 to 40), which requests and retransmits packets.
 
 mod cookies;
 mod nak_suppression;

@@ -23,8 +23,8 @@ fn jitter(nak: &NakConfig, rng: &mut Rng) -> Duration {
     nak.jitter.mul_f64(rng.fraction())
 }
 
-/// Rate limit that permits a burst of a tenth of a second's allowance. It uses the generic cell
-/// rate algorithm, in which the time up to which the allowance is used runs ahead of the clock.
+/// Rate limit that permits a burst of the allowance for 100 ms. It uses the generic cell rate
+/// algorithm: `used_up_to` may run ahead of the clock by the length of the burst.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     interval_ns: u64,
@@ -32,7 +32,7 @@ pub(super) struct RateLimit {
 }
 
 impl RateLimit {
-    /// Creates a limit of `per_second`. If it is 0, nothing is permitted.
+    /// Creates a limit of `per_second` permits per second. 0 permits nothing.
     pub(super) fn new(per_second: u32) -> Self {
         let interval_ns = 1_000_000_000_u64.checked_div(u64::from(per_second)).unwrap_or(u64::MAX);
         Self { interval_ns, used_up_to: Time::ZERO }
@@ -53,7 +53,7 @@ impl RateLimit {
     }
 }
 
-/// Part of the allowance, as a time, that may be used at once.
+/// Length of the burst: the allowance for this time may be used at once.
 const BURST: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -3,19 +3,18 @@ use crate::lateral::groups::Members;
 use crate::lateral::streams::Missing;
 use crate::{NodeId, Rng};
 
-/// From this attempt on, the sender is queried even if it is not in the view.
+/// Number of attempts after which the sender is queried even if it is not in the view.
 const LATER: usize = 3;
 
 /// Returns the node to query at this attempt. The first attempts query the nodes that [`AskFirst`]
 /// selects, in its order. Later attempts alternate between random members and the packet's sender.
 ///
 /// Only members are queried. A random member that joined after the packet was found to be missing
-/// cannot have it, unless the member had wrongly been considered failed. It is chosen only if there
-/// is no other member.
+/// cannot have it, unless the member had wrongly been considered failed. Such a member is chosen
+/// only if there is no other.
 ///
-/// The sender is also queried if it is not in the view: while the view is empty, and from the
-/// fourth attempt on. In a partial view (Slingshot 3.3), its absence does not imply that it has
-/// left.
+/// A sender that is not in the view is queried while the view is empty, and from the fourth attempt
+/// on. In a partial view (Slingshot 3.3), its absence does not mean that it has left.
 pub(super) fn nak_target(
     first: AskFirst,
     missing: &Missing,
@@ -111,7 +110,7 @@ mod tests {
         let mut of_a_stranger =
             |attempt| nak_target(first, &missing(attempt, 9, &[]), NodeId(7), &members(), &mut rng);
         assert!(MEMBERS.contains(&of_a_stranger(1)), "a sender may have left the view");
-        assert_eq!(of_a_stranger(3), NodeId(7), "or be hidden by it");
+        assert_eq!(of_a_stranger(3), NodeId(7), "or be outside of a partial view");
         assert_eq!(nak_target(first, &missing(0, 5, &[]), SENDER, &nobody, &mut rng), SENDER);
     }
 }

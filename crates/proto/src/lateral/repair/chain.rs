@@ -11,7 +11,7 @@ use core::ops::{BitXor, BitXorAssign, Range};
 use crate::Rng;
 
 /// A set of groups, represented by the XOR of a random 128-bit number for each of them (Zobrist
-/// hashing). Adding or removing a group takes one step.
+/// hashing). Adding or removing a group takes constant time.
 ///
 /// A node draws these numbers from its seed and keeps them secret, so that collisions cannot be
 /// provoked by choosing groups. Two sets collide by chance with a probability of 2^-128. Two
@@ -22,13 +22,14 @@ pub(crate) struct SetId(u128);
 /// One link of a region's chain: a bin, and the number of targets that the bin selects per repair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Link {
-    /// Lowest share of the bin's groups, which are all groups of the region from it on.
+    /// Lowest share of the bin's groups, which are all groups of the region with at least this
+    /// share.
     pub(crate) share: f64,
     pub(crate) set: SetId,
     pub(crate) targets: f64,
 }
 
-/// Range of shares, both ends included.
+/// Inclusive range of shares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
     least: f64,
@@ -69,8 +70,8 @@ impl Span {
         Self { least: self.least.min(other.least), most: self.most.max(other.most) }
     }
 
-    /// Returns the range of elements in `all`, which is sorted by share, that a change in the span
-    /// can affect. These are the elements in the span and the next one, which depends on them.
+    /// Returns the indices of the elements of `all` that a change in the span can affect: the
+    /// elements in the span and the next one, which depends on them. `all` must be sorted by share.
     pub(crate) fn places<T>(self, all: &[T], share: impl Fn(&T) -> f64) -> Range<usize> {
         let first = all.partition_point(|one| share(one) < self.least);
         let behind = all[first..].partition_point(|one| share(one) <= self.most);
@@ -121,8 +122,7 @@ impl Chain {
     /// lowest of their shares. The next link omits the groups with that share, and selects the
     /// difference to the lowest of the remaining shares. This continues until no group is left.
     /// Every packet of a group thus enters the bins of all links before its group is omitted, and
-    /// these bins together select the share of the group. Groups that want no targets are in no
-    /// bin.
+    /// these bins together select the share of the group. Groups with a share of 0 are in no bin.
     pub(crate) fn links(&self, nodes: usize, span: Span) -> impl Iterator<Item = Link> {
         let places = span.places(&self.classes, |class| class.share);
         let before = &self.classes[..places.start];

@@ -117,8 +117,8 @@ impl Decoder {
     }
 }
 
-/// Returns `true` if all these packets are held, which is the case for most repairs. This function
-/// only reads. Each look-up waits for memory, and the processor can overlap several of them.
+/// Returns `true` if all of these packets are held, which is the case for most repairs. The
+/// look-ups only read, so the processor can overlap their memory accesses.
 fn holds_all(cx: &Context, streams: &Streams, ids: &[WireId]) -> bool {
     ids.iter().map(|id| PacketId::from(*id)).all(|id| {
         let stream = streams.find_packet(&cx.groups, id);
@@ -126,7 +126,8 @@ fn holds_all(cx: &Context, streams: &Streams, ids: &[WireId]) -> bool {
     })
 }
 
-/// Returns `None` if a packet is longer than the XOR, which does not occur in a correct repair.
+/// Returns the XOR of the missing packets, which is `sum` without the held ones. Returns `None` if
+/// a held packet is longer than `sum`, which does not occur in a correct repair.
 fn subtract_held(cx: &Context, streams: &Streams, ids: &[WireId], sum: &[u8]) -> Option<Vec<u8>> {
     let mut rest = sum.to_vec();
     for id in ids.iter().map(|id| PacketId::from(*id)) {

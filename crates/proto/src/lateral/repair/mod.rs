@@ -1,4 +1,4 @@
-//! Repairs: their construction and their decoding.
+//! Construction and decoding of repairs.
 //!
 //! - [`bins`] collect packets into repairs for the nodes that [`regions`] and [`chain`] determine
 //!   (Ricochet, algorithm 1).

@@ -7,9 +7,9 @@
 //! its packets and occurs in no other row.
 //!
 //! Rows are bit sets with a column for each unknown packet. The cost of a datagram is bounded:
-//! there are [`MAX_UNKNOWN`] columns, and a row that would exceed [`MAX_WORK`] is dropped. Any
-//! subset of the rows is still correct and in echelon form. Once half of the work is used up,
-//! solved packets wait for the next call.
+//! there are at most [`MAX_UNKNOWN`] columns, and a row that would exceed [`MAX_WORK`] is dropped.
+//! Any subset of the rows is still correct and in echelon form. Once half of the work limit is used
+//! up, solved packets wait for the next call.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -21,7 +21,7 @@ use crate::lateral::packet::symbol::xor_growing;
 use crate::{IdMap, NodeId, PacketId, Time};
 
 const MAX_UNKNOWN: usize = 2048;
-/// Maximum bytes XORed for one datagram, more than twice 256 repairs of 1500 bytes.
+/// Maximum number of bytes XORed for one datagram, more than twice 256 repairs of 1500 bytes.
 const MAX_WORK: usize = 1 << 20;
 const WORK_OF_BITS: usize = MAX_UNKNOWN / 8;
 
@@ -53,7 +53,7 @@ pub(crate) struct Solved {
 #[derive(Debug)]
 struct Row {
     unknown: FixedBitSet,
-    /// One of the unknown packets. With elimination, it occurs in no other row.
+    /// Column of one of the unknown packets. With elimination, it is set in no other row.
     pivot: usize,
     sum: Vec<u8>,
     from: NodeId,
@@ -63,7 +63,7 @@ struct Row {
 #[derive(Debug)]
 struct Columns {
     by_id: IdMap<PacketId, usize>,
-    /// Packet of each column. The entry of a vacant column has no meaning.
+    /// Packet of each column. The entry of a vacant column is meaningless.
     ids: Vec<PacketId>,
     vacant: Vec<usize>,
 }
@@ -87,7 +87,7 @@ impl PendingRepairs {
         }
     }
 
-    /// Resets the work limit at the start of each datagram or timeout.
+    /// Resets the work limit. Must be called at the start of each datagram or timeout.
     pub(crate) fn renew_work(&mut self) {
         self.work = Work(MAX_WORK);
     }
@@ -399,7 +399,8 @@ mod tests {
     #[test]
     fn what_would_cost_too_much_is_given_up_and_counted() {
         let mut pending = roomy(Solver::Peeling);
-        // All 300 rows of 4 KiB contain packet 0, which changes 240 of them and drops the rest.
+        // All 300 rows of 4 KiB contain packet 0, whose arrival changes 240 of them and drops the
+        // other 60.
         for number in 1..=300 {
             insert_sum(&mut pending, Time(0), &[0, number], vec![0; 4096]);
         }
@@ -413,7 +414,7 @@ mod tests {
     #[test]
     fn elimination_drops_rows_whose_turn_comes_too_late() {
         let mut pending = roomy(Solver::Elimination);
-        // The last repair takes packet 1 as its pivot, and solves all 300 rows before it.
+        // The last repair takes packet 1 as its pivot, and would solve all 300 rows before it.
         for number in 0..300 {
             insert_sum(&mut pending, Time(0), &[10 + number, 1, 2], vec![number as u8; 4096]);
         }

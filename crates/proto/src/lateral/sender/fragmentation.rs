@@ -5,8 +5,8 @@
 //! when it is its group's turn, the pace permits it, and no member is too far behind:
 //!
 //! - The *pace*, `pace_bytes_per_second`, applies to the node. All groups share it in turn. An
-//!   unused allowance of up to [`BURST`] may be sent at once, so that moderately large messages are
-//!   not delayed.
+//!   unused allowance of up to [`BURST`] may be sent as a burst, so that moderately large messages
+//!   are not delayed.
 //! - The *flight*, `flight`, applies to a group. It is the maximum number of packets in flight to
 //!   the slowest member, which is the number that a receiver buffers (Ricochet 3.2.5).
 //!   Acknowledgments are requested along the way, so that members slower than the pace determine
@@ -49,7 +49,7 @@ struct Pace {
 }
 
 const BURST: Duration = Duration::from_millis(4);
-/// Amount of fragments, as a time, that are sent together to avoid a wakeup for each.
+/// Time by which wakeups are delayed, so that several fragments are sent together.
 const TRAIN: Duration = Duration::from_millis(1);
 
 impl QueuedMessage {

@@ -27,14 +27,14 @@ impl Sender {
         cx.transmit(Destination::Group(cx.groups.get(ix).id), ix, packet);
     }
 
-    /// Schedules a heartbeat to a member that joined. The member may have been one before and have
-    /// missed packets, and this node may send nothing else that would reveal the loss.
+    /// Schedules a heartbeat to a member that joined. The node may have been a member before and
+    /// have missed packets, and this node may send nothing else that would reveal the loss.
     pub(crate) fn on_joined(&mut self, cx: &mut Context, ix: GroupIx, node: NodeId) {
         let Some(interval) = cx.config.heartbeat else { return };
         let own = self.get_mut(ix);
         if own.is_joiner(node) {
             own.begin_joiner_heartbeats(interval);
-            // Random, so that not all senders send at once.
+            // The delay is random, so that not all senders send at the same time.
             let at = cx.now + interval / 2 + interval.mul_f64(cx.rng.fraction() / 2.0);
             cx.timers.set_no_later(TimerKey::Joiners(ix), at);
         }

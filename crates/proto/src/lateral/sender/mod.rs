@@ -37,7 +37,7 @@ impl Sender {
         cx.timers.cancel(TimerKey::Heartbeat(ix));
         cx.timers.cancel(TimerKey::Joiners(ix));
         cx.timers.cancel(TimerKey::Patience(ix));
-        self.streams[ix.0 as usize].take().expect("a group is left once")
+        self.streams[ix.0 as usize].take().expect("a group is left only once")
     }
 
     pub(super) fn unconfirmed(&self, ix: GroupIx) -> Vec<NodeId> {
@@ -59,7 +59,7 @@ impl Sender {
         if has_joined { own.add_member(node) } else { own.remove_member(node) }
     }
 
-    /// Returns an error with the member that is furthest behind if it holds the group back.
+    /// Returns an error that names the member that is furthest behind, if it holds the group back.
     pub(super) fn check_window(&mut self, cx: &mut Context, ix: GroupIx) -> Result<(), SendError> {
         let Some((by, behind)) = self.get_mut(ix).held_back_by(cx.config.window) else {
             return Ok(());
@@ -116,7 +116,8 @@ impl Sender {
         None
     }
 
-    /// Returns the sequence number, and `true` if the packet has to request acknowledgments.
+    /// Assigns the next sequence number, and returns it with `true` if the packet must request
+    /// acknowledgments.
     pub(super) fn number_packet(&mut self, config: &Config, ix: GroupIx) -> (SeqNo, bool) {
         let window = self.window(config, ix);
         let own = self.get_mut(ix);
@@ -142,7 +143,8 @@ impl Sender {
         }
     }
 
-    /// Returns `true` if all confirmations that the application requested are complete.
+    /// Reports the confirmation that the application requested, and returns `true`, if it is
+    /// complete.
     pub(super) fn report_confirmation(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let own = self.get_mut(ix);
         let Some(confirmation) = own.take_confirmation() else { return false };
@@ -172,7 +174,8 @@ impl Sender {
         }
     }
 
-    /// Returns `true` if the group is no longer held back, so that queued packets may be sent.
+    /// Returns `true` if the group was held back and no longer is, so that queued packets may be
+    /// sent.
     pub(super) fn resume(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let window = self.window(&cx.config, ix);
         let is_free = self.get_mut(ix).release(window);
@@ -197,10 +200,10 @@ impl Sender {
     }
 
     fn get(&self, ix: GroupIx) -> &OwnStream {
-        self.streams[ix.0 as usize].as_ref().expect("an index is kept no longer than its group")
+        self.streams[ix.0 as usize].as_ref().expect("an index does not outlive its group")
     }
 
     fn get_mut(&mut self, ix: GroupIx) -> &mut OwnStream {
-        self.streams[ix.0 as usize].as_mut().expect("an index is kept no longer than its group")
+        self.streams[ix.0 as usize].as_mut().expect("an index does not outlive its group")
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct OwnStream {
     joiners_interval: Duration,
     acks_requested_to: Position,
     /// Lower bound of the positions of all members for which the sender waits. While `next` is less
-    /// than a window ahead of it, no member needs to be checked.
+    /// than a window ahead of this bound, no member needs to be checked.
     confirmed_to: Position,
     /// Members that have left since the last confirmation, most recent first.
     departed: VecDeque<Member>,
@@ -55,8 +55,8 @@ struct Member {
     /// Position before which the member has confirmed everything since it joined. If it equals the
     /// end of the stream, the member needs no heartbeats.
     acked_to: Option<Position>,
-    /// End of the stream when the member joined. `None` once the member has confirmed it. The
-    /// member may have been one before, and may have missed packets before this end.
+    /// End of the stream when the member joined. `None` once the member has confirmed it. The node
+    /// may have been a member before, and may have missed packets before this end.
     join_end: Option<Position>,
     lost: u32,
     slow: bool,
@@ -72,7 +72,7 @@ impl Member {
 
 impl Position {
     pub(crate) fn of_first(seqno: SeqNo) -> Self {
-        // The offset of 2^32 gives every sequence number a position before any other.
+        // With the offset of 2^32, the subtraction in `latest` never goes below 0.
         Self((1 << 32) + u64::from(seqno.0))
     }
 
@@ -88,7 +88,8 @@ impl Position {
         Self(self.0.saturating_sub(u64::from(count)))
     }
 
-    /// Returns 0 if `self` is before `other`, and at most `u32::MAX`.
+    /// Returns the number of packets from `other` to `self`: 0 if `self` is before `other`, and at
+    /// most `u32::MAX`.
     pub(crate) fn distance_from(self, other: Self) -> u32 {
         self.0.saturating_sub(other.0).try_into().unwrap_or(u32::MAX)
     }
@@ -131,7 +132,7 @@ impl OwnStream {
         taken.seqno()
     }
 
-    /// Adds a node, which is not owed messages that were accepted before.
+    /// Adds a member, which is not owed the messages accepted before.
     pub(crate) fn add_member(&mut self, node: NodeId) {
         let (first, settled_to) = (self.accepted_to, self.accepted_to);
         let join_end = (self.next > self.start).then_some(self.next);
@@ -149,7 +150,8 @@ impl OwnStream {
         }
     }
 
-    /// A node that is not known as a member is owed only messages that follow.
+    /// Returns the first sequence number that the node is owed. A node that is not known as a
+    /// member is owed only later messages.
     pub(super) fn first_for(&self, node: NodeId) -> SeqNo {
         self.members.get(&node).map_or(self.accepted_to, |member| member.first).seqno()
     }
@@ -197,7 +199,8 @@ impl OwnStream {
         furthest.filter(|(_, behind)| *behind >= window)
     }
 
-    /// One packet in every eighth of a window requests acknowledgments.
+    /// Returns `true` if the next packet must request acknowledgments: one in every eighth of a
+    /// window.
     pub(super) fn requests_acks(&mut self, window: u32) -> bool {
         let due =
             window > 0 && self.next.distance_from(self.acks_requested_to) >= (window / 8).max(1);
@@ -256,7 +259,8 @@ impl OwnStream {
         restarts
     }
 
-    /// `first` is the interval from a message to its first heartbeat.
+    /// Returns the heartbeat that is due, or `None` if none is needed. `first` is the interval from
+    /// a message to its first heartbeat.
     pub(super) fn next_heartbeat(&mut self, first: Option<Duration>) -> Option<DueHeartbeat> {
         let is_waiting = self.is_waiting();
         if !is_waiting && self.are_all_informed() {
@@ -270,9 +274,9 @@ impl OwnStream {
         };
         let doubled = longest.map(|longest| (interval * 2).min(longest));
         self.heartbeat_interval = doubled.unwrap_or(interval);
-        // At the longest interval, acknowledgments are requested. When all members have confirmed
-        // the end of a stream that has paused, the heartbeats stop. They continue until then.
-        // Otherwise, a member that was disconnected would never detect its losses.
+        // At the longest interval, acknowledgments are requested. The heartbeats of a paused stream
+        // continue until all members have confirmed its end. Otherwise, a member that was
+        // disconnected would never detect its losses.
         let confirm = is_waiting || longest.is_some_and(|longest| interval >= longest);
         Some(DueHeartbeat { confirm, next_after: doubled.map(|_| interval) })
     }
@@ -310,8 +314,8 @@ impl OwnStream {
         self.members.values().filter(behind).map(|member| member.node)
     }
 
-    /// Includes members that have left since. A member that has joined since is owed nothing before
-    /// `up_to`.
+    /// Returns the number of members that have confirmed all packets before `up_to`, including
+    /// those that have left since. A member that has joined since is owed none of these packets.
     fn confirmed(&self, up_to: Position) -> usize {
         let is_owed = |member: &&Member| member.first < up_to || up_to == self.start;
         let has_left_whole = |member: &&Member| member.lost == 0 && member.acked_to >= Some(up_to);
@@ -319,7 +323,8 @@ impl OwnStream {
         self.members.values().filter(is_owed).count() + departed
     }
 
-    /// Members that have left are returned only once.
+    /// Returns the members that lost packets, with the number of packets. Members that have left
+    /// are returned only once.
     fn take_incomplete(&mut self) -> Vec<(NodeId, u32)> {
         let here = self.members.values().filter(|member| member.lost > 0);
         let mut all: Vec<_> = here.map(|member| (member.node, member.lost)).collect();

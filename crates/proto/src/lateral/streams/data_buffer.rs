@@ -20,7 +20,7 @@ pub(crate) struct DataBuffer {
     packets: VecDeque<Held>,
     first: HeldIx,
     bytes: usize,
-    /// Part of the limit, in bytes, that is used for other purposes.
+    /// Part of `max_bytes` that is reserved for messages in reassembly.
     reserved: usize,
     max_bytes: usize,
     max_age: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct DataBuffer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The packet arrived by its multicast, or is this node's own.
+    /// The packet arrived by multicast, or is this node's own.
     Multicast,
     /// The packet was solved from repairs, and its multicast has not arrived.
     Repair,
@@ -46,7 +46,8 @@ pub(crate) struct Held {
     symbol: Option<Symbol>,
 }
 
-/// Memory for a packet in addition to its bytes: its entries here and in the window of its stream.
+/// Assumed memory, in bytes, for a packet in addition to its symbol: its entries in the buffer and
+/// in the window of its stream.
 const OVERHEAD_BYTES: usize = 96;
 
 impl Held {
@@ -85,7 +86,8 @@ impl DataBuffer {
         ix
     }
 
-    /// Returns the path by which the packet first arrived, and its symbol.
+    /// Records that the packet has arrived by multicast. Returns how it had arrived before, and its
+    /// symbol.
     pub(crate) fn mark_multicast(&mut self, ix: HeldIx) -> (Arrival, Symbol) {
         let place = self.place(ix);
         let held = &mut self.packets[place];
@@ -126,7 +128,8 @@ impl DataBuffer {
         self.packets.front().is_some_and(|first| first.received_at + self.max_age <= now)
     }
 
-    /// Delayed by an eighth of the age limit, so that many packets are evicted at once.
+    /// Returns the time of the next eviction by age. It is delayed by an eighth of the age limit,
+    /// so that many packets are evicted together.
     pub(crate) fn next_eviction(&self) -> Option<Time> {
         let lenience = self.max_age / 8;
         self.packets.front().map(|first| first.received_at + self.max_age + lenience)

@@ -16,14 +16,15 @@ pub(crate) struct FormerStream {
 }
 
 impl FormerStream {
-    /// The last packets of this incarnation may still be in flight and do not make it current.
+    /// Returns `true` while the last packets of this incarnation may still be in flight. Such
+    /// packets do not make the incarnation current.
     fn is_late(&self, now: Time) -> bool {
         self.over_since.is_some_and(|since| now < since + LATE_FOR)
     }
 }
 
 impl FormerStreams {
-    /// Remembers at most the `limit` latest streams.
+    /// Remembers the stream. At most the `limit` most recent streams are kept.
     pub(crate) fn note(
         &mut self,
         sender: NodeId,

@@ -1,7 +1,8 @@
 use super::former_streams::FormerStreams;
 use crate::lateral::index::{GroupIx, StreamIx};
 
-/// Streams of each group. Each stream stores its position here, for removal in one step.
+/// Streams of each group. Each stream stores its position in this list, so that it is removed in
+/// constant time.
 #[derive(Debug, Default)]
 pub(crate) struct GroupStreams(Vec<OfGroup>);
 
@@ -46,7 +47,7 @@ impl GroupStreams {
         self.0.get(group.0 as usize).map_or(&[], |of_group| &of_group.streams)
     }
 
-    /// Searches at most `count` streams. Continues where the last search ended.
+    /// Searches at most `count` streams, continuing where the last search ended.
     pub(crate) fn find_next(
         &mut self,
         group: GroupIx,

@@ -71,7 +71,7 @@ impl LossList {
     pub(crate) fn remove(&mut self, ix: MissingIx) -> Missing {
         self.due.cancel(ix);
         self.vacant.push(ix);
-        self.slots[ix.0 as usize].take().expect("a packet is settled once")
+        self.slots[ix.0 as usize].take().expect("a packet is settled only once")
     }
 
     pub(crate) fn set_due(&mut self, ix: MissingIx, due: Time) {
@@ -83,7 +83,7 @@ impl LossList {
     }
 
     /// Makes the packet and all others that become due wait until `end`, because no NAK may be sent
-    /// before. They wait together, so that the node does not wake up for each.
+    /// before then. They wait together, so that the node does not wake up for each of them.
     pub(crate) fn pause(&mut self, now: Time, ix: MissingIx, end: Time) {
         self.due.set(ix, now);
         self.paused_until = end;

@@ -1,5 +1,4 @@
-//! Streams: the state of every sender's packets in every group, which are delivered, missing or
-//! lost.
+//! Streams: the state of every packet of every sender in every group.
 //!
 //! A *stream* consists of the packets of one sender in one group.
 
@@ -95,11 +94,11 @@ impl Streams {
     }
 
     pub(super) fn get(&self, ix: StreamIx) -> &Stream {
-        self.slots[ix.0 as usize].as_ref().expect("an index is kept no longer than its stream")
+        self.slots[ix.0 as usize].as_ref().expect("an index does not outlive its stream")
     }
 
     pub(super) fn get_mut(&mut self, ix: StreamIx) -> &mut Stream {
-        self.slots[ix.0 as usize].as_mut().expect("an index is kept no longer than its stream")
+        self.slots[ix.0 as usize].as_mut().expect("an index does not outlive its stream")
     }
 
     pub(super) fn of_group(&self, group: GroupIx) -> impl Iterator<Item = &Stream> {
@@ -110,7 +109,8 @@ impl Streams {
         self.by_group.of(group).len() - usize::from(self.find(group, own).is_some())
     }
 
-    /// Returns an idle stream whose sender has `departed`. Checks only a few streams per call.
+    /// Returns a stream with an empty window whose sender has `departed`. Checks only a few streams
+    /// per call.
     pub(super) fn next_idle(
         &mut self,
         group: GroupIx,
@@ -140,7 +140,7 @@ impl Streams {
     }
 
     /// Buffers a packet, which is in the window or just beyond its end. If the packet was missing,
-    /// the caller has already removed its record. Packets that exceed the memory limit are evicted.
+    /// the caller must have removed its record. Packets that exceed the memory limit are evicted.
     pub(super) fn hold(
         &mut self,
         now: Time,
@@ -189,7 +189,7 @@ impl Streams {
         self.get_mut(ix).push_missing_before(missing);
     }
 
-    /// Makes packets due now that have been missing for `after` and were not requested yet.
+    /// Makes packets due that have been missing for `after` and have not been requested yet.
     pub(super) fn make_due(&mut self, ix: StreamIx, now: Time, after: Duration) {
         let Self { slots, losses, .. } = self;
         let stream = slots[ix.0 as usize].as_ref().expect("the stream exists");
@@ -234,7 +234,7 @@ impl Streams {
         missing
     }
 
-    /// `first` is the first number that is owed, according to the sender's answer.
+    /// Forgets missing packets before `first`, the first number that the sender says is owed.
     pub(super) fn forget_not_owed(&mut self, ix: StreamIx, first: SeqNo) {
         for missing in self.get_mut(ix).window.pop_not_owed(first) {
             self.losses.remove(missing);
@@ -242,8 +242,8 @@ impl Streams {
     }
 
     /// Forgets the numbers from the end of the stream down to `next`, which the sender has not
-    /// sent. Stops at a packet that was received and that the sender may have sent. This is a
-    /// packet before `waiting`, or any packet if the claims are not refuted.
+    /// sent. Stops at a received packet that the sender may have sent: one before `waiting`, or any
+    /// if the claims are not refuted.
     pub(super) fn forget_unsent(
         &mut self,
         ix: StreamIx,

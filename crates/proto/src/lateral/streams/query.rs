@@ -5,15 +5,16 @@ use crate::SeqNo;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
-    /// The answer repeats the nonce, so that a host without this node's unicast cannot forge it.
+    /// Repeated in the answer, which a host that does not receive this node's queries cannot forge.
     pub(crate) nonce: u64,
-    /// End of the stream at the first query. Claims up to it that exceed the answer were forged.
+    /// End of the stream when the query began. Claims up to this end that go beyond the answer were
+    /// forged.
     end: SeqNo,
     /// Number after the last packet that has arrived since the query, if any.
     pub(super) came_to: Option<SeqNo>,
     pub(super) is_second: bool,
-    /// Number before which everything was settled when the query was first sent. If an answer is
-    /// before it, numbers that were never sent have been settled.
+    /// Number before which everything was settled when the query was first sent. If the answer is a
+    /// lower number, numbers that were never sent have been settled.
     pub(super) settled: SeqNo,
 }
 
@@ -39,7 +40,8 @@ impl Query {
         self.settled.is_beyond(next)
     }
 
-    /// Packets that have arrived since the query count as sent.
+    /// Returns the number before which everything was sent. Packets that have arrived since the
+    /// query count as sent.
     pub(crate) fn sent_to(&self, sent: SeqNo, known: SeqNo) -> SeqNo {
         match self.came_to {
             Some(to) if !self.was_settled_beyond(known) => to.later(sent),

@@ -1,7 +1,7 @@
 //! Receive window of a stream: the state of each of its packets.
 //!
-//! It extends from the oldest packet that is still held or missing to the latest known one. Every
-//! number before the window is permanently settled, so that no packet is delivered twice.
+//! The window extends from the oldest packet that is still held or missing to the latest known one.
+//! Every number before the window is permanently settled, so that no packet is delivered twice.
 
 use alloc::collections::VecDeque;
 
@@ -16,7 +16,8 @@ pub(crate) struct ReceiveWindow {
     base: SeqNo,
     /// Number before which everything is settled.
     settled_to: SeqNo,
-    /// First number ever in the window, or a later one that is less than 2^31 behind it.
+    /// First number that was ever in the window, or a later one that follows the window of a long
+    /// stream at a limited distance.
     start: SeqNo,
     /// Number before which the sender has confirmed everything, never before the window.
     vouched_to: SeqNo,
@@ -39,7 +40,7 @@ pub(crate) enum Place {
     Ahead,
 }
 
-/// Distance at which the start follows the window. It exceeds the number of packets of any message.
+/// Distance at which `start` follows the window. It exceeds the number of packets of any message.
 const START_LAG: u32 = 1 << 24;
 
 impl ReceiveWindow {
@@ -54,7 +55,8 @@ impl ReceiveWindow {
         }
     }
 
-    /// Packets before `floor` are never delivered, even if the sender owes them.
+    /// Resumes an empty window at `floor`. Packets before `floor` are never delivered, even if the
+    /// sender owes them.
     pub(crate) fn resume_at(&mut self, floor: SeqNo) {
         assert!(self.slots.is_empty(), "a stream is resumed after packets have arrived");
         self.base = self.base.later(floor);
@@ -88,7 +90,7 @@ impl ReceiveWindow {
         self.start
     }
 
-    /// Returns `true` if nothing was removed from the window, so that it can grow backwards.
+    /// Returns `true` if nothing was removed from the window, so it can grow backward.
     pub(crate) fn reaches_back(&self) -> bool {
         self.base == self.start
     }
@@ -138,7 +140,7 @@ impl ReceiveWindow {
         self.slots.is_empty()
     }
 
-    /// Reads the memory that a packet of the stream will need. The result has no meaning.
+    /// Reads the memory that a packet of the stream will need. The result is meaningless.
     pub(super) fn prefetch(&self) -> u32 {
         u32::from(matches!(self.slots.front(), Some(Slot::Missing(_))))
     }
@@ -147,7 +149,8 @@ impl ReceiveWindow {
         self.slots.push_back(Slot::Missing(missing));
     }
 
-    /// The sender cannot have confirmed this packet if it has confirmed nothing in the window.
+    /// Adds a missing packet before the window. It counts as confirmed by the sender only if the
+    /// sender has confirmed a packet in the window.
     pub(super) fn push_missing_before(&mut self, missing: MissingIx) {
         assert!(self.reaches_back(), "settled numbers would become missing");
         let is_any_vouched = self.vouched_to.is_after(self.base);
@@ -246,7 +249,7 @@ impl ReceiveWindow {
     }
 
     pub(super) fn is_vouched(&self, seqno: SeqNo) -> bool {
-        // Counted forwards from the window, because a claim may be 2^31 ahead.
+        // Distances are counted forward from the window, because a claim may be 2^31 ahead.
         let ahead = |number: SeqNo| number.distance_from(self.base) as u32;
         ahead(seqno) < ahead(self.vouched_to.later(self.base))
     }
@@ -266,7 +269,7 @@ impl ReceiveWindow {
         assert!(!matches!(self.slots.front(), Some(Slot::Settled)), "the window was not trimmed");
     }
 
-    /// The distance from the start to the window stays larger than any message, so that packets
+    /// Moves `start` after the window. The distance stays larger than any message, so that packets
     /// from before the window and packets from before the stream can be distinguished.
     fn follow(&mut self) {
         if !(0..=2 * START_LAG as i32).contains(&self.base.distance_from(self.start)) {

@@ -34,17 +34,18 @@ pub(crate) struct Stream {
     pub(crate) query: Option<Query>,
     /// Time at which the sender was last considered silent, after many opens without an answer.
     silent_since: Option<Time>,
-    /// End of the stream when its sender left the view, unless the sender is in it or never was.
+    /// End of the stream when its sender left the view. `None` if the sender is in the view or
+    /// never was.
     left_at: Option<SeqNo>,
-    /// Number that is too far ahead to be believed before another one agrees with it.
+    /// Number that is too far ahead to be believed until another number agrees with it.
     pub(crate) doubted: Option<SeqNo>,
     lost: u32,
     pub(super) place: u32,
 }
 
-/// Number of unverified packets that are requested without waiting for the sender's answer.
+/// Maximum number of unverified packets that are requested without waiting for the sender's answer.
 const CREDIBLE_CLAIMS: u32 = 64;
-/// Largest step of a stream that is believed without its sender's answer.
+/// Largest step of a stream, in packets, that is believed without its sender's answer.
 const CREDIBLE_STEP: u32 = 256;
 
 impl Stream {
@@ -175,13 +176,14 @@ impl Stream {
         config.stream_start == StreamStart::FromFirst || self.silent_since.is_some_and(is_recent)
     }
 
-    /// Returns `true` if claims are believed without the sender's answer. A sender that has not
-    /// been in the view yet can be queried.
+    /// Returns `true` if claims are believed without the sender's answer, because the sender is
+    /// silent or has left the view. A sender that has not been in the view yet can be queried.
     pub(crate) fn is_believed(&self, now: Time, config: &Config) -> bool {
         self.is_silent(now, config) || self.left_at.is_some()
     }
 
-    /// Returns `true` if the sender has returned, and claims in its name were believed meanwhile.
+    /// Returns `true` if the sender has returned, and claims in its name were believed in the
+    /// meantime.
     pub(crate) fn on_view_change(&mut self, has_left: bool) -> bool {
         let end = self.window.end();
         let left_at = core::mem::replace(&mut self.left_at, has_left.then_some(end));
@@ -200,12 +202,14 @@ impl Stream {
         ahead > credible && !self.window.is_vouched(end.minus(1))
     }
 
-    /// Returns the doubted number if it agrees with `end`: it is at most `max_gap` before it.
+    /// Returns the doubted number if it agrees with `end`, that is, is at most `max_gap` before
+    /// `end`.
     pub(crate) fn doubt_before(&self, end: SeqNo, max_gap: u32) -> Option<SeqNo> {
         let agrees = |doubted: &SeqNo| (0..=max_gap as i32).contains(&end.distance_from(*doubted));
         self.doubted.filter(agrees)
     }
 
+    /// Returns `true` if `next` is close enough to the stream to belong to the same incarnation.
     /// Repairs and retransmissions do not contain the incarnation, but each incarnation begins with
     /// a different number. The numbers of two incarnations are close to each other only by chance.
     /// If the sender was heard directly, only numbers that are believed without its answer can be

@@ -11,19 +11,20 @@ pub(crate) struct BinIx(pub(crate) u32);
 
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
-    /// The part of each batch that every packet accesses, by bin.
+    /// Part of each batch that every packet accesses, indexed by bin.
     pub(crate) cells: Vec<Cell>,
     pub(crate) batches: Vec<Batch>,
-    /// Nodes drawn by open batches, by region. A node that two batches share is listed twice.
+    /// Nodes drawn by open batches, indexed by region. A node that two batches share is listed
+    /// twice.
     pub(crate) held: Vec<Vec<NodeId>>,
-    /// Bins that owe targets to the region while all of its nodes are held, by region. The first
-    /// bin has waited longest, and gets the next node that a batch releases.
+    /// Bins that owe targets to a region while all of its nodes are held, indexed by region. The
+    /// first bin has waited longest, and gets the next node that a batch releases.
     pub(crate) waiting: Vec<Vec<BinIx>>,
 }
 
-/// Number of packets that a bin still counts in one lane. The count ends when the batch is full or,
-/// if the batch has no targets, when a later batch has to draw some. The highest bit is set if the
-/// batch has targets. Most packets access only this part of most bins, so it is a single small
+/// Number of packets that a bin has yet to count in one lane. The count ends when the batch is full
+/// or, if the batch has no targets, when a later batch has to draw some. The highest bit is set if
+/// the batch has targets. Most packets access only this part of most bins, so it is a single small
 /// number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell(u16);
@@ -60,12 +61,13 @@ pub(crate) struct Source {
 impl Cell {
     const WANTED: u16 = 1 << 15;
 
-    /// Creates the cell for batches without targets, which count `left` packets (at least 1).
+    /// Creates the cell for batches without targets, which count `left` more packets. If `left` is
+    /// 0, the bin must draw before the next packet.
     pub(crate) fn idle(left: u32) -> Self {
         Self(left as u16)
     }
 
-    /// Creates the cell for a batch with targets, which counts `left` packets (at least 1).
+    /// Creates the cell for a batch with targets, which counts `left` more packets (at least 1).
     pub(crate) fn wanted(left: u32) -> Self {
         Self(left as u16 | Self::WANTED)
     }
@@ -105,8 +107,9 @@ impl Lane {
     /// Counts a packet in all of `bins`. Sets `noted` to the bins for which [`Cell::tick`] returns
     /// `true`.
     ///
-    /// In a thousand groups, a packet is in about a hundred bins, and nothing else is done for most
-    /// of them. The loop has no branch, because it cannot be predicted which bins are noted.
+    /// On a node in a thousand groups, a packet is in about a hundred bins, and nothing else is
+    /// done for most of them. The loop has no branch, because the processor could not predict which
+    /// bins are noted.
     pub(crate) fn count(&mut self, bins: &[BinIx], noted: &mut Vec<BinIx>) {
         noted.clear();
         noted.resize(bins.len(), BinIx(0));

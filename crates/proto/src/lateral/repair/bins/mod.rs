@@ -46,7 +46,7 @@ pub(crate) struct Bins {
     r: u8,
     flush_after: Option<Duration>,
     of_group: Vec<Vec<BinIx>>,
-    /// Bins that serve each region: the region's chain when it was last applied.
+    /// Bins that serve each region, with the links of its chain as last applied.
     of_region: Vec<Vec<(Link, BinIx)>>,
     bins: Vec<Bin>,
     vacant: Vec<BinIx>,
@@ -58,7 +58,7 @@ pub(crate) struct Bins {
     lanes: Vec<Lane>,
     /// Batches with a packet and targets, ordered by the age of their oldest packet.
     to_flush: VecDeque<Flush>,
-    /// Reusable buffers for the XORs of batches, limited to the number that was in use at once.
+    /// Reusable buffers for the XORs of batches, at most as many as were in use at once.
     spare_sums: Vec<Vec<u8>>,
     arrivals: u64,
     rng: Rng,
@@ -103,7 +103,7 @@ struct Bin {
     /// Groups of the bin, sorted.
     groups: Vec<GroupIx>,
     set: SetId,
-    /// Number of regions from which the bin selects targets. If it is 0, the bin does not exist.
+    /// Number of regions from which the bin selects targets. A bin with 0 regions is vacant.
     regions: usize,
     /// `true` if the bin is in [`Bins::changed`].
     is_marked: bool,
@@ -117,7 +117,8 @@ struct Flush {
     generation: u32,
 }
 
-/// Maximum targets that a bin owes a region in a lane. Others are drawn from other batches.
+/// Maximum number of targets that a bin owes to a region in a lane. Further targets are drawn from
+/// nodes that other batches hold.
 const MAX_OWED: usize = 8;
 
 impl Bins {
@@ -218,7 +219,7 @@ impl Bins {
         self.drop_stale_flushes();
     }
 
-    /// Reads the memory that [`Bins::accept`] will need. The result has no meaning.
+    /// Reads the memory that [`Bins::accept`] will need. The result is meaningless.
     pub(crate) fn prefetch(&self, group: GroupIx) -> u32 {
         const OF_A_CACHE_LINE: usize = 64 / size_of::<BinIx>();
         let of_group = self.of_group.get(group.0 as usize);
@@ -284,9 +285,9 @@ impl Bins {
     }
 
     /// Draws the targets of an empty batch. If there are none, the number of further batches
-    /// without targets is drawn at once, so that bins that rarely draw a target are rarely visited.
-    /// A node in many groups has many such bins. The outcome is the same as with one draw per
-    /// batch, because the draws are independent and debts change only when there is a target.
+    /// without targets is drawn in advance, so that bins that rarely draw a target are rarely
+    /// visited. A node in many groups has many such bins. The outcome is the same as with one draw
+    /// per batch, because the draws are independent and debts change only when there is a target.
     fn draw(&mut self, bin: BinIx, lane: usize) {
         if self.is_blocked(bin, lane) {
             return;
@@ -348,8 +349,9 @@ impl Bins {
         blocked
     }
 
-    /// Gives the nodes that batches have just released to waiting bins. In each region, the bin
-    /// that has waited longest is first. The batches of these bins begin with the next packet.
+    /// Lets waiting bins draw the nodes that batches have just released. In each region, the bin
+    /// that has waited longest draws first. The new batches of these bins begin with the next
+    /// packet.
     fn reassign_released(&mut self, lane: usize) {
         while let Some(region) = self.freed.pop() {
             let Some(bin) = self.lanes[lane].waiting[region.0 as usize].first().copied() else {
@@ -375,7 +377,7 @@ impl Bins {
         if let [source] = &sources[..]
             && source.targets + source.owed < 1.0
         {
-            // In many groups, the usual case is one region, and one target or none.
+            // On a node in many groups, the usual case is one region, and one target or none.
             let mean = source.targets + source.owed;
             self.wanted.push(1);
             let trials = if due { 0 } else { MAX_BATCHES_AHEAD };

@@ -1,4 +1,4 @@
-//! Updates of the bins after changes of the regions. View changes take effect with the next packet.
+//! Updates of the bins after changes to the regions. View changes take effect with the next packet.
 //!
 //! If the nodes of a region changed, its whole chain is linked again. If only groups changed, the
 //! links of the shares between which they moved are compared with the former links of the same
@@ -9,9 +9,9 @@
 //! removed, at one step for each of their groups, only where a class of equal shares begins or
 //! ends, or where regions share bins.
 //!
-//! A batch continues through a change as long as all its packets are useful to all its targets. It
-//! is sent early in three cases: the nodes of a region from which it has targets change, the bin
-//! stops serving such a region, or the bin loses a group.
+//! A batch continues through a change as long as all of its packets are useful to all of its
+//! targets. It is sent early in three cases: the nodes of a region from which it has targets
+//! change, the bin stops serving such a region, or the bin loses a group.
 
 use super::batches::{Batch, BinIx, Cell, Lane, Source};
 use super::{Bin, Bins, Repair};
@@ -19,14 +19,15 @@ use crate::lateral::repair::chain::{Link, SetId, Span};
 use crate::lateral::repair::regions::{Change, Moved, RegionIx};
 
 impl Bins {
-    /// Applies the changes of regions since the last packet. Removes bins that serve no region.
+    /// Applies the changes to regions since the last packet. Removes bins that serve no region.
     pub(crate) fn rebuild(&mut self, send: &mut impl FnMut(Repair<'_>)) {
         if self.regions.is_touched() {
             self.apply_changes(send);
         }
     }
 
-    /// A separate function, so that packets without a change only pay for the check.
+    /// Applies the changes. This is a separate function, so that packets without a change pay only
+    /// for the check.
     #[inline(never)]
     fn apply_changes(&mut self, send: &mut impl FnMut(Repair<'_>)) {
         self.regions.settle();
@@ -246,7 +247,8 @@ impl Bins {
         bin
     }
 
-    /// The batches have no targets left, because they were sent when the last region was unlinked.
+    /// Removes a bin that serves no region. Its batches have no targets left, because they were
+    /// sent when the last region was unlinked.
     fn remove_bin(&mut self, bin: BinIx) {
         let record = &mut self.bins[bin.0 as usize];
         for group in record.groups.drain(..) {
@@ -267,7 +269,7 @@ impl Bins {
         }
     }
 
-    /// Cancels decisions that were made in advance before a change. Batches that have not begun
+    /// Cancels the draws of a changed bin that were made in advance. Batches that have not begun
     /// draw now. Batches that have counted packets draw at the end of their count.
     fn draw_where_unopened(&mut self, bin: BinIx) {
         let r = u32::from(self.r);

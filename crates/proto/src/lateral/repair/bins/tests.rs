@@ -33,7 +33,7 @@ impl Rig {
         self
     }
 
-    /// Packets are numbered across all groups, in order of arrival.
+    /// Accepts a packet. Packets are numbered across all groups, in order of arrival.
     fn accept(&mut self, now: Time, group: GroupIx) {
         self.next += 1;
         let id = PacketId { sender: OWN, group: GroupId(group.0), seqno: SeqNo(self.next) };
@@ -291,7 +291,7 @@ fn copies_and_repeats(rig: &Rig, groups: usize) -> (usize, usize) {
     (copies, repeats)
 }
 
-/// Regression: without owed targets, a group with 3 to 5 targets got 0.13 too few of them here.
+/// Regression: without owed targets, a group with 3 to 5 targets got 0.13 targets too few here.
 #[test]
 fn the_mean_holds_in_groups_that_overlap_unequally() -> Result<(), TestCaseError> {
     #[rustfmt::skip]
@@ -304,8 +304,8 @@ fn the_mean_holds_in_groups_that_overlap_unequally() -> Result<(), TestCaseError
     assert_mean_and_repeats(&MEMBERSHIPS, &[4, 2, 3, 3], 2)
 }
 
-/// Regression: a test that assumed independent draws and ignored owed copies found 2.891 of 3
-/// copies in group 2, whose number of copies varies more.
+/// Regression: a test that assumed independent draws and ignored owed copies found 2.891 copies
+/// instead of 3 in group 2, where the number of copies varies more.
 #[test]
 fn the_mean_holds_in_a_group_that_wants_three_of_four_members() -> Result<(), TestCaseError> {
     #[rustfmt::skip]
@@ -352,8 +352,8 @@ fn selections(bins: &Bins) -> Selections {
     all
 }
 
-/// Makes random changes with occasional packets. After each step, checks that the bins equal bins
-/// that are built from scratch. Returns the rig with everything that was sent.
+/// Makes random changes with occasional packets. After each burst of packets, checks that the bins
+/// equal bins built from scratch. Returns the rig with everything that was sent.
 fn churn(
     changes: &[(u64, u32, u32)],
     cs: &[u8],

@@ -7,8 +7,8 @@
 //! The time for a change in one group is proportional to the number of its regions, because the
 //! group moves within the chain of each region. If all nodes of a region join or leave the same
 //! group, the region gets another set of groups and otherwise remains unchanged. This always
-//! applies to a group that this node leaves, and to a node that is alone in its region, as most
-//! nodes are in many groups.
+//! applies to a group that this node leaves, and to a node that is alone in its region, which is
+//! the usual case in many groups.
 //!
 //! Changes are recorded, and [`Regions::settle`] applies them with the next packet. Nodes that join
 //! hundreds of groups one after the other, for example at cluster start, move only once.
@@ -37,9 +37,9 @@ pub(crate) struct Regions {
     /// Groups that this node has joined, including former ones, by index.
     groups: Vec<OfGroup>,
     touched: Vec<RegionIx>,
-    /// Nodes whose groups have changed since they were placed, each listed once. `reshared`
-    /// likewise contains the groups whose size or c has changed since their share was computed.
+    /// Nodes whose groups have changed since they were placed, each listed once.
     moving: Vec<NodeId>,
+    /// Groups whose size or c has changed since their share was computed, each listed once.
     reshared: Vec<GroupIx>,
     rng: Rng,
 }
@@ -106,7 +106,8 @@ impl Regions {
         }
     }
 
-    /// If the group has fewer than c other members, each packet should reach all of them.
+    /// Sets the number of other members that each packet of the group should reach. If the group
+    /// has fewer, each packet should reach all of them.
     pub(crate) fn set_c(&mut self, group: GroupIx, c: u8) {
         self.ensure_group(group);
         self.groups[group.0 as usize].c = c;
@@ -139,7 +140,8 @@ impl Regions {
         self.moving = moving;
     }
 
-    /// Returns a region that has changed since it was last returned. Empty regions are included.
+    /// Returns a region that has changed since it was last returned, with the change. Empty regions
+    /// are included.
     pub(crate) fn next_change(&mut self) -> Option<(RegionIx, Change)> {
         let ix = self.touched.pop()?;
         Some((ix, core::mem::take(&mut self.regions[ix.0 as usize].change)))
@@ -238,7 +240,7 @@ impl Regions {
     }
 
     fn move_node(&mut self, node: NodeId) {
-        let neighbour = self.neighbours.get_mut(&node).expect("it exists until it moves");
+        let neighbour = self.neighbours.get_mut(&node).expect("a neighbor exists until it moves");
         neighbour.is_moving = false;
         let changed = core::mem::take(&mut neighbour.changed);
         let (before, after) = (neighbour.placed, neighbour.set);
@@ -267,7 +269,8 @@ impl Regions {
         }
     }
 
-    /// Adds a node that was not placed to all its groups, each of which has its own region.
+    /// Moves a node in the regions of its changed groups, or adds it to those of all its groups if
+    /// it was not placed. With [`RepairScope::PerGroup`], each group is one region.
     fn move_in_each_group(&mut self, node: NodeId, stood: bool, changed: &[GroupIx]) {
         let groups = core::mem::take(&mut self.neighbour(node).groups);
         for group in if stood { changed } else { &groups[..] } {
@@ -285,8 +288,9 @@ impl Regions {
         self.neighbours.get_mut(&node).expect("a neighbor that is being moved exists")
     }
 
-    /// Returns `false` if not all nodes of the region move to `after`, if that region already
-    /// exists, or if there are so many groups that new regions are as cheap.
+    /// Changes the groups of a whole region. Returns `false` if not all of its nodes move to
+    /// `after`, if that region already exists, or if so many groups changed that a new region is as
+    /// cheap.
     fn move_whole_region(&mut self, before: SetId, after: SetId, changed: &[GroupIx]) -> bool {
         let Some(&ix) = self.by_set.get(&before) else { return false };
         let region = &mut self.regions[ix.0 as usize];

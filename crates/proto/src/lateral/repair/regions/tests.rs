@@ -137,7 +137,7 @@ fn nodes_that_all_move_take_their_region_along() {
     let groups_moved = |regions: &mut Regions, group, belongs| {
         let changes = changes(regions);
         let [(RegionIx(0), Change::Groups(moved, _))] = &changes[..] else {
-            panic!("not one region by its groups: {changes:?}");
+            panic!("expected one region with changed groups: {changes:?}");
         };
         moved.last() == Some(&Moved { group, belongs })
     };
