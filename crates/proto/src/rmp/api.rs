@@ -33,7 +33,7 @@ impl Rmp {
         self.counters
     }
 
-    /// Returns the place up to which this node has everything, or `None` if it is not in a ring.
+    /// Returns the place up to which this node has all packets, or `None` if it is not in a ring.
     pub fn reached(&self, group: GroupId) -> Option<Place> {
         self.member(group)?.ring().map(Ring::reached)
     }
@@ -44,8 +44,9 @@ impl Rmp {
         Self { join_options: options, ..self }
     }
 
-    /// Delays the token by this time whenever it is here, because the application is slow. At most
-    /// [`Config::largest_timeout`](super::Config::largest_timeout). Zero ends the delay.
+    /// Delays the token by `by` each time this node holds it, because the application is slow. The
+    /// delay is capped at [`Config::largest_timeout`](super::Config::largest_timeout). Zero ends
+    /// it.
     pub fn slow_down(&mut self, group: GroupId, by: Duration) {
         let member = self.groups.get_mut(&group).and_then(|slot| slot.group.member_mut());
         if let Some(member) = member {
@@ -258,7 +259,7 @@ impl OrderedGroups for Rmp {
 }
 
 impl fmt::Debug for Rmp {
-    /// Formats all state that affects the engine's behavior. The [counters](Rmp::counters) do not.
+    /// Formats the state that affects the engine's behavior, without the [counters](Rmp::counters).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             id,

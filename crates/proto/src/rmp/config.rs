@@ -10,7 +10,7 @@ use crate::bounds::{check, out_of_bounds};
 /// Each time is either zero or from 1 us to 24 h. Each number of tries is at most 1000.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Maximum size of an IP packet in bytes, which is never exceeded. At least 576. Default: 1500.
+    /// Maximum size of an IP packet, in bytes, at least 576. Default: 1500.
     pub path_mtu: u16,
     /// Maximum size of a message, in bytes, from 64 bytes to 16 MiB. Default: 16 MiB.
     pub message_bytes: usize,
@@ -18,12 +18,12 @@ pub struct Config {
     /// further messages, but an empty queue accepts a message of any size. Default: 32 MiB.
     pub queue_bytes: usize,
     /// Maximum number of bytes in flight, that is, sent but without a place in the order. If the
-    /// round-trip time exceeds 50 ms, this number applies once per 50 ms or part thereof, up to ten
-    /// times. The window does not grow while packets wait in queues. At least `path_mtu`. Default:
-    /// 256 KiB, for 5 MB/s.
+    /// round-trip time exceeds 50 ms, the maximum is this number for each 50 ms or part thereof, up
+    /// to ten times. The window does not grow while packets wait in queues. At least `path_mtu`.
+    /// Default: 256 KiB, for 5 MB/s.
     pub window_bytes: usize,
-    /// Maximum number of packets that one ACK orders. If the round-trip time is 20 ms or more, this
-    /// number applies once per 10 ms, up to 32 times. From 1 to 64. Default: 64.
+    /// Maximum number of packets that one ACK orders. If the round-trip time is 20 ms or more, the
+    /// maximum is this number for each full 10 ms, up to 32 times. From 1 to 64. Default: 64.
     pub batch: usize,
     /// Time for which the token site waits for more packets after the last one, if the packets'
     /// sources have announced more or no application waits for the places. Default: 2 ms. With less
@@ -32,12 +32,12 @@ pub struct Config {
     /// Time without work after which the token site passes the token with a NULL ACK. After one
     /// rotation without work, the token stays. Default: 50 ms; the paper uses 1 s (4.2).
     pub idle_after: Duration,
-    /// Time after which a member confirms a token that it has not passed on. Default: 2 ms.
+    /// Time after which a member that still holds the token confirms its receipt. Default: 2 ms.
     pub confirm_after: Duration,
-    /// Time after which a missing packet is requested. Until then, it may only be late. On a long
-    /// path, a 16th of the round-trip time applies instead. Default: 1 ms.
+    /// Time after which a missing packet is requested. Until then, the packet may merely be late.
+    /// On a long path, a 16th of the round-trip time applies instead. Default: 1 ms.
     pub nack_delay: Duration,
-    /// First timeout of a packet that needs an answer. It doubles with each try. Default: 20 ms.
+    /// First timeout of a packet that requires a reply. It doubles with each try. Default: 20 ms.
     pub least_timeout: Duration,
     /// Maximum timeout, unless the measured round-trip time requires a longer first timeout.
     /// Default: 100 ms; the paper uses 2 s (4.6).
@@ -52,7 +52,7 @@ pub struct Config {
     ///
     /// A node creates a ring only if it has heard of no other ring for this time. A part that may
     /// not continue waits this long for its own members before it joins a ring that is no larger.
-    /// Members of a ring that never had its quorum then leave it. Default: 10 s.
+    /// After this time, the members of a ring that never had its quorum leave it. Default: 10 s.
     pub patience: Duration,
     /// Minimum interval between two requests of the initiator of a reformation. Default: 20 ms.
     pub recovery_retry: Duration,
@@ -60,12 +60,14 @@ pub struct Config {
     pub recovery_tries: u32,
     /// Maximum random pause before a failed reformation is repeated. Default: 60 ms.
     pub back_off: Duration,
-    /// Interval between two searches by a part that may not continue. Default: 500 ms.
+    /// Interval between two searches for other members by a part of a ring that may not continue.
+    /// Default: 500 ms.
     pub minority_retry: Duration,
     /// Interval between two announcements of a ring to nodes that are in the group but not in the
     /// ring. Announcements let two rings of one group merge. Default: 500 ms.
     pub announce: Duration,
-    /// Maximum time for leaving. Extended if the token takes longer to go round. Default: 2 s.
+    /// Maximum time that leaving takes. It is extended if the token takes longer to go around.
+    /// Default: 2 s.
     pub leave_within: Duration,
     /// Time for which a request waits for its answer, unless set in its options. Default: 10 s.
     pub call_patience: Duration,
@@ -80,7 +82,7 @@ pub struct Config {
     /// ms.
     pub stable_every: Duration,
     /// Time for which a member that has left still answers requests for missing packets. It is
-    /// extended if the token takes longer to go round. Default: 500 ms.
+    /// extended if the token takes longer to go around. Default: 500 ms.
     pub linger: Duration,
     /// Number of the first message, packet and lock request. It must be the same at all nodes of a
     /// group. Default: 1. Simulations set it just below 2^31 or 2^32, to let numbers wrap early.
@@ -155,7 +157,7 @@ impl Config {
     /// Checks that every setting is within its bounds.
     ///
     /// # Errors
-    /// The first setting that is out of bounds.
+    /// Returns the first setting that is out of bounds.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let times = self.times();
         let zero = times.iter().find(|(name, time)| time.is_zero() && NOT_ZERO.contains(name));
@@ -225,10 +227,11 @@ pub enum ConfigError {
     /// A time is neither zero nor from 1 us to 24 h.
     #[error("{0} must be from 1 us to 24 h")]
     Time(&'static str),
-    /// With more tries than this, a reformation would hardly ever begin.
+    /// A number of tries is so large that a reformation would hardly ever begin.
     #[error("{0} must be at most 1000")]
     Tries(&'static str),
-    /// A batch of 0 orders nothing. A larger batch delays the next ACK, for which sources wait.
+    /// The batch is 0 and would order nothing, or so large that it would delay the ACKs for which
+    /// sources wait.
     #[error("batch must be from 1 to 64")]
     Batch,
 }
@@ -259,7 +262,7 @@ mod tests {
     fn settings_that_cannot_work_are_refused() {
         let with = Config::default;
         assert_eq!(with().validate(), Ok(()));
-        let refused = |config: Config| config.validate().expect_err("it cannot work");
+        let refused = |config: Config| config.validate().expect_err("the settings are invalid");
         assert_eq!(refused(Config { path_mtu: 9, ..with() }), ConfigError::PathMtu(9));
         for message_bytes in [0, 63, (16 << 20) + 1] {
             assert_eq!(refused(Config { message_bytes, ..with() }), ConfigError::MessageBytes);

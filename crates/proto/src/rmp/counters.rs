@@ -53,7 +53,8 @@ crate::counters! {
         minorities,
         quorums_lacked,
         quorums_forced,
-        /// Operators' commands that named another ring, or named this one while it worked.
+        /// Refused commands to force a quorum: they named another ring or this node as lost, or the
+        /// ring worked or had no electorate.
         forces_refused,
         voters_refused,
         members_refused,

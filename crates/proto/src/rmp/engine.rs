@@ -60,10 +60,10 @@ impl From<Group> for Slot {
 }
 
 impl Rmp {
-    /// Creates the engine of node `origin`. `seed` is the source of all its randomness.
+    /// Creates the engine of the node `origin`. All random values are derived from `seed`.
     ///
     /// # Panics
-    /// `config` is not [valid](Config::validate).
+    /// Panics if `config` is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
         let origin = origin.into();
         config.validate().expect("valid settings");
@@ -300,7 +300,7 @@ impl Engine for Rmp {
         self.with(now, group, Group::abandon);
     }
 
-    /// A node that queries the group's rings also counts as a caller, until it forgets the group.
+    /// Returns `true` also for a node that only queries the group's rings, until the query ends.
     fn calls(&self, group: GroupId) -> bool {
         let is_guest = self.groups.contains_key(&group) && !self.has(group);
         is_guest || self.queries.is_open(group)

@@ -17,26 +17,26 @@ pub(super) struct VanJacobson {
     window: usize,
     threshold: usize,
     trip: RttEstimator,
-    /// Shortest sample since the last timeout. A longer path may follow a timeout.
+    /// Shortest round-trip sample since the last timeout. The path may be longer after a timeout.
     shortest: Option<Duration>,
     backoff: u32,
     nacked: VecDeque<SeqNo>,
 }
 
-/// The first timeout is the smoothed round-trip time plus the least timeout or four times the mean
-/// deviation, whichever is larger (RFC 6298). It doubles with each try, up to the largest timeout,
-/// or up to itself if it is larger.
+/// Bounds of the timeouts. The first timeout is the smoothed round-trip time plus the least timeout
+/// or four times the mean deviation, whichever is larger (RFC 6298). It doubles with each try, up
+/// to the largest timeout. A first timeout that is larger remains as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Timeouts {
     pub(super) least: Duration,
-    /// Applies to paths with a short round-trip time; the paper uses 2 s.
+    /// Largest timeout on paths with a short round-trip time; the paper uses 2 s.
     pub(super) largest: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) packet_bytes: usize,
-    /// Applies once per 50 ms, or part thereof, of the shortest round-trip time.
+    /// Maximum window for each 50 ms, or part thereof, of the shortest round-trip time.
     pub(super) window_bytes: usize,
     pub(super) timeouts: Timeouts,
 }
@@ -47,14 +47,15 @@ pub(super) struct FragmentSizes {
     pub(super) largest: usize,
 }
 
-/// Section 4.6: "the last three".
+/// Number of packets whose NACKs are remembered (section 4.6: "the last three").
 const NACK_CACHE: usize = 3;
-/// Maximum time of an answer that is measured: the longest timeout of the paper (4.6).
+/// Maximum time to an answer that counts as a measurement: the longest timeout of the paper (4.6).
 pub(super) const MOST_LATE: Duration = Duration::from_secs(2);
 /// Longest round-trip time for which a window of [`Limits::window_bytes`] is wide enough.
 const WINDOW_SPAN: Duration = Duration::from_millis(50);
 pub(super) const MAX_SPANS: usize = 10;
-/// With fewer packets, a megabyte over 250 ms would take three times the shortest possible time.
+/// Initial window, in packets. With a smaller window, a megabyte over a path of 250 ms would take
+/// three times the shortest possible time.
 const FIRST_WINDOW: usize = 64;
 
 impl Timeouts {
@@ -87,7 +88,8 @@ impl VanJacobson {
         }
     }
 
-    /// The window grows with the round-trip time, to sustain the throughput of a long path.
+    /// Returns the maximum window. It grows with the round-trip time, to sustain the throughput of
+    /// a long path.
     fn widest(&self) -> usize {
         let trip = self.shortest.unwrap_or_default().as_nanos();
         let spans = trip.div_ceil(WINDOW_SPAN.as_nanos()) as usize;
@@ -113,7 +115,8 @@ impl VanJacobson {
         self.limits.timeouts.timeout(&self.trip, self.backoff)
     }
 
-    /// `after` is `None` if the ACK may answer one of several copies (Karn's rule).
+    /// `after` is the time since the packet was sent, or `None` if the ACK may answer one of
+    /// several copies (Karn's rule).
     pub(super) fn on_ack(&mut self, after: Option<Duration>) {
         self.backoff = 0;
         if let Some(sample) = after {

@@ -47,9 +47,9 @@
 //! * Messages that wait for a place when a fault occurs get one before the new list, provided that
 //!   a member of the list has them. Views are therefore virtually synchronous at all levels from
 //!   source order on.
-//! * A member's own packets leave the window once another member is known to have them. That a
-//!   token site has ordered its own packets does not prove this. The window stops growing before
-//!   packets wait in queues for longer than the timers run.
+//! * A member's own packets leave the window once another member is known to have them. The fact
+//!   that a token site has ordered its own packets does not prove this. The window stops growing
+//!   before packets wait in queues for longer than the timers run.
 //! * One ACK orders several packets if no sender waits for their places, or if their source sends
 //!   more at once. A packet that several members request is retransmitted to all members. A packet
 //!   that one member requests is retransmitted to that member.

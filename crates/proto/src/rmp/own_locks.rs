@@ -40,7 +40,8 @@ impl OwnLocks {
         }
     }
 
-    /// If `false`, a grant belongs to a withdrawn request, and the lock is about to be lost.
+    /// Returns `true` if the lock is wanted and a view has shown the request. Otherwise, a grant
+    /// belongs to a withdrawn request, and the lock is about to be lost.
     pub(crate) fn is_wanted_as_shown(&self, name: LockName) -> bool {
         self.requested.get(&name).is_some_and(|it| it.is_wanted && it.is_shown)
     }

@@ -65,7 +65,7 @@ impl Query {
     }
 
     pub(super) fn next_try(&mut self, now: Time, retry: Duration) -> u32 {
-        // After an answer, the query begins anew, so that few members answer.
+        // After an answer, the tries are counted from 0 again, so that few members answer.
         let tries = if self.rings.is_empty() { self.sent } else { 0 };
         self.next_at = now + retry.saturating_mul(1 << tries.min(16)).min(MOST_RETRY);
         self.sent += 1;

@@ -18,7 +18,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// A node without multicast that has no other members uses all `known` nodes as relays.
+    /// A node without multicast that is alone or in no ring uses all `known` nodes as relays.
     pub(super) fn new(
         me: Process,
         view: Option<&RingView>,

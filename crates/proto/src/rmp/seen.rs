@@ -2,9 +2,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Seen {
-    /// All smaller numbers were delivered, or will never be.
+    /// All smaller numbers were delivered, or never will be.
     pub base: u32,
-    /// Delivered numbers from `base` on, with one bit each.
+    /// Delivered numbers from `base` on, one bit each.
     pub bits: u128,
 }
 
@@ -25,7 +25,8 @@ impl Seen {
         Self { base: oldest.wrapping_sub(MAX_WAITING), bits: 0 }
     }
 
-    /// Keeps [`MAX_WAITING`] older numbers, because messages below total order may arrive late.
+    /// Forgets the numbers before `oldest`, except the last [`MAX_WAITING`], because messages below
+    /// total order may arrive late.
     pub(crate) fn forget_before(&mut self, oldest: u32) {
         let base = oldest.wrapping_sub(MAX_WAITING);
         let step = base.wrapping_sub(self.base) as i32;
@@ -40,7 +41,8 @@ impl Seen {
         (number.wrapping_sub(oldest) as i32) < 0
     }
 
-    /// Each incarnation counts from a different number.
+    /// Returns `true` if the number belongs to the same incarnation of the caller. Each incarnation
+    /// counts from a different number.
     pub(crate) fn is_of_same_start(&self, number: u32) -> bool {
         (number.wrapping_sub(self.base) as i32).unsigned_abs() <= MOST_APART
     }

@@ -20,7 +20,8 @@ pub(super) struct Sender {
     unreliable: VecDeque<Waiting>,
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
-    /// Includes an overhead for each message, so that empty messages count as well.
+    /// Size of all waiting messages, in bytes. It includes an overhead for each message, so that
+    /// empty messages count as well.
     pub(super) waiting_bytes: usize,
     congestion: VanJacobson,
     unhurried_bytes: usize,
@@ -93,7 +94,8 @@ impl Sender {
         number
     }
 
-    /// An unreliable message takes no packet number, so that no member reports it as missing.
+    /// Returns the next unreliable message. It takes no packet number, so that no member reports it
+    /// as missing.
     pub(super) fn next_unreliable(&mut self) -> Option<Data> {
         let Waiting { number, qos, handler, is_call, rest, .. } = self.unreliable.pop_front()?;
         self.waiting_bytes -= rest.len() + MESSAGE_BYTES;
@@ -131,7 +133,8 @@ impl Sender {
         Some((seqno, Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload }))
     }
 
-    /// One packet in each half of the window may not wait, so that the window opens again in time.
+    /// Returns `true` if the packet may wait for its place. One packet in each half of the window
+    /// may not, so that the window opens again in time.
     fn may_wait(&mut self, qos: Qos, bytes: usize, window: usize) -> bool {
         self.unhurried_bytes += bytes;
         let is_open = self.in_flight_bytes < window && self.unhurried_bytes < window / 2;
@@ -142,7 +145,7 @@ impl Sender {
         may_wait
     }
 
-    // Another member must have the packets, since own rounds may still wait in the queue.
+    // Another member must already have the packets, since own rounds may still wait in the queue.
     pub(super) fn release_placed(&mut self, now: Time, ring: &Ring) {
         if let Some(own) = ring.sources().get(ring.me()) {
             self.on_ordered(now, own.ordered_to());
@@ -164,7 +167,8 @@ impl Sender {
         self.congestion.on_nack(seqno);
     }
 
-    /// Counts from when the oldest packet was sent, or the packet before it got its place.
+    /// Returns the time of the next timeout. It counts from the time at which the oldest packet was
+    /// sent, or the packet before it got its place, whichever is later.
     fn due(&self, cx: &Context<'_>) -> Option<Time> {
         let since = self.in_flight.front()?.sent_at.max(self.ordered_at);
         let least = cx.timing.place_timeout(cx.config, self.tries);

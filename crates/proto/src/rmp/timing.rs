@@ -1,7 +1,7 @@
 //! Timers of a group, derived from the measured round-trip time to the next token site (4.6).
 //!
-//! Each member passes the token in turn, and the next site answers at once, with a round or with a
-//! Confirm. Every member therefore measures a round trip each time the token goes round.
+//! Each member passes the token in turn, and the next site answers immediately, with a round or
+//! with a Confirm. Every member therefore measures a round trip each time the token goes around.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use core::time::Duration;
@@ -63,7 +63,8 @@ impl Timing {
         self.unaccepted.clear();
         let after = now.since(self.passed_at);
         let Some(again_at) = self.passed_again_at else {
-            // If not, the pass was not repeated only because this member was suspended.
+            // A longer time means only that this member was suspended and therefore did not repeat
+            // the pass.
             if after <= self.timeout(config, 0) {
                 self.trip.on_sample(after);
                 (self.unclear, self.floor) = (0, Duration::ZERO);
@@ -79,7 +80,8 @@ impl Timing {
         }
     }
 
-    /// Of consecutive ballots, the first one is measured, because votes may be late.
+    /// Begins to measure the time to the votes. Of consecutive ballots without votes, the first one
+    /// is measured, because its votes may be late.
     pub(super) fn on_ballot(&mut self, now: Time, ballot: Epoch) {
         self.forget_old_floor(now);
         let is_unanswered = self.voters.is_empty();
@@ -91,7 +93,7 @@ impl Timing {
         }
     }
 
-    /// The voter may be farther away than the next token site.
+    /// Measures the time to a vote, because the voter may be farther away than the next token site.
     pub(super) fn on_vote(&mut self, now: Time, voter: NodeId, ballot: Epoch, config: &Config) {
         let Some((_, begun)) = self.ballot.filter(|(epoch, _)| *epoch == ballot) else { return };
         if !self.voters.insert(voter) {
@@ -113,7 +115,8 @@ impl Timing {
         self.floor_at = now;
     }
 
-    /// Late answers of long ago show nothing about a new ballot, because a node was suspended then.
+    /// Forgets late answers of long ago. They show nothing about a new ballot, because a node was
+    /// suspended then.
     pub(super) fn forget_old_floor(&mut self, now: Time) {
         if now.since(self.floor_at) > FLOOR_LASTS {
             self.floor = Duration::ZERO;
@@ -145,7 +148,8 @@ impl Timing {
         self.timeout(config, u32::MAX).max(self.timeout(config, 0))
     }
 
-    /// Adds the time of one pass, because the packet may arrive just after the token has left.
+    /// Returns the time for which a packet waits for its place before it is sent again. It includes
+    /// the time of one pass, because the packet may arrive just after the token has left.
     pub(super) fn place_timeout(&self, config: &Config, tries: u32) -> Duration {
         let tries = if self.trip.smoothed().is_some() { 0 } else { tries };
         self.timeout(config, tries) + self.smoothed()
@@ -170,7 +174,8 @@ impl Timing {
         least.max(self.smoothed() * (members as u32 + 4))
     }
 
-    /// Covers the packets that arrive while the token goes round.
+    /// Returns the maximum number of packets of an ACK, which covers those that arrive while the
+    /// token goes around.
     pub(super) fn batch(&self, config: &Config) -> usize {
         let spans = self.smoothed().as_nanos() / BATCH_SPAN.as_nanos();
         config.batch * (spans as usize).clamp(1, MAX_SPANS)
@@ -188,7 +193,7 @@ impl Timing {
     }
 }
 
-/// Fraction of a round trip by which packets may overtake each other.
+/// Divisor of the round-trip time that gives the time by which packets may overtake each other.
 const LATE_PART: u32 = 16;
 const MOST_UNACCEPTED: usize = 64;
 const MOST_UNCLEAR: u32 = 3;

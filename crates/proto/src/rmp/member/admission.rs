@@ -1,4 +1,4 @@
-//! Admission to a ring: requests to join one, until admitted or until no ring exists (4.3).
+//! Admission to a ring (4.3): a node requests to join until it is admitted or no ring exists.
 
 use alloc::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{NodeId, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct Admission {
-    /// `None` accepts any ring.
+    /// Ring that this node requests to join. `None` stands for any ring.
     target: Option<Epoch>,
     pub(super) elsewhere: Option<Time>,
     /// Known nodes with larger ids that have requested to join since this node was last in a ring.

@@ -1,4 +1,4 @@
-//! Departure from a ring: on request, to a larger ring, or because the ring continues (4.3).
+//! Departure from a ring (4.3): on request, or to join a larger ring.
 
 use crate::NodeId;
 use crate::ring::{Epoch, Timestamp};
@@ -37,8 +37,9 @@ impl Departure {
         self.is_leaving && !ring.view().contains(ring.me())
     }
 
-    /// A leaving member waits until all its messages have places. A member that moves to a larger
-    /// ring waits only for those that it has sent, because some members may have delivered them.
+    /// Returns the next step of a departure. A leaving member waits until all of its messages have
+    /// places. A member that moves to a larger ring waits only for those that it has sent, because
+    /// some members may have delivered them.
     pub(super) fn next_step(&mut self, ring: &Ring, sender: &Sender) -> Release {
         let is_done = match self.is_leaving {
             true => sender.unplaced_from().is_none(),
@@ -57,8 +58,8 @@ impl Departure {
         }
     }
 
-    /// A leaving member still answers for a limited time. `is_passing` is `true` if its own list
-    /// releases it, since the next token site may not have received that list.
+    /// Sets the time for which a released member still answers. It is longer if the member's own
+    /// list releases it (`is_passing`), since the next token site may not have received that list.
     pub(super) fn on_released(&self, cx: &mut Context<'_>, ring: &Ring, is_passing: bool) {
         let members = ring.view().len();
         let mut linger = cx.timing.round(cx.config.linger, members);

@@ -6,14 +6,14 @@ use crate::rmp::ring::{Ring, Snapshot};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meeting {
     Ignore,
-    /// The ring is of another network. One of its nodes has the address of a former member.
+    /// The ring belongs to another network. One of its nodes has the address of a former member.
     Foreign,
     Removed,
     /// Members of this ring have continued in another ring. An idle ring may not have noticed.
     Missed,
     /// The other ring has to join this one.
     Announce,
-    /// This member joins the other ring at once, because its own ring does not work.
+    /// This member joins the other ring immediately, because its own ring does not work.
     Join,
     /// This member leaves in order, because the other members may need it for their majority.
     Leave,
@@ -73,7 +73,7 @@ impl Standpoint<'_> {
 }
 
 /// Returns `true` if `theirs` remains when two rings meet. With an electorate, the ring that has
-/// its quorum or has ordered more remains. Of equal rings, the smaller epoch remains.
+/// its quorum or has ordered more remains. Of equal rings, the one with the smaller epoch remains.
 fn is_larger(theirs: (&RingView, Timestamp), ours: (&RingView, Timestamp)) -> bool {
     let size = |(view, ordered): (&RingView, Timestamp)| {
         let has_electorate = view.electorate().is_some();

@@ -134,7 +134,7 @@ impl LocalMember {
         }
         self.refresh(cx);
         match &mut self.session {
-            // The node may be in a ring, so it receives a request at once.
+            // The node may be in a ring, so it receives a request immediately.
             None if is_up => self.admission.request(cx, self.terms.join_request(self.me)),
             Some(session) if !is_up && session.ring.view().process_of(node).is_some() => {
                 session.suspect(cx, "the membership reported a failure");
@@ -205,7 +205,8 @@ impl LocalMember {
                 self.quorum.report_shortage(cx, None, self.terms.quorum.required_voters());
             }
             JoinTimeout::Create => {
-                // If another ring has admitted this node meanwhile, it waits for the former life.
+                // If another ring has admitted this node in the meantime, that ring waits for the
+                // former life.
                 self.me = cx.next_life();
                 self.application.changes.enter_life(self.me);
                 tracing::info!(me = ?self.me, group = %cx.group, "starts a ring");

@@ -43,7 +43,7 @@ impl Nacks {
                 self.awaited.clone_from(&missing);
             }
         } else if ring.token() != ring.me() && (!ring.is_quiet() || changes_wait) {
-            // The token is in flight, or no member holds it any more.
+            // The token is in flight, or no member holds it any longer.
             let is_for_token = core::mem::take(&mut self.awaited).is_empty();
             if !(is_for_token && cx.is_set(Timer::Ask)) {
                 cx.set(Timer::Ask, cx.config.idle_after + cx.timing.longest(cx.config));
@@ -85,8 +85,9 @@ impl Nacks {
         true
     }
 
-    /// The first responder is the last known token site, or the source. Other members follow, one
-    /// for each of `named_tries`. After that, the result is `None`: any member may answer (4.2).
+    /// Returns the node to query: first the last known token site or the source, then other
+    /// members, one for each of `named_tries`. After that, returns `None`: any member may answer
+    /// (4.2).
     fn next_responder(&self, ring: &Ring, missing: &Gaps, named_tries: u32) -> Option<NodeId> {
         let early = ring.log().early().last().map(|round| round.site);
         let source = missing.runs.first().map(|run| run.source);
@@ -158,8 +159,9 @@ const RUNS_IN_A_NACK: usize = 64;
 const ROUNDS_IN_AN_ANSWER: usize = 32;
 const PACKETS_IN_AN_ANSWER: usize = 64;
 
-/// Chooses between retransmission to one member and to all (4.2: "a topic for continuing
-/// research"). If two members soon request the same packet, a shared part of their paths lost it.
+/// Choice between retransmission to one member and to all (4.2: "a topic for continuing research").
+/// If two members request the same packet within a short time, a shared part of their paths lost
+/// it.
 #[derive(Debug, Default)]
 struct Retransmissions {
     lately: BTreeMap<(Process, u32), (Time, RetransmitTo)>,

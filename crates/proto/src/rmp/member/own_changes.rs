@@ -21,7 +21,7 @@ impl OwnChanges {
         Self { me, waiting: VecDeque::new(), next_number: first_number.0.max(1), tries: 0 }
     }
 
-    // Leaving and releasing are always allowed, because such requests are no more than the locks.
+    // Leaving and releasing are always allowed, because such requests are bounded by the locks.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.len() < MAX_WAITING
     }

@@ -72,7 +72,7 @@ impl LocalMember {
             }
             Packet::NonMemberData(packet) => self.on_guest_packet(cx, sender, packet),
             Packet::NonMemberAck(ack) => self.application.client.on_ack(cx, sender, ack),
-            // The engine has already reassembled it. A part within a part is invalid.
+            // The engine has already reassembled the parts. A part within a part is invalid.
             Packet::Part(_) => cx.counters.malformed += 1,
         }
     }
@@ -169,7 +169,8 @@ impl LocalMember {
                 return;
             }
             if member.quorum != self.terms.quorum {
-                // The membership refuses one of the two. Until then, only one ring must exist.
+                // The membership refuses one of the two nodes. Until then, there must be only one
+                // ring.
                 cx.counters.joins_contradicting += 1;
                 return self.notify_anyway(cx, sender);
             }
@@ -322,7 +323,7 @@ impl LocalMember {
         }
     }
 
-    /// During a reformation, the members are unknown, and no notice is sent.
+    /// Sends a notice to a node, except during a reformation, in which the members are unknown.
     pub(super) fn notify(&mut self, cx: &mut Context<'_>, to: NodeId) {
         if self.session.as_ref().is_some_and(|session| session.reformation.is_idle()) {
             self.notify_anyway(cx, to);
@@ -338,8 +339,8 @@ impl LocalMember {
     }
 }
 
-/// Another ring may have admitted this node after the node had entered its own ring as `me`. The
-/// life for which the other ring waits will then never enter it.
+/// Requests to leave a ring that admitted this node after the node had entered its own ring as
+/// `me`. The life for which the other ring waits will never enter it.
 fn refuse_late_entry(cx: &mut Context<'_>, me: Process, to: NodeId, theirs: &RingView) {
     let Some(awaited) = theirs.process_of(cx.node) else { return };
     let process = Process { life: me.life.max(awaited.life + 1), ..me };

@@ -106,7 +106,8 @@ impl Session {
             && self.ring.sources().are_whole()
     }
 
-    /// The second list contains the nodes whose requests to join were refused.
+    /// Begins a turn of the token site. Returns the packets to order, the changes to make, and the
+    /// nodes whose requests to join were refused.
     pub(super) fn begin_turn(
         &mut self,
         cx: &mut Context<'_>,
@@ -262,7 +263,8 @@ impl Session {
         is_repeated
     }
 
-    /// A packet got no answer after all its retries (4.4).
+    /// Begins a reformation, for example because a packet got no answer after all its retries
+    /// (4.4).
     pub(super) fn suspect(&mut self, cx: &mut Context<'_>, why: &'static str) {
         if self.reformation.is_idle() && self.ring.view().len() > 1 {
             tracing::info!(me = ?self.ring.me(), group = %cx.group, why, "starts a reformation");

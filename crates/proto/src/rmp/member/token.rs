@@ -11,10 +11,11 @@ use crate::rmp::ring::{Ring, Round, Run, What};
 #[derive(Debug, Default)]
 pub(super) struct Token {
     pub(super) pass: TokenPass,
-    /// Token that this member has accepted but not yet confirmed.
+    /// Place of the round that passed a token which this member has accepted but not yet confirmed.
     unconfirmed: Option<Timestamp>,
     batch: Batch,
-    /// A joiner, and the creator of a ring, acknowledge the token with a round.
+    /// `true` if this member must acknowledge the token with a round, as a joiner or as the
+    /// initiator of a reformation.
     pub(super) owes_round: bool,
 }
 
@@ -82,7 +83,8 @@ impl Token {
         self.send(cx, ring, What::Order(runs), next);
     }
 
-    /// `keeps_token` is `true` if messages wait, because their ACK follows at once.
+    /// Sends a New List. `keeps_token` is `true` if messages wait, because their ACK follows
+    /// immediately.
     pub(super) fn send_list(
         &mut self,
         cx: &mut Context<'_>,

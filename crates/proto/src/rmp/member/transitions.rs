@@ -86,7 +86,7 @@ impl LocalMember {
 
     pub(super) fn on_out(&mut self, cx: &mut Context<'_>) {
         if !self.departure.is_leaving {
-            // If it does not merge, the ring has concluded that this life is over.
+            // If this member does not merge, the ring has concluded that this life is over.
             let is_merging = self.departure.merging.is_some();
             let why = if is_merging { Removal::Merged } else { Removal::Removed };
             return self.on_removed(cx, why);
@@ -125,7 +125,7 @@ impl LocalMember {
         self.join(cx);
     }
 
-    // All that was requested from a ring without a quorum can be requested from another ring.
+    // Everything requested from a ring without a quorum can be requested from another ring.
     pub(super) fn is_dispensable(&self) -> bool {
         let ring = self.ring().filter(|ring| ring.shortage().is_some());
         ring.is_some_and(Ring::is_unused)

@@ -33,7 +33,8 @@ pub(super) fn is_answered(request: u32, last: u32) -> bool {
 const MAX_REQUESTS: usize = 1024;
 
 impl ViewChanges {
-    /// A repeated request keeps its turn. Returns `false` if there is no room for a joiner.
+    /// Queues a request. A repeated request keeps its turn. Returns `false` if there is no room for
+    /// a joiner.
     pub(super) fn insert(&mut self, change: ListChange) -> bool {
         let known = self.waiting.get(&change.process);
         if known.is_some_and(|it| it.change == change) {
@@ -117,7 +118,8 @@ impl ViewChanges {
         let view = ring.view();
         let may_change = ring.standings().may_change_members();
         let ListChangeKind::Join { member, .. } = kind else {
-            // A leaving member must have all that has a place, as no member waits for it later.
+            // A leaving member must have every packet that has a place, as no member waits for it
+            // later.
             return (may_change && ring.has_all(process)).then_some(change);
         };
         let old = view.process_of(process.node);
@@ -229,7 +231,7 @@ mod tests {
         let mut requests = ViewChanges::default();
         assert!((0..MAX_REQUESTS as u64).all(|node| requests.insert(join(node))));
         assert!(!requests.insert(join(u64::MAX)));
-        assert!(requests.insert(join(0)), "it has room already");
+        assert!(requests.insert(join(0)), "the request is queued already");
         assert_eq!(requests.len(), MAX_REQUESTS);
         assert!(requests.insert(change(u64::MAX, 1)), "a member's request");
     }

@@ -98,7 +98,8 @@ mod zero_for_none {
     }
 }
 
-/// A call begins with 1, or with 2 if it names a ring. The ring follows this byte.
+/// A call begins with 1, or with 2 if it names a ring. The flag `is_first` and then the ring
+/// follow. A pull begins with 3.
 impl<'a> Field<'a> for NonMemberData {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -125,7 +126,7 @@ impl<'a> Field<'a> for NonMemberData {
     }
 }
 
-/// The node of the source is that of the header. It is 0 after decoding.
+/// The node of the source is that of the header. This decoder sets it to 0.
 impl<'a> Field<'a> for DataPacket {
     fn put(&self, out: &mut Vec<u8>) {
         self.put_with(None, out);

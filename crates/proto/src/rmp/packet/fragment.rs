@@ -1,4 +1,5 @@
-//! Packets that do not fit in a datagram, for example lists of many members. IP does not fragment.
+//! Packets that do not fit in a datagram, for example lists of many members. IP fragmentation is
+//! not used.
 //!
 //! The datagram of such a packet is split into parts of equal length, except for the last one. If
 //! one part is lost, the packet is lost. Packets that need an answer are sent again.
@@ -48,7 +49,7 @@ impl PacketReassembly {
     }
 }
 
-/// A one-byte field on the wire limits the number of parts.
+/// Maximum number of parts of a packet. The field on the wire has one byte.
 pub(crate) const MAX_PARTS: usize = u8::MAX as usize;
 
 pub(crate) fn split(id: u32, datagram: &[u8], largest: usize) -> impl Iterator<Item = Part> {
@@ -74,7 +75,7 @@ mod tests {
         cut.reverse();
         cut.insert(1, cut[0].clone());
         let mut parts = PacketReassembly::default();
-        let last = cut.pop().expect("there are some");
+        let last = cut.pop().expect("the packet has parts");
         for part in cut {
             assert_eq!(parts.insert(NodeId(1), part), None);
         }
@@ -84,7 +85,7 @@ mod tests {
     #[test]
     fn new_packet_of_a_sender_replaces_one_that_lost_parts() {
         let mut parts = PacketReassembly::default();
-        let old = split(1, &[1; 20], 10).next().expect("two parts");
+        let old = split(1, &[1; 20], 10).next().expect("the packet has two parts");
         assert_eq!(parts.insert(NodeId(1), old), None);
         let new: Vec<Part> = split(2, &[2; 20], 10).collect();
         assert_eq!(parts.insert(NodeId(1), new[0].clone()), None);

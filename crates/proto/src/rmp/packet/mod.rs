@@ -326,7 +326,7 @@ impl Packet {
         }
     }
 
-    /// Returns the author of the packet, if another member may repeat it.
+    /// Returns the author of a packet that other members may repeat, and `None` for other packets.
     pub(super) fn author(&self) -> Option<Process> {
         match self {
             Self::Data(data) => Some(data.source),
@@ -339,7 +339,7 @@ impl Packet {
 }
 
 impl NonMemberAck {
-    /// Returns the ring that sent the acknowledgment.
+    /// Returns the epoch of the ring that sent the acknowledgment.
     pub fn epoch(&self) -> Epoch {
         match self {
             Self::Placed { epoch, .. }

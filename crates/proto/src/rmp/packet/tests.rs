@@ -67,9 +67,9 @@ fn an_ack_on_the_wire_is_this() {
         0, 0, 0, 0, 0, 0, 0, 8, // timestamp
         0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, // token site
         0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1, // next token site
-        0, 0, 1, // it orders one run
+        0, 0, 1, // an order of one run
         0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1, // source of the run
-        0, 0, 0, 5, 0, 2, // its first packet, and how many
+        0, 0, 0, 5, 0, 2, // first packet and number of packets
     ];
     let datagram = datagram(&Packet::Ack { epoch, round });
     assert_eq!(datagram[3..5], [4, 2]);
@@ -105,14 +105,14 @@ fn member() -> (crate::rmp::Rmp, crate::Time, Epoch) {
     let profile = Profile::Ordered(Quorum::AtLeast(1));
     let mut now = Time(1_000_000_000);
     let settings = GroupSettings { profile, name_check: 0 };
-    engine.join(now, GroupId(5), settings).expect("it is new to it");
+    engine.join(now, GroupId(5), settings).expect("the group is new");
     while engine.view(GroupId(5)).is_none() {
-        now = engine.poll_timeout().expect("it asks again").at;
+        now = engine.poll_timeout().expect("the joiner repeats its request").at;
         engine.handle_timeout(now);
     }
-    let handler = Handler::new(0).expect("there are six");
-    engine.lock(now, GroupId(5), handler.lock()).expect("it is free");
-    let epoch = engine.view(GroupId(5)).expect("it has begun one").epoch;
+    let handler = Handler::new(0).expect("there are six handlers");
+    engine.lock(now, GroupId(5), handler.lock()).expect("the lock is free");
+    let epoch = engine.view(GroupId(5)).expect("the node has created a ring").epoch;
     (engine, now, epoch)
 }
 

@@ -31,7 +31,7 @@ pub(crate) enum Delivery {
     View(Box<ViewEvent>),
     Lock {
         process: Process,
-        /// 0 for a grant.
+        /// Number of the answered request, or 0 for a grant.
         request: u32,
         news: LockNews,
     },
@@ -41,9 +41,9 @@ pub(crate) enum Delivery {
 pub(crate) struct DeliveredMessage {
     pub(crate) source: Process,
     pub(crate) data: Data,
-    /// `None` if the message did not wait for a place.
+    /// Round that ordered the message. `None` if the message did not wait for a place.
     pub(crate) round: Option<Timestamp>,
-    /// `None` if earlier messages may be delivered later.
+    /// Place in the total order. `None` if earlier messages may be delivered later.
     pub(crate) place: Option<Place>,
 }
 
@@ -62,7 +62,8 @@ pub(crate) struct FormerRing {
 }
 
 impl FormerRing {
-    /// Returns `None` if the other ring may have its own order.
+    /// Returns the number of missed places before the first view of another ring, or `None` if that
+    /// ring may have its own order.
     pub(crate) fn missed_before(&self, first: &ViewEvent) -> Option<u64> {
         let view = &first.view;
         // Several parts of such a ring may have continued.

@@ -1,4 +1,4 @@
-//! Delivers messages, views and locks at the times of figure 3.2.
+//! Delivery of messages, views and locks at the times of figure 3.2.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -17,7 +17,7 @@ use crate::ring::{
 pub(super) struct DeliveryQueue {
     me: Process,
     queue: VecDeque<Queued>,
-    /// `true` if the list of a reformation holds and its view was not delivered yet.
+    /// `true` if the list of a reformation holds and its view has not been delivered yet.
     pub(super) is_forming: bool,
     shown_locks: Locks,
     /// Grants that wait until enough members are known to have them.
@@ -136,7 +136,7 @@ impl DeliveryQueue {
             {
                 break;
             }
-            match self.queue.pop_front().expect("it was looked at") {
+            match self.queue.pop_front().expect("the queue has a front") {
                 Queued::View { round, event } => {
                     if !self.show(ring, round, event, &mut out) {
                         break;
@@ -242,7 +242,7 @@ impl DeliveryQueue {
         if !self.is_held_enough(ring, qos, round) {
             return false;
         }
-        let stream = ring.sources.get_mut(source).expect("it was there");
+        let stream = ring.sources.get_mut(source).expect("the stream exists");
         let Some(data) = stream.take_whole_around(seqno) else { return false };
         // Below total order, other members may have delivered the message at another place.
         let place = Some(place).filter(|_| data.qos >= Qos::TotallyOrdered);
@@ -273,7 +273,8 @@ impl DeliveryQueue {
         out.extend(stream.take_early(arrived).into_iter().map(message));
     }
 
-    /// Only members that have since taken the token count. The source may not know the place.
+    /// Returns `true` if enough members hold the message for its guarantee. Only members that have
+    /// since taken the token count. The source may not know the place.
     fn is_held_enough(&mut self, ring: &Applied<'_>, qos: Qos, round: Timestamp) -> bool {
         if qos <= Qos::TotallyOrdered {
             return true;

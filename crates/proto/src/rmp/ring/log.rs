@@ -55,11 +55,12 @@ pub struct Run {
 pub(crate) struct Log {
     next: Timestamp,
     rounds: VecDeque<Round>,
-    /// Includes the round at `next` while its data is missing.
+    /// Rounds that have not been applied, by place. Includes the round at `next` while its data is
+    /// missing.
     early: BTreeMap<Timestamp, Round>,
 }
 
-/// This number of changes fits in the smallest datagram.
+/// Maximum number of changes in a New List. They fit in the smallest datagram.
 pub(crate) const MAX_CHANGES: usize = 16;
 
 const MAX_EARLY: usize = 1024;

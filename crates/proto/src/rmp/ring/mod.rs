@@ -205,7 +205,8 @@ impl Ring {
         (runs, may_wait)
     }
 
-    /// Returns the messages that are given up, with their numbers if known.
+    /// Applies the list of a reformation. Returns the messages that are given up, with their
+    /// numbers if known.
     pub(super) fn form(&mut self, proposal: &Proposal) -> Vec<(Process, Option<SeqNo>)> {
         let round = self.log.next();
         let mut place = Place { ring: proposal.view.epoch, at: round };
@@ -264,7 +265,7 @@ impl Ring {
         self.shortage().is_none() && self.deliveries.waits_for_passes(&self.standings)
     }
 
-    /// Returns `true` if the token has gone round without work, so that every member has
+    /// Returns `true` if the token has gone around the ring without work, so every member has
     /// everything.
     pub(super) fn is_quiet(&self) -> bool {
         self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
@@ -296,9 +297,10 @@ impl Ring {
         })
     }
 
-    /// Includes the messages of members that have taken the token or were `heard` in a reformation.
+    /// Returns this member's position. It includes the messages of members that have taken the
+    /// token or were `heard` in a reformation.
     pub(super) fn position(&self, heard: &BTreeSet<Process>) -> Position {
-        // A member that has left gets no more places, even if that view was not delivered yet.
+        // A member that has left gets no more places, even if that view has not been delivered yet.
         let is_heard = |source| heard.contains(&source) && self.view.contains(source);
         let received = self.sources.iter().filter_map(|(source, stream)| {
             let to = stream.received_to();
@@ -310,8 +312,8 @@ impl Ring {
         Position { next, is_whole, received: received.collect() }
     }
 
-    /// Returns `true` if the member has everything that has a place: it has taken the token since
-    /// the last place.
+    /// Returns `true` if the member has everything that has a place, that is, if it has taken the
+    /// token since the last place.
     pub(super) fn has_all(&self, process: Process) -> bool {
         let open = self.log.range(self.standings.settled().plus(1), self.log.next());
         let last = open.filter(|round| !round.is_null()).last();

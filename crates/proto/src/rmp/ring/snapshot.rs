@@ -8,13 +8,13 @@ use crate::{NodeId, SeqNo};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Snapshot {
-    /// The view.
+    /// Members and locks of the ring.
     pub view: RingView,
     /// Place where the next round begins.
     pub next: Timestamp,
     /// Last round that assigned a place to a message or changed a lock, or 0 if there is none.
     pub ordered: Timestamp,
-    /// The token holder.
+    /// Process that holds the token.
     pub token: Process,
     /// `true` if the ring works: it is not being reformed and is allowed to continue.
     pub is_working: bool,
@@ -33,7 +33,7 @@ pub struct Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct GuestState {
-    /// The caller.
+    /// Process of the caller.
     pub source: Process,
     /// The same as [`SourceState::open_from`].
     pub open_from: SeqNo,
@@ -47,7 +47,7 @@ pub struct GuestState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct SourceState {
-    /// The source.
+    /// Process that sends the packets.
     pub source: Process,
     /// First packet of the message that only partly has places, or `ordered_to` if there is none.
     pub open_from: SeqNo,
@@ -57,7 +57,7 @@ pub struct SourceState {
     pub request: u32,
 }
 
-/// Progress of a member: its sync point (4.4).
+/// Progress of a member in the total order: its sync point (4.4).
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Position {
@@ -70,7 +70,7 @@ pub struct Position {
     pub received: Vec<(Process, SeqNo)>,
 }
 
-/// The list with which a reformation ends if all its members accept it.
+/// The list with which a reformation ends if all of its members accept it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Proposal {

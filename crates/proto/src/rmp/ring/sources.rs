@@ -109,7 +109,8 @@ impl Sources {
         })
     }
 
-    /// Flushes earlier lives of these guests, and the oldest guests beyond the maximum number.
+    /// Records that a round has ordered packets of guests. Flushes and returns earlier lives of
+    /// these guests, and the oldest guests beyond the maximum number.
     pub(super) fn on_ordered(&mut self, round: &Round) -> Vec<Process> {
         let runs = round.runs().iter();
         let guests: Vec<Process> =
@@ -161,8 +162,8 @@ impl Sources {
         self.gone.insert(source, round);
     }
 
-    /// All members have everything up to `settled`. A source that came back before its departure
-    /// was delivered keeps its stream.
+    /// Drops the streams of departed sources once all members have their packets, which is the case
+    /// up to `settled`. A source that returned before its departure was delivered keeps its stream.
     pub(super) fn forget_gone(&mut self, view: &RingView, settled: Timestamp) {
         let Self { streams, guests, .. } = self;
         self.gone.retain(|source, round| {
@@ -181,8 +182,9 @@ impl Sources {
         self.streams.values_mut().for_each(|stream| stream.settle_to(stream.ordered_to()));
     }
 
-    /// No remaining member has the beginnings of these messages, because their sources are gone, or
-    /// are guests that introduce themselves again. Returns the messages and the flushed guests.
+    /// Gives up the messages whose beginnings no remaining member has, because their sources are
+    /// gone, or are guests that introduce themselves again. Returns the messages and the flushed
+    /// guests.
     pub(super) fn give_up_open(&mut self) -> (Vec<(Process, Option<SeqNo>)>, Vec<Process>) {
         let streams = self.streams.iter_mut();
         let lost: Vec<(Process, Option<SeqNo>)> = streams
@@ -220,8 +222,9 @@ impl Sources {
         }
     }
 
-    /// A joiner receives the beginnings of open messages before it takes the token, because the
-    /// other members discard them once these messages end.
+    /// Returns `true` if no needed packet is missing. A joiner receives the beginnings of open
+    /// messages before it takes the token, because the other members discard them once these
+    /// messages end.
     pub(crate) fn are_whole(&self) -> bool {
         self.streams.values().all(|it| it.missing(it.needed_from(), it.ordered_to(), 1).is_empty())
     }
@@ -244,7 +247,8 @@ impl Sources {
     }
 }
 
-/// Beyond this number, a guest is flushed and has to set its first-packet flag again.
+/// Maximum number of guests. Beyond it, the oldest guest is flushed and must set its first-packet
+/// flag again.
 const MAX_GUESTS: usize = 256;
 /// Maximum number of guests without a place. One round may add 64 more.
 const MAX_TENTATIVE: usize = 64;

@@ -15,9 +15,10 @@ pub(crate) struct Standings {
 
 #[derive(Clone, Copy, Debug)]
 struct Standing {
-    /// The member has nothing from before this place.
+    /// Place of the member's join or of the last reformation. The member has nothing from before
+    /// it.
     joined: Timestamp,
-    /// Unlike `joined`, it does not change in a reformation.
+    /// Place of the member's join. Unlike `joined`, it does not change in a reformation.
     since: Timestamp,
     accepted: Timestamp,
     request: u32,
@@ -100,7 +101,8 @@ impl Standings {
         self.others().filter(|(_, standing)| standing.since <= place).count()
     }
 
-    /// Until then, requests and packets may be those of a former member.
+    /// Returns `true` if the member has taken the token since it joined. Until then, requests and
+    /// packets may be those of a former member.
     pub(crate) fn has_spoken(&self, process: Process) -> bool {
         self.members.get(&process).is_some_and(|standing| standing.accepted >= standing.joined)
     }
@@ -131,7 +133,8 @@ impl Standings {
         (count, holders)
     }
 
-    /// The electorate's majority, or that of the largest view that a member may be in (MaxN, 3.2).
+    /// Returns the majority of the electorate, or of the largest view that a member may be in
+    /// (MaxN, 3.2).
     pub(super) fn majority(&self, view: &RingView) -> usize {
         if let Some(quorum) = view.required_voters() {
             return quorum;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! In addition, everything before `delivered_to` was delivered. A packet is forgotten once it is
-//! stable, and its message was delivered and has its places completely.
+//! stable, its message has been delivered, and all packets of the message have places.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -67,7 +67,7 @@ pub(crate) enum Arrival {
     TooFar,
 }
 
-/// A message of 16 MiB has 11,800 packets.
+/// Maximum number of slots of a stream. A message of 16 MiB has 11,800 packets.
 pub(crate) const MAX_SLOTS: usize = 32_768;
 
 impl Stream {
@@ -202,7 +202,7 @@ impl Stream {
         if self.slots[from].is_delivered {
             return None;
         }
-        let mut data = self.slots[to].data.clone().expect("the bound is here");
+        let mut data = self.slots[to].data.clone().expect("the last fragment is held");
         if from < to {
             let pieces = self.slots.range(from..=to).filter_map(|slot| slot.data.as_ref());
             let pieces: Vec<&[u8]> = pieces.map(|data| &data.payload[..]).collect();
@@ -229,7 +229,8 @@ impl Stream {
         (data.is_last && !slot.is_delivered).then_some(data.qos)
     }
 
-    /// Gives up the message that was open when this member joined and is missing fragments.
+    /// Gives up the message that was open when this member joined and is missing fragments. Returns
+    /// `None` if there is no such message, and otherwise its number, if known.
     pub(crate) fn give_up_open(&mut self) -> Option<Option<SeqNo>> {
         let from = self.needed_from();
         let (start, end) = (self.place(from), self.place(self.ordered_to));
@@ -266,11 +267,15 @@ impl Stream {
         }
         let data = self.slots.iter().filter_map(|slot| slot.data.as_ref());
         let held: usize = data.map(|data| data.payload.len()).sum();
-        assert_eq!(held, self.held_bytes, "held bytes");
+        assert_eq!(held, self.held_bytes, "the held bytes were miscounted");
         let holes = self.slots.iter().filter(|slot| slot.data.is_none()).count();
-        assert_eq!(holes, self.holes, "holes");
+        assert_eq!(holes, self.holes, "the holes were miscounted");
         let unbroken = self.slots.iter().take_while(|slot| slot.data.is_some()).count();
-        assert_eq!(self.base.plus(unbroken as u32), self.unbroken_to, "the first hole");
+        assert_eq!(
+            self.base.plus(unbroken as u32),
+            self.unbroken_to,
+            "the first hole is misplaced"
+        );
     }
 
     fn bound(

@@ -52,7 +52,7 @@ fn message_is_whole_once_all_its_fragments_have_arrived() {
     assert_eq!(stream.missing(SeqNo(9), SeqNo(12), 9), [SeqNo(10)]);
     stream.insert(SeqNo(10), packet(total, false, false, "b"));
     assert_eq!(stream.ends_undelivered(SeqNo(11)), Some(total));
-    let whole = stream.take_whole_around(SeqNo(11)).expect("all is there");
+    let whole = stream.take_whole_around(SeqNo(11)).expect("all fragments have arrived");
     assert_eq!(&whole.payload[..], b"abc");
     assert_eq!(stream.held_bytes, 3, "other members may still request it");
     stream.settle_to(SeqNo(12));

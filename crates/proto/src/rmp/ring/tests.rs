@@ -47,8 +47,8 @@ fn lives_that_ended_first_are_forgotten() {
         }
     }
     let is_known = |node| ring.is_over(process(node));
-    assert!(is_known(100) && is_known(101), "who has just left");
-    assert!(!is_known(last) && is_known(last - 1), "who has left first");
+    assert!(is_known(100) && is_known(101), "the last to leave are remembered");
+    assert!(!is_known(last) && is_known(last - 1), "the first to leave is forgotten");
 }
 
 #[test]
@@ -76,6 +76,6 @@ fn founder_and_joiner_share_a_position_once_joiner_is_heard() {
         assert!(ring.sources.insert_packet(process, SeqNo::FIRST, data.clone()).is_some());
     }
     let (none, heard) = (BTreeSet::new(), BTreeSet::from([process]));
-    assert_ne!(founder.position(&none), joiner.position(&none), "it may be another ring's");
+    assert_ne!(founder.position(&none), joiner.position(&none), "the packet may be another ring's");
     assert_eq!(founder.position(&heard), joiner.position(&none));
 }

@@ -60,7 +60,7 @@ impl Client {
         self.pending.len()
     }
 
-    /// Considers the requests that wait for their answers, and `number`.
+    /// Returns the smallest number among `number` and the requests that wait for their answers.
     pub(crate) fn oldest(&self, number: u32) -> u32 {
         // Numbers wrap around, and some of the waiting requests may be later than `number`.
         let waiting = self.pending.keys().copied().chain([number]);
@@ -239,5 +239,5 @@ impl Client {
 }
 
 const MOST_RETRY: Duration = Duration::from_secs(2);
-/// Maximum distance of a reply fragment from the first missing byte.
+/// Maximum distance, in bytes, of a reply fragment from the first missing byte.
 const REPLY_WINDOW_BYTES: u32 = 128 << 10;

@@ -1,5 +1,5 @@
-//! Requests from the perspective of one member: the delivered ones, so that repetitions are
-//! recognized, the open ones, and the kept replies (4.5). All of them are bounded.
+//! Requests from the perspective of one member (4.5): delivered requests, so that repetitions are
+//! recognized, open requests, and kept replies. All of them are bounded.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -13,14 +13,14 @@ use crate::rmp::seen::{Seen, Sight};
 #[derive(Debug, Default)]
 pub(crate) struct RequestTable {
     callers: BTreeMap<CallerStart, Caller>,
-    /// Counts deliveries. The caller that was heard longest ago is forgotten first.
+    /// Number of deliveries. The caller that was heard longest ago is forgotten first.
     clock: u64,
     kept: VecDeque<RequestId>,
     kept_bytes: usize,
     open_bytes: usize,
 }
 
-/// Each incarnation counts its requests from a different number.
+/// One incarnation of a caller. Each incarnation counts its requests from a different number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct CallerStart {
     node: NodeId,
@@ -232,7 +232,7 @@ mod tests {
         for number in [5, 30_005, 60_005, 5].into_iter().chain((0..500).map(|back| 60_000 - back)) {
             let id = RequestId { caller, number };
             if matches!(table.record(id, number), Sight::New | Sight::Again) {
-                table.keep(id, Handler::new(0).expect("it is one"), Bytes::new(), 1 << 20);
+                table.keep(id, Handler::new(0).expect("the handler exists"), Bytes::new(), 1 << 20);
             }
             table.check();
         }

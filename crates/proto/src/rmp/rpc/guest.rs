@@ -71,7 +71,7 @@ impl Guest {
         };
     }
 
-    /// This node is not in a ring, so packets between members are only counted.
+    /// Handles a packet. This node is not in a ring, so packets between members are only counted.
     pub(crate) fn on_packet(&mut self, cx: &mut Context<'_>, from: NodeId, packet: Packet) {
         match packet {
             Packet::NonMemberAck(ack) => self.on_ack(cx, from, ack),
@@ -156,7 +156,8 @@ impl Guest {
         Packet::NonMemberData(NonMemberData::Data { epoch: self.epoch, is_first, data })
     }
 
-    /// A retransmission also goes to a member that forwards it, and so does any packet with `via`.
+    /// Multicasts the packet. A retransmission, or any packet if `via` is set, also goes to a
+    /// member that forwards it.
     fn send(&mut self, cx: &mut Context<'_>, packet: &Packet, is_again: bool) {
         cx.multicast(packet);
         let known = self.known.iter().next().copied();

@@ -8,7 +8,7 @@ pub(crate) struct RequestNumbers {
     first: u32,
 }
 
-/// Maximum number of groups without open requests.
+/// Number of groups beyond which a group without open requests is forgotten.
 const MAX_GROUPS: usize = 1024;
 
 impl RequestNumbers {
@@ -25,7 +25,8 @@ impl RequestNumbers {
         self.next.get(&group).copied().unwrap_or(self.first)
     }
 
-    /// Forgets groups beyond the maximum that are not `open`. Their numbers are never used again.
+    /// Uses up the next number of the group. If there are too many groups, forgets one without open
+    /// requests, whose numbers are never used again.
     pub(crate) fn advance(&mut self, group: GroupId, is_open: impl Fn(GroupId) -> bool) {
         let next = self.next(group).wrapping_add(1);
         self.next.insert(group, next);

@@ -29,7 +29,8 @@ impl AcceptedLists {
         last.filter(|_| !self.released.contains(&ballot))
     }
 
-    /// Returns the number of newly released lists, or `None` if there are none or too many.
+    /// Releases the voters from the lists of `ballots`. Returns the number of newly released lists,
+    /// or `None` if there are none or too many.
     pub(super) fn release_voters(&mut self, ballots: BTreeSet<Epoch>) -> Option<u64> {
         let new = ballots.into_iter().filter(|ballot| !self.released.contains(ballot));
         let new: Vec<Epoch> = new.collect();
@@ -52,7 +53,8 @@ impl AcceptedLists {
         self.released.extend(new);
     }
 
-    /// A vote has no room for more lists. None is accepted until another one is refuted.
+    /// Returns `true` if a vote has no room for another list. No list is then accepted until one is
+    /// refuted.
     pub(super) fn is_full(&self) -> bool {
         let listed: usize = self.accepted.iter().map(|proposal| proposal.view.len()).sum();
         self.accepted.len() >= MAX_ACCEPTED || listed >= MAX_LISTED
@@ -67,7 +69,8 @@ impl AcceptedLists {
         lists.collect()
     }
 
-    /// `node` has continued with the list of `ballot`, and never accepts the later lists.
+    /// Refutes the later lists that contain `node`, which has continued with the list of `ballot`
+    /// and will never accept them.
     pub(super) fn refute_after(&mut self, ballot: Epoch, node: NodeId) {
         let later = self.accepted.iter().skip_while(|it| it.view.epoch != ballot).skip(1);
         let theirs = later.filter(|it| it.view.process_of(node).is_some());

@@ -84,7 +84,8 @@ impl Reformation {
         self.lists.refute(&refuted);
     }
 
-    /// With `is_last`, the list may omit members that have not reached the common position.
+    /// Proposes a list if the votes permit one. With `is_last`, the list may omit members that have
+    /// not reached the common position.
     pub(super) fn consider(&mut self, cx: &mut Context<'_>, ring: &Ring, is_last: bool) -> Verdict {
         let mine = self.position(ring);
         let view = ring.view();
@@ -123,8 +124,9 @@ impl Reformation {
         Verdict::TooFew(self.count(cx, ring, &voted))
     }
 
-    /// Each list that may already hold must have as many of its members here as it requires. Lists
-    /// that cannot hold have already been [refuted](Self::refute).
+    /// Returns `true` if the members may continue. Each list that may already hold must have as
+    /// many of its members among them as it requires. Lists that cannot hold have already been
+    /// [refuted](Self::refute).
     fn is_enough(&self, ring: &Ring, members: &[Process], votes: &BTreeMap<Process, Vote>) -> bool {
         let view = ring.view();
         if !members.contains(&ring.me()) {
@@ -221,15 +223,16 @@ impl Reformation {
         self.back_off(cx, cx.config.minority_retry);
     }
 
-    /// The other members would wait for the ballot of a member that leaves the ring.
+    /// Gives up the ballot of a member that leaves the ring, because the other members would wait
+    /// for it.
     pub(crate) fn abandon_ballot(&mut self, cx: &mut Context<'_>) {
         if self.is_initiator() {
             self.give_up(cx);
         }
     }
 
-    /// A member that waits longer for votes than other members may be overtaken each time. The
-    /// recent voters show whether there are too few of them.
+    /// Returns the number of recent voters if there have been too few for a long time. A member
+    /// that waits longer for votes than other members may be overtaken in each of its ballots.
     pub(super) fn on_overtaken(&mut self, cx: &mut Context<'_>, ring: &Ring) -> Option<TooFew> {
         let State::Initiating { votes, .. } = &self.state else { return None };
         let is_over = |since: Time| since + cx.config.patience <= cx.now;
@@ -263,8 +266,9 @@ impl Reformation {
     }
 }
 
-/// A joiner that has not taken the token may be in another ring, and the earlier members may
-/// continue without it. Any two majorities, with and without this joiner, share a member.
+/// Returns `true` if the members are enough to continue, with or without a joiner that has not
+/// taken the token. Such a joiner may be in another ring, and the earlier members may continue
+/// without it. Any two majorities, with and without the joiner, share a member.
 fn may_continue(ring: &Ring, members: &[Process]) -> bool {
     let view = ring.view();
     let mut before = view.clone();

@@ -18,10 +18,10 @@
 //!
 //! # Why two partitions never both continue where a majority is required
 //!
-//! A list holds once all its members have accepted it, and these include a majority of the previous
-//! view. Any two such sets of voters have a member in common. If that member promised the higher
-//! ballot before it received the lower list, it refused the lower list. Otherwise, it has reported
-//! the lower list to the initiator of the higher ballot.
+//! A list holds once all of its members have accepted it, and these include a majority of the
+//! previous view. Any two such sets of voters have a member in common. If that member promised the
+//! higher ballot before it received the lower list, it refused the lower list. Otherwise, it has
+//! reported the lower list to the initiator of the higher ballot.
 //!
 //! An initiator that has received a report of a list that might hold proposes a list with as many
 //! members of the reported list as the latter requires. There are then too few members to continue
@@ -51,19 +51,20 @@ mod initiator;
 #[derive(Debug, Default)]
 pub(super) struct Reformation {
     state: State,
-    /// The member does not take part in lower ballots.
+    /// Highest ballot in which the member takes part. It refuses lower ballots.
     promised: Option<Epoch>,
     highest: u32,
     lists: AcceptedLists,
-    /// Sent to members that have not heard that the list holds.
+    /// List that formed this ring. It is sent to members that have not heard that the list holds.
     formation: Option<Proposal>,
     ancestors: VecDeque<Epoch>,
     tries: u32,
     /// Number of other members' ballots that were given up since this member's last ballot.
     lost_ballots: u32,
     began: Option<Time>,
-    /// A joiner that has not taken the token counts as a member if it is in this set. If only some
-    /// members counted its messages, their positions would never equal those of the others.
+    /// Members heard in the reformation. A joiner that has not taken the token counts as a member
+    /// only if it is in this set. If only some members counted its messages, their positions would
+    /// never equal those of the others.
     heard: BTreeSet<Process>,
     voted_at: BTreeMap<Process, Time>,
     minority_since: Option<Time>,
@@ -110,7 +111,7 @@ pub(super) struct Vote {
 pub(super) enum Verdict {
     Pending,
     Advance,
-    /// In this member's own previous ballot, there were too few voters if this is `Some`.
+    /// The member has voted. `Some` if its own previous ballot had too few voters.
     Voted(Option<TooFew>),
     Overtaken(TooFew),
     Stranger(NodeId),
@@ -127,7 +128,8 @@ pub(super) struct TooFew {
 }
 
 const ANCESTORS: usize = 32;
-/// A member may not hear the others for five days while they try thirty times a second.
+/// Maximum step between two versions of ballots. At thirty ballots a second, members that are not
+/// heard take six days to exceed it.
 const MAX_LEAP: u32 = 1 << 24;
 
 impl Reformation {
@@ -147,7 +149,8 @@ impl Reformation {
         *self = Self { ancestors, highest, formation, ..Self::of(epoch) };
     }
 
-    /// The bound keeps a member from exhausting the versions.
+    /// Records the version of a ballot. Returns `false` if it is too far ahead, so that no member
+    /// can exhaust the versions.
     fn note_version(&mut self, version: u32) -> bool {
         let is_near = version.saturating_sub(self.highest) <= MAX_LEAP;
         if is_near {
@@ -223,8 +226,9 @@ impl Reformation {
         Verdict::Voted(too_few)
     }
 
-    /// While an accepted list may hold, packets that arrive after its acceptance are not in a later
-    /// list, because other members that have accepted it may no longer receive them.
+    /// Returns the position that this member reports. While an accepted list may hold, later
+    /// packets are not included, because other members that have accepted the list may no longer
+    /// receive them.
     fn position(&self, ring: &Ring) -> Position {
         let accepted = self.lists.last();
         accepted.map_or_else(|| ring.position(&self.heard), |proposal| proposal.position.clone())
@@ -341,7 +345,7 @@ impl Reformation {
             cx.counters.foreign += 1;
         }
         if ballot.creator.node == sender {
-            // Only its initiator could have made it hold.
+            // Only the initiator could have made the list of its ballot hold.
             self.lists.refute(&[ballot]);
             if self.promised == Some(ballot) && !self.is_idle() {
                 self.lost_ballots += 1;
