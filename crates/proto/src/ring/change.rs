@@ -10,7 +10,7 @@ use super::view::Member;
 pub struct ListChange {
     /// The process that requested the change.
     pub process: Process,
-    /// Number of the request among those of the process. They are processed in this order.
+    /// Number of the request among those of the process. The requests are processed in this order.
     pub request: u32,
     /// The requested change.
     pub kind: ListChangeKind,
@@ -31,14 +31,14 @@ pub enum ListChangeKind {
     Leave,
     /// A lock is acquired.
     Lock {
-        /// The lock.
+        /// Name of the lock.
         name: LockName,
         /// `true` if the process waits for the lock while it is held.
         waits: bool,
     },
     /// A lock is released, or a place in its queue.
     Unlock(LockName),
-    /// Nothing changes: the lock is held, or there are too many locks. Only in New Lists.
+    /// Nothing changes: the lock is held, or there are too many locks. Occurs only in New Lists.
     Refused(LockName),
 }
 

@@ -13,9 +13,9 @@ use crate::{GroupId, SeqNo};
 /// An event of a ring.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RingEvent {
-    /// The group.
+    /// Group of the ring.
     pub group: GroupId,
-    /// The event.
+    /// Kind and content of the event.
     pub news: RingNews,
 }
 
@@ -27,12 +27,13 @@ pub enum RingNews {
     View(Box<ViewEvent>),
     /// All members of the view have everything that was delivered here up to this place, or were
     /// admitted after it. Nothing up to this place is lost while one of them is alive, so an
-    /// application can truncate a log there. Some may still be in another member's event queue.
+    /// application can truncate a log there. Some messages may still be in another member's event
+    /// queue.
     ///
     /// Reported when the place has advanced, at intervals of at least
     /// [`Config::stable_every`](crate::rmp::Config::stable_every).
     Stable {
-        /// The place. It is comparable with the places of this ring and its predecessors.
+        /// Last stable place. It is comparable with the places of this ring and its predecessors.
         up_to: Place,
         /// Number of members of the view, including this one.
         members: usize,
@@ -53,7 +54,7 @@ pub enum RingNews {
         /// Number of voters present in a ring of an electorate. The event repeats when it changes.
         voters: Option<usize>,
     },
-    /// The [electorate](super::Quorum::QuorumOf) has all its voters. This node keeps waiting.
+    /// The [electorate](super::Quorum::QuorumOf) has all of its voters. This node keeps waiting.
     ElectorateFull {
         /// Number of voters of the ring.
         voters: usize,
@@ -92,7 +93,7 @@ pub enum Removal {
 pub struct ViewEvent {
     /// The view from this place on.
     pub view: RingView,
-    /// Its place in the order.
+    /// Place of the change in the total order.
     pub place: Place,
     /// Members that joined.
     pub joined: Vec<Process>,
@@ -113,7 +114,8 @@ impl ViewEvent {
         Self { view, place, joined, left, failed, by, answered: None }
     }
 
-    /// A change that may answer a lock request is never merged.
+    /// Returns `true` if the changes can be merged. A change that may answer a lock request is
+    /// never merged.
     pub(crate) fn can_merge(&self, next: &Self) -> bool {
         [self, next]
             .into_iter()
@@ -121,7 +123,8 @@ impl ViewEvent {
             .all(|it| it.kind.is_of_members())
     }
 
-    /// Returns the processes that joined and left again. The merged change does not mention them.
+    /// Merges the next change into this one. Returns the processes that joined and left again,
+    /// which the merged change does not mention.
     pub(crate) fn merge(&mut self, next: Self) -> Vec<Process> {
         let (passed, stayed): (Vec<Process>, Vec<Process>) =
             self.joined.iter().partition(|process| !next.view.contains(**process));

@@ -28,20 +28,21 @@ pub struct Handler(#[cfg_attr(test, proptest(strategy = "0..6_u8"))] u8);
 
 /// A change to a lock that this node has requested, at its place among the messages.
 ///
-/// It refers to the last request if the caller takes all events before it sends the next one.
+/// It refers to the latest request, provided that the caller takes all events before it sends
+/// another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockNews {
-    /// The lock.
+    /// Name of the lock.
     pub name: LockName,
-    /// The change.
+    /// Outcome of the request, or loss of the lock.
     pub change: LockChange,
 }
 
 /// Outcome of a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockChange {
-    /// This node holds the lock, and a majority of the ring has the grant. All that the earlier
-    /// holders sent under the lock was delivered before.
+    /// This node holds the lock, and a majority of the ring has the grant. Everything that earlier
+    /// holders sent under the lock has been delivered before.
     Granted {
         /// Number that increases with each grant in this ring and in the rings that follow it by
         /// reformations. A resource that rejects smaller numbers is safe from an earlier holder.
@@ -74,7 +75,7 @@ pub enum LockError {
     /// This node holds, waits for, or releases too many locks.
     #[error("too many lock requests: this node already has {asked}")]
     TooMany {
-        /// Number of these locks, or of change requests in the queue.
+        /// Number of such locks, or of queued change requests.
         asked: usize,
     },
 }
@@ -127,7 +128,7 @@ impl Locks {
     /// Maximum number of holders and waiting processes, over all locks.
     pub const MAX_ENTRIES: usize = 4096;
 
-    /// Returns the holder of a lock.
+    /// Returns the holder of a lock, or `None` if the lock is free.
     pub fn holder(&self, name: LockName) -> Option<Process> {
         self.queues.get(&name)?.front().copied()
     }
@@ -234,7 +235,7 @@ mod tests {
         locks.ask(LOCK, process(1));
         assert!(!locks.admits(LOCK, process(2), false));
         assert!(locks.admits(LOCK, process(2), true));
-        assert!(locks.admits(LOCK, process(1), false), "it holds it");
+        assert!(locks.admits(LOCK, process(1), false), "the process holds the lock");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{Incarnation, NodeId};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Process {
-    /// The node.
+    /// Node that is the member.
     pub node: NodeId,
     /// The upper 39 bits are from the node's incarnation. The bits below them are the number of
     /// times that this incarnation has joined a group. Only lives of one incarnation have an order.
@@ -34,7 +34,7 @@ impl Process {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Epoch {
-    /// Version, larger than that of any ring that the ring's members had seen.
+    /// Version of the ballot, larger than that of any ring that the ring's members had seen.
     pub version: u32,
     /// Process that formed the ring.
     pub creator: Process,
@@ -42,18 +42,19 @@ pub struct Epoch {
 
 /// A place in the total order of one ring lineage (4.2).
 ///
-/// An ACK takes one place, and each packet that it orders takes the next one. 64 bits never wrap.
+/// An ACK takes one place, and the packets that it orders take the following ones. The 64-bit
+/// number never wraps around.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Timestamp(pub u64);
 
 /// A place in the total order, with the ring that assigned it.
 ///
-/// Within one lineage of rings, places compare in the total order. A member that the other members
-/// have continued without may have delivered the message at another place.
+/// Within one lineage of rings, places compare in the total order. A member without which the
+/// others have continued may have delivered a message at another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The ring.
+    /// Ring that assigned the place.
     pub ring: Epoch,
     /// Position in the order of the ring.
     pub at: Timestamp,

@@ -26,7 +26,7 @@ pub struct QueryId(pub u32);
 pub struct RingStatus {
     /// The members in ring order, and the locks.
     pub view: RingView,
-    /// The token holder.
+    /// Process that holds the token.
     pub token: Process,
     /// `true` if the ring works: it is not being reformed, may continue, and has its quorum.
     pub is_working: bool,
@@ -35,7 +35,7 @@ pub struct RingStatus {
 /// Result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryResult {
-    /// The query.
+    /// Identifier of the query.
     pub id: QueryId,
     /// The group that was queried.
     pub group: GroupId,
@@ -51,7 +51,7 @@ pub enum QueryError {
     /// [fetched](crate::OrderedGroups::poll_query).
     #[error("too many ring queries: {open} are in progress or not fetched")]
     TooMany {
-        /// Number of these queries.
+        /// Number of queries that are in progress or not fetched.
         open: usize,
     },
 }

@@ -1,9 +1,9 @@
-//! Quorum of an ordered group: the parts of a ring that may continue after a fault (4.4).
+//! Quorum of an ordered group: which part of a ring may continue after a fault (4.4).
 
 use core::fmt;
 
-/// The parts of a ring that may continue after a fault (4.4). [`Quorum::QuorumOf`] also sets the
-/// quorum that the ring needs to work at all.
+/// Condition under which a part of a ring may continue after a fault (4.4). [`Quorum::QuorumOf`]
+/// also sets the quorum that the ring needs to work at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub enum Quorum {
@@ -11,9 +11,9 @@ pub enum Quorum {
     /// smaller part never continues, even if the ring has no more members.
     AtLeast(#[cfg_attr(test, proptest(strategy = "1..QUORUM_OF"))] u16),
     /// An electorate of this number of voters, from 1 to [`Quorum::MAX_ELECTORATE`]. From the first
-    /// member on, a ring with less than a majority of the electorate orders nothing and grants no
-    /// lock. Two rings therefore never work at the same time, even if they were created separately.
-    /// The other members are [clients](super::JoinOptions::is_voter).
+    /// member on, a ring with fewer voters than a majority of the electorate orders nothing and
+    /// grants no lock. Two rings therefore never work at the same time, even if they were created
+    /// separately. The other members are [clients](super::JoinOptions::is_voter).
     QuorumOf(#[cfg_attr(test, proptest(strategy = "1..=Quorum::MAX_ELECTORATE"))] u16),
     /// More than half of the members of the last view.
     Majority,
@@ -37,7 +37,7 @@ impl Quorum {
         }
     }
 
-    /// Returns the number of voters that form a majority of the electorate, if there is one.
+    /// Returns the number of voters that form a majority, or `None` if there is no electorate.
     pub fn required_voters(self) -> Option<usize> {
         match self {
             Self::QuorumOf(voters) => Some(usize::from(voters) / 2 + 1),

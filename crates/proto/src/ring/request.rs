@@ -25,21 +25,22 @@ use crate::NodeId;
 /// Identifier of a request: its caller, and its number among the caller's requests to the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
-    /// The caller.
+    /// Node that sent the request.
     pub caller: NodeId,
-    /// The number.
+    /// Number of the request among those of the caller to the group.
     pub number: u32,
 }
 
 /// Options of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestOptions {
-    /// Handler whose lock holder replies. Default: `None`, the request is only acknowledged.
+    /// Handler whose lock holder replies. Default: `None`, in which case the request is only
+    /// acknowledged.
     pub handler: Option<Handler>,
     /// Delivery guarantee of the request. Default: totally ordered.
     pub qos: Qos,
-    /// Maximum time to wait for the answer. Default: `None`,
-    /// [`Config::call_patience`](crate::rmp::Config).
+    /// Maximum time to wait for the answer. Default: `None`, which selects
+    /// [`Config::call_patience`](crate::rmp::Config::call_patience).
     pub patience: Option<Duration>,
     /// A member that forwards the request, for a non-member without multicast. Default: `None`.
     pub via: Option<NodeId>,
@@ -65,7 +66,7 @@ pub struct Request {
     pub place: Option<Place>,
     /// `true` if this member has to reply.
     pub is_ours: bool,
-    /// `true` if the request is repeated because this member has become responsible for it.
+    /// `true` if the request is delivered again because this member has become responsible for it.
     pub is_again: bool,
     /// `true` if a former member may already have executed the request.
     pub may_be_done: bool,
@@ -74,9 +75,9 @@ pub struct Request {
 /// The answer to a request that this node sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The request.
+    /// Identifier of the answered request.
     pub id: RequestId,
-    /// The outcome.
+    /// Reply, acknowledgment, or absence of an answer.
     pub outcome: Outcome,
 }
 

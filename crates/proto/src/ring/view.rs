@@ -10,13 +10,14 @@ use super::quorum::Quorum;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct RingView {
-    /// The ring. While the epoch is the same, only New Lists have changed the view.
+    /// Epoch of the ring. While it is the same, only New Lists change the view.
     pub epoch: Epoch,
     /// Number of changes by New Lists since the ring was formed; wraps around.
     pub version: u32,
     /// First ring of the lineage.
     pub origin: Epoch,
-    /// The [check](crate::GroupId::name_check) of the group's name, since ids can be equal.
+    /// The [check](crate::GroupId::name_check) of the group's name, since two names can have the
+    /// same id.
     pub name_check: u32,
     /// `true` if an operator has let the ring continue without a majority of its electorate. Until
     /// the ring has that majority again, a majority of its present voters decides.
@@ -33,9 +34,9 @@ pub struct RingView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Member {
-    /// The process.
+    /// Node of the member, and its life in the group.
     pub process: Process,
-    /// The parts of a ring that may continue, according to this member.
+    /// Condition under which a part of the ring may continue, according to this member.
     pub quorum: Quorum,
     /// `true` if the member receives multicast.
     pub is_multicast: bool,
@@ -134,7 +135,7 @@ impl RingView {
         self.electorate().is_some() && self.members.iter().any(|member| !member.is_voter)
     }
 
-    /// Returns `true` if the electorate has all its voters. No further voter is then admitted.
+    /// Returns `true` if the electorate has all of its voters. No further voter is then admitted.
     pub fn is_full(&self) -> bool {
         self.electorate().is_some_and(|voters| self.voters().count() >= voters)
     }
@@ -142,8 +143,8 @@ impl RingView {
     /// Returns the number of [voters](Self::voters) of this view that a part of the ring needs to
     /// form a new ring: the largest number that any member demands.
     ///
-    /// With an electorate, it is more than half of the voters, so that at most one part continues.
-    /// A part that is smaller than a quorum forms a ring that does not work until more voters join.
+    /// With an electorate, it is more than half of the voters, so at most one part continues. A
+    /// part that is smaller than a quorum forms a ring that does not work until more voters join.
     pub fn least(&self) -> usize {
         let voters = self.voters().count();
         let needs = self.members.iter().map(|member| match member.quorum {
@@ -154,14 +155,16 @@ impl RingView {
         needs.max().unwrap_or(1).max(1)
     }
 
-    /// Enough voters of the earlier view `former` are here that the rest of it could not continue.
+    /// Returns `true` if so many voters of the earlier view `former` are in this one that the
+    /// others could not continue.
     pub(crate) fn is_continued_from(&self, former: &Self) -> bool {
         let is_earlier = former.epoch.version < self.epoch.version;
         let rest = former.without_moved(self).voters().count();
         former.origin == self.origin && is_earlier && rest < former.least()
     }
 
-    /// Members that are in `other` with a later life, or if `other` is later, have moved.
+    /// Returns the view without the members that have moved to `other`. These are in `other` with a
+    /// later life or, if `other` is a later view of the same lineage, with the same life.
     pub(crate) fn without_moved(&self, other: &Self) -> Self {
         let is_later = other.origin == self.origin && other.epoch.version > self.epoch.version;
         let has_moved = |process: Process| {
@@ -178,7 +181,7 @@ impl RingView {
         self.is_forced &= self.voters().count() < quorum;
     }
 
-    /// Adds a member behind `site`, so that it is the next token site (4.3).
+    /// Adds a member after `site`, so that it is the next token site (4.3).
     pub(crate) fn insert_after(&mut self, site: Process, member: Member) {
         let place = self.place(site).map_or(self.members.len(), |place| place + 1);
         self.members.insert(place, member);
