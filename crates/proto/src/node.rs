@@ -89,7 +89,7 @@ pub struct NodeCounters {
 }
 
 impl Node {
-    /// Creates a node without groups, which draws all random values from `seed`.
+    /// Creates a node without groups. All random values are derived from `seed`.
     pub fn new(
         origin: impl Into<Origin>,
         config: lateral::Config,
@@ -330,7 +330,8 @@ impl Node {
         }
     }
 
-    /// Returns `true` if an engine uses `group` without being a member; see [`Engine::calls`].
+    /// Returns `true` if an engine uses `group` while this node is not a member; see
+    /// [`Engine::calls`].
     pub fn calls(&self, group: GroupId) -> bool {
         self.engines.all().any(|engine| engine.calls(group))
     }

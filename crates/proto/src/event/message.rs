@@ -15,7 +15,7 @@ pub struct Message {
     /// Sequence number of the first packet of the message, among the sender's packets in the group.
     pub seqno: SeqNo,
     /// Content of the message. It may share its allocation with other messages, which keeps them in
-    /// memory: copy the content to store it for long.
+    /// memory: copy the content to store it for a long time.
     pub payload: Bytes,
     /// Source of the content, or of the packet that was missing longest.
     pub how: How,

@@ -161,7 +161,7 @@ impl Node {
         self.groups.values().any(|joined| joined.stage == Stage::Leaving)
     }
 
-    /// Leaves all groups at once and notifies the other nodes that this node stops.
+    /// Leaves all groups immediately and notifies the other nodes that this node stops.
     ///
     /// To leave gracefully, call [`Node::leave`] first and wait while the node [is
     /// leaving](Node::is_leaving). The other members of a ring then do not have to detect a
@@ -299,7 +299,7 @@ impl Node {
         }
     }
 
-    /// Starts the rings of groups whose possible members are known by now.
+    /// Starts the rings of groups whose possible members are now known.
     ///
     /// A node that searched for its ring earlier would find no member, and would found its own
     /// ring. All waiting groups are checked only when the membership `has_settled`, because there
@@ -335,7 +335,7 @@ impl Node {
         self.enter(now, group);
     }
 
-    /// Reports all members that the membership knows to the ring engine, which now has the group.
+    /// Reports to the ring engine, which now has the group, all members that the membership knows.
     fn enter(&mut self, now: Time, group: GroupId) {
         let Some(joined) = self.groups.get_mut(&group) else { return };
         joined.stage = Stage::In;

@@ -71,7 +71,7 @@ fn questions(groups: u64, is_by_group: bool) -> u64 {
     let mut node = Node::new(NodeId(1), config, Box::new(membership), 7);
     for number in 0..groups {
         let (at, profile) = (Time(number), Profile::Ordered(Quorum::Majority));
-        node.join(at, &format!("group {number}"), profile).expect("it is new");
+        node.join(at, &format!("group {number}"), profile).expect("the group is new");
         node.handle_timeout(at);
     }
     let begun = |node: &Node| node.groups.values().filter(|it| it.stage == Stage::In).count();
@@ -79,7 +79,7 @@ fn questions(groups: u64, is_by_group: bool) -> u64 {
     node.handle_timeout(SETTLED_AT);
     assert_eq!((begun(&node), node.seeking.len()), (groups as usize, 0));
     let (late, profile) = ("joined later", Profile::Ordered(Quorum::Majority));
-    let group = node.join(SETTLED_AT, late, profile).expect("it is new");
+    let group = node.join(SETTLED_AT, late, profile).expect("the group is new");
     assert_eq!(node.groups[&group].stage, Stage::In);
     questions.load(Ordering::Relaxed)
 }

@@ -13,7 +13,8 @@ use crate::{Endpoint, NodeId, Time};
 #[derive(Debug, Default)]
 pub struct Starts {
     nodes: BTreeMap<NodeId, Known>,
-    /// Nodes that are gone, with their last endpoint and time. Rings may still contain them.
+    /// Nodes that are gone, with their last endpoint and the time at which they were removed. Rings
+    /// may still contain them.
     gone: Recent<NodeId, (Endpoint, Time)>,
 }
 
@@ -75,7 +76,7 @@ impl Starts {
     /// Returns `true` if datagrams have arrived from the node's own address, and `source` is
     /// another address.
     ///
-    /// A node that the membership no longer reports may be at another address after 60 s.
+    /// If the membership no longer reports the node, any address is accepted after 60 s.
     pub fn is_elsewhere(&self, now: Time, node: NodeId, source: Endpoint) -> bool {
         match self.nodes.get(&node) {
             Some(known) => known.is_heard() && known.endpoint != source,
@@ -101,7 +102,8 @@ impl Known {
     }
 }
 
-/// Time for which a node that is gone is accepted only from its address. Rings drop it sooner.
+/// Time for which datagrams of a node that is gone are accepted only from its last address. Rings
+/// remove such a node sooner.
 const GONE_FOR: Duration = Duration::from_secs(60);
 const MOST_GONE: usize = 1024;
 
@@ -125,7 +127,7 @@ mod tests {
         let mut datagram = Vec::new();
         header.begin(&mut datagram);
         wire::seal(&mut datagram, 0);
-        let datagram = Datagram::parse(&datagram).expect("it is Carom's");
+        let datagram = Datagram::parse(&datagram).expect("the datagram is valid");
         starts.look(Time(ms * 1_000_000), AT, &datagram)
     }
 

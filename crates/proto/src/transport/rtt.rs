@@ -7,8 +7,9 @@ pub(crate) struct RttEstimator {
     deviation: Duration,
 }
 
-/// Inverse weights of a sample in the smoothed round trip and in the mean deviation.
+/// Inverse weight of a sample in the smoothed round-trip time.
 const SAMPLE_PART: u32 = 8;
+/// Inverse weight of a sample in the mean deviation.
 const DEVIATION_PART: u32 = 4;
 
 impl RttEstimator {
