@@ -1,7 +1,7 @@
 use core::time::Duration;
 
 const SHORTEST: Duration = Duration::from_micros(1);
-/// Maximum of a setting. Times computed from it never overflow.
+/// Maximum of a time setting. Times computed from it never overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// Returns the name of the first setting that is neither zero nor between 1 us and 24 h.

@@ -25,7 +25,7 @@ use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Origin, SeqNo
 /// | `Vec` | count u16, then the entries |
 /// | tuple | its fields in order |
 /// | [`Endpoint`] | port u16, family u8 (4 or 6), address |
-/// | `Bytes`, `&[T]` | all that is left of the packet |
+/// | `Bytes`, `&[T]` | the rest of the packet |
 pub trait Field<'a>: Sized {
     /// Appends the encoded field to `out`.
     fn put(&self, out: &mut Vec<u8>);
@@ -126,10 +126,11 @@ macro_rules! fields {
     )+};
 }
 
-/// Implements [`Variants`](crate::codec::Variants) for enums by a table from tags to variants.
+/// Implements [`Variants`](crate::codec::Variants) for enums from a table of tags and variants.
 ///
-/// The fields of a variant are encoded in this order, and written like those of
-/// [`fields!`](crate::fields). Here `field = value` selects among tags of one variant.
+/// The fields of a variant are encoded in the listed order, and are declared like those of
+/// [`fields!`](crate::fields). In this macro, `field = value` selects among the tags of one
+/// variant.
 ///
 /// ```
 /// use carom_proto::codec::{Field, Variants};

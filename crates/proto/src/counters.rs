@@ -1,4 +1,4 @@
-/// Declares a struct of counters, and the iteration over them by name.
+/// Declares a struct of counters, and an iterator over them by name.
 ///
 /// All fields are `u64` and have the visibility of the struct. A counter has the name of its field,
 /// unless another name follows.

@@ -150,12 +150,13 @@ pub trait Engine: Send {
     /// An engine that supports flow control slows down the senders of the group.
     fn set_backpressure(&mut self, _now: Time, _group: GroupId, _backlog: f64) {}
 
-    /// Drops `group` at once and without notifying the other members, which have to detect it.
+    /// Drops `group` immediately, without notifying the other members, which must detect it.
     fn abandon(&mut self, now: Time, group: GroupId) {
         self.leave(now, group);
     }
 
-    /// Returns `true` if the engine uses `group`, for example for requests, without being a member.
+    /// Returns `true` if the engine uses `group`, for example for requests, while this node is not
+    /// a member.
     fn calls(&self, _group: GroupId) -> bool {
         false
     }
@@ -212,7 +213,7 @@ pub enum NetworkChange {
     /// Meanwhile, bulk data waits in the engine, where it is bounded, instead of being lost in the
     /// driver. Other packets are still sent.
     Blocked(bool),
-    /// The nodes that a multicast by this node does not reach. At first, it reaches all nodes.
+    /// The nodes that this node's multicast does not reach. Initially, there are none.
     Unreached(BTreeSet<NodeId>),
     /// The node can be reached at this endpoint.
     Met(NodeId, Endpoint),
@@ -274,7 +275,7 @@ pub enum Destination {
     Lan,
 }
 
-/// Next hops of a datagram in a [relay tree](Destination::Tree). A clone is cheap.
+/// Next hops of a datagram in a [relay tree](Destination::Tree). Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hops {
     /// `true` if the datagram is multicast to the group.

@@ -69,7 +69,7 @@ pub enum SendError {
     HeldBack {
         /// The member that is furthest behind.
         by: NodeId,
-        /// Number of messages that this member has not confirmed.
+        /// Number of packets that this member has not confirmed.
         behind: u32,
     },
 }

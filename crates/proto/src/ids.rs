@@ -144,7 +144,7 @@ impl SeqNo {
     }
 }
 
-/// Returns the only incarnation of a node that never restarts, as in tests.
+/// Uses incarnation 0, the only one of a node that never restarts, as in tests.
 impl From<NodeId> for Origin {
     fn from(node: NodeId) -> Self {
         Self { node, incarnation: Incarnation::default() }

@@ -9,7 +9,7 @@ use crate::{Endpoint, Rng};
 /// dropped. An overload then causes scattered losses, which can be repaired. A full kernel buffer
 /// would drop a run of consecutive datagrams instead.
 ///
-/// The slots keep their memory, so that pushing to a warm buffer does not allocate.
+/// The slots keep their memory, so pushing to a warm buffer does not allocate.
 #[derive(Debug)]
 pub struct Inbox {
     slots: Vec<Slot>,
@@ -55,7 +55,7 @@ impl Inbox {
         }
     }
 
-    /// Removes and returns the oldest datagram.
+    /// Removes and returns the oldest datagram, or returns `None` if the buffer is empty.
     pub fn pop(&mut self) -> Option<(Endpoint, Datagram<'_>)> {
         if self.is_empty() {
             return None;

@@ -6,7 +6,7 @@ use crate::{Incarnation, Time};
 #[derive(Debug, Default)]
 pub(crate) struct Incarnations {
     current: Option<Incarnation>,
-    /// The datagrams of this incarnation may still be in flight.
+    /// Previous incarnation, whose datagrams may still be in flight.
     over: Option<Incarnation>,
     heard_at: Time,
 }

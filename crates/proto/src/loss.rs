@@ -1,4 +1,4 @@
-//! Loss models, which determine the incoming datagrams that a host loses.
+//! Loss models, which determine which incoming datagrams a host loses.
 //!
 //! The papers of the lateral family drop data and repairs alike, in the buffer of the receiving
 //! host. A model is queried once for each datagram and draws from its own seed.
@@ -7,7 +7,7 @@ use core::fmt;
 
 use crate::Rng;
 
-/// Distribution of losses.
+/// Model of datagram losses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
     /// No losses.
@@ -102,7 +102,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Draws losses from a model.
+/// Generator of losses that follow a model.
 #[derive(Debug)]
 pub struct LossInjector {
     loss: Loss,
@@ -148,7 +148,8 @@ impl LossInjector {
         self.is_bad ^= moves;
     }
 
-    /// The mean gap is `1 / start`: `length` of every `length + gap` datagrams are lost.
+    /// Returns `true` if the next datagram is in a burst. The mean gap is `1 / start - 1`
+    /// datagrams, so `length` of every `length + gap` datagrams are lost.
     fn in_burst(&mut self, rate: f64, length: u32) -> bool {
         if self.burst_left > 0 {
             self.burst_left -= 1;

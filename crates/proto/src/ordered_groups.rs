@@ -46,7 +46,7 @@ pub trait OrderedGroups: Engine {
 
     /// Requests a lock of a group.
     ///
-    /// The lock is granted at once if it is free. Otherwise, this node waits behind all earlier
+    /// The lock is granted immediately if it is free. Otherwise, this node waits behind all earlier
     /// requests. The outcome is reported by a [`RingNews::Lock`](crate::ring::RingNews::Lock). It
     /// is a refusal if the ring has its maximum number of locks. A joining node can already request
     /// locks.
@@ -134,6 +134,6 @@ pub trait OrderedGroups: Engine {
         options: QueryOptions,
     ) -> Result<QueryId, QueryError>;
 
-    /// Returns the result of the next completed query.
+    /// Returns the result of the next completed query, or `None` if there is none.
     fn poll_query(&mut self) -> Option<QueryResult>;
 }

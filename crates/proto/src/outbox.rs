@@ -4,7 +4,7 @@ use core::ops::Range;
 use crate::{Class, Destination, Transmit};
 
 /// Outgoing datagrams that the driver has not taken yet, in one buffer. The buffer is reused when
-/// all of them are taken, so that a warm outbox does not allocate.
+/// all of them have been taken, so a warm outbox does not allocate.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
@@ -30,7 +30,8 @@ impl Outbox {
         self.push_to_each(class, [destination], write)
     }
 
-    /// Stores the datagram that `write` appends once, for all destinations. Returns the total size.
+    /// Stores one copy of the datagram that `write` appends, for all destinations. Returns the
+    /// total size, in bytes, of the datagrams to be sent.
     pub(crate) fn push_to_each(
         &mut self,
         class: Class,

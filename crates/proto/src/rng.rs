@@ -16,7 +16,7 @@ impl Rng {
         Self(Pcg64::seed_from_u64(seed))
     }
 
-    /// Returns an independent generator for the part with the number `stream`.
+    /// Returns an independent generator. Use another value of `stream` for each part of a program.
     pub fn fork(&mut self, stream: u64) -> Self {
         Self::new(self.next_u64() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }

@@ -115,7 +115,7 @@ pub enum JoinError {
     /// The registry did not accept the join.
     #[error("the registry refused the join: {why}")]
     Unserved {
-        /// Reason of the registry.
+        /// Reason that the registry gave.
         why: Unserved,
     },
 }
@@ -123,7 +123,7 @@ pub enum JoinError {
 /// Encoded size of [`GroupSettings`] in bytes.
 pub const SETTINGS_BYTES: usize = size_of::<RawSettings>();
 
-/// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32.
+/// Wire form: `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32.
 ///
 /// The fields `r` and `c` are 0 for bulk delivery and guests. In ordered groups,
 /// [`Quorum::to_wire`] takes their place.
@@ -143,7 +143,8 @@ const BULK: u8 = 3;
 const GUEST: u8 = 255;
 
 impl RateOfFire {
-    /// Maximum value of r. A receiver rarely holds all but one of more packets.
+    /// Maximum value of r. With more packets per repair, a receiver would rarely hold all but one
+    /// of them.
     pub const MAX_R: u8 = 32;
 
     /// Creates the rate-of-fire (`r`, `c`).
@@ -151,7 +152,7 @@ impl RateOfFire {
         Self { r, c }
     }
 
-    /// Checks the bounds.
+    /// Checks that r is within its bounds.
     ///
     /// # Errors
     /// Returns [`JoinError::RateOfFire`] if r is not from 1 to [`RateOfFire::MAX_R`].

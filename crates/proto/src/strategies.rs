@@ -22,7 +22,8 @@ pub(crate) fn bytes() -> impl Strategy<Value = Bytes> {
     some(0..50).prop_map(Bytes::from)
 }
 
-/// An IPv6 address has neither a flow nor a scope, which are not on the wire.
+/// Returns socket addresses. IPv6 addresses have neither a flow label nor a scope, because these
+/// are not on the wire.
 pub(crate) fn addresses() -> impl Strategy<Value = SocketAddr> {
     any::<(IpAddr, u16)>().prop_map(SocketAddr::from)
 }

@@ -14,10 +14,10 @@
 //! | 24 | 8 | incarnation | [`Incarnation`] of that node |
 //! | 32 | 4 | view | version of the sender's view of the group, or an epoch |
 //!
-//! All numbers are big-endian. The checksum is needed for two reasons. The checksum of UDP has only
-//! 16 bits, is often left to the network card, and is absent on loopback. A corrupt repair would
-//! also spread its error to other packets. The checksum protects against accidents, not against
-//! attackers.
+//! All numbers are big-endian. The checksum is needed for two reasons. First, the checksum of UDP
+//! has only 16 bits, is often offloaded to the network card, and is absent on loopback. Second, a
+//! corrupt repair would spread its error to other packets. The checksum protects against accidents,
+//! not against attackers.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -242,7 +242,7 @@ impl Protocol {
     }
 }
 
-/// Writes the length and the checksum of the datagram that reaches from `start` to the end of
+/// Writes the length and the checksum of the datagram that extends from `start` to the end of
 /// `out`.
 ///
 /// # Panics
@@ -264,7 +264,7 @@ pub(crate) fn seal_in_parts(out: &mut [u8], start: usize) {
     datagram[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 4].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Clears flags in the header of the datagram that reaches from `start` to the end of `out`.
+/// Clears flags in the header of the datagram that extends from `start` to the end of `out`.
 pub(crate) fn clear_flags(out: &mut [u8], start: usize, flags: u8) {
     out[start + FLAGS_OFFSET] &= !flags;
     seal(out, start);
