@@ -93,7 +93,7 @@ pub trait Engine: Send {
     /// message.
     ///
     /// # Errors
-    /// Returns the reason if the message was not accepted. No part of it was sent.
+    /// Returns the reason if the message was not accepted, in which case no part of it was sent.
     fn send(
         &mut self,
         now: Time,
@@ -166,7 +166,7 @@ pub trait Engine: Send {
         Vec::new()
     }
 
-    /// Returns the next encoded request to the registry's multicast manager, if there is one.
+    /// Returns the next encoded request to the registry's multicast manager, or `None`.
     fn poll_manager_request(&mut self) -> Option<Vec<u8>> {
         None
     }

@@ -27,7 +27,7 @@ use self::starts::{Start, Starts};
 
 /// One node: its engines, its membership provider and its groups.
 ///
-/// A driver drives it like an [engine](crate::engine).
+/// It is driven like an [engine](crate::engine).
 pub struct Node {
     origin: Origin,
     engines: Engines,
@@ -149,7 +149,7 @@ impl Node {
     /// Multicasts `payload` in `group`; see [`Engine::send`].
     ///
     /// # Errors
-    /// Returns the reason if the message was not accepted. No part of it was sent.
+    /// Returns the reason if the message was not accepted, in which case no part of it was sent.
     pub fn send(
         &mut self,
         now: Time,

@@ -43,7 +43,7 @@ pub struct RateOfFire {
     /// Packets per repair, 1 to [`RateOfFire::MAX_R`]. It must be the same in all groups of a node.
     #[cfg_attr(test, proptest(strategy = "1..=RateOfFire::MAX_R"))]
     pub r: u8,
-    /// Mean number of members that receive a repair of each packet. 0 turns repairs off.
+    /// Mean number of members that receive a repair containing a given packet. 0 turns repairs off.
     pub c: u8,
 }
 
@@ -76,7 +76,7 @@ pub enum JoinError {
         /// Requested quorum.
         given: Quorum,
     },
-    /// The node is in the maximum number of groups that its membership provider allows.
+    /// The node is already in as many groups as its membership provider allows.
     #[error("this node is already in {limit} groups, the maximum of its membership")]
     TooManyGroups {
         /// Maximum number of groups.

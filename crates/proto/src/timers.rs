@@ -60,7 +60,7 @@ impl<K: Copy + Ord> Timers<K> {
         self.due_times.keys().copied()
     }
 
-    /// Returns the earliest due time.
+    /// Returns the earliest due time, or `None` if no key is set.
     pub fn next_due(&self) -> Option<Time> {
         self.queue.first().map(|(at, _)| *at)
     }
@@ -70,7 +70,7 @@ impl<K: Copy + Ord> Timers<K> {
         self.queue.first().copied()
     }
 
-    /// Removes and returns the first key that is due at `now`.
+    /// Removes and returns the first key that is due at `now`, or returns `None` if no key is due.
     pub fn pop_due(&mut self, now: Time) -> Option<K> {
         let (at, key) = *self.queue.first()?;
         if at > now {

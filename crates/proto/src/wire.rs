@@ -43,15 +43,15 @@ const CHECKSUM_OFFSET: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Protocol {
-    /// Ricochet and Slingshot.
+    /// Time-critical groups (Ricochet and Slingshot).
     Lateral = 1,
     /// Membership: gossip, and the pings for the registry.
     Membership = 2,
     /// Path detection of the runtime, which finds the members that multicast reaches.
     Path = 3,
-    /// RMP.
+    /// Ordered groups (RMP).
     Ordered = 4,
-    /// RDCM.
+    /// Bulk groups (RDCM).
     Bulk = 5,
     /// An engine from outside this crate ([`Profile::Guest`](crate::Profile::Guest)).
     Guest = 64,
@@ -137,7 +137,7 @@ impl Header {
         Origin { node: self.sender, incarnation: self.incarnation }
     }
 
-    /// Appends the header to `out`. Call [`seal`] after you have appended the body.
+    /// Appends the header to `out`. Call [`seal`] after appending the body.
     ///
     /// Returns the offset in `out` at which the datagram starts.
     pub fn begin(&self, out: &mut Vec<u8>) -> usize {
@@ -201,12 +201,12 @@ impl<'a> Datagram<'a> {
         Self { header, bytes }
     }
 
-    /// Returns the header.
+    /// Returns the header, which has not been verified.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Returns the whole datagram.
+    /// Returns the bytes of the whole datagram.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }

@@ -33,8 +33,8 @@ pub struct Message {
 pub enum How {
     /// The sender's multicast was received.
     Direct,
-    /// The content was recovered from repairs. This node sent the last repair.
+    /// The content was recovered from repairs, the last of which came from the given node.
     Recovered(NodeId),
-    /// The content was retransmitted by this node on request.
+    /// The content was retransmitted on request by the given node.
     Retransmitted(NodeId),
 }

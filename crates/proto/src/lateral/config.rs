@@ -23,8 +23,8 @@ pub struct Config {
     /// Rate at which fragments are sent, in bytes per second, for all groups together. The limit
     /// prevents large messages from delaying other traffic. 0 means no limit. Default 32 MiB.
     pub pace_bytes_per_second: u64,
-    /// Maximum number of packets in flight to the slowest member while fragments are queued, at
-    /// most `window`. Default 1024, the number that a receiver buffers (Ricochet 3.2.5).
+    /// Maximum number of packets in flight to the slowest member while fragments are queued, capped
+    /// at `window`. Default 1024, the number that a receiver buffers (Ricochet 3.2.5).
     pub flight: u32,
     /// Maximum total size of queued messages in bytes. An empty queue accepts a message of any
     /// size. Default 32 MiB.
@@ -58,7 +58,7 @@ pub struct Config {
     pub nak: Option<NakConfig>,
     /// Time from the last message to the first heartbeat, which announces the end of the stream to
     /// the group. The interval doubles up to 64 times this value. If `None`, as in the papers, a
-    /// sender only sends heartbeats that request or answer something. Default 100 ms.
+    /// sender sends only heartbeats that request acknowledgments or answer queries. Default 100 ms.
     pub heartbeat: Option<Duration>,
     /// Point from which a new receiver is owed the packets of a stream. Default
     /// [`StreamStart::AskSender`].
@@ -74,8 +74,8 @@ pub struct Config {
     pub give_up_after: Duration,
     /// Maximum memory, in bytes, for packets kept for repairs and NAKs. Default 64 MiB.
     pub buffer_bytes: usize,
-    /// Age at which packets kept for repairs are evicted. Eviction may be delayed by up to an
-    /// eighth of this time, so that many packets are evicted together. Default 10 s.
+    /// Age at which packets kept for repairs and NAKs are evicted. Eviction may be delayed by up to
+    /// an eighth of this time, so that many packets are evicted together. Default 10 s.
     pub buffer_age: Duration,
     /// Largest jump of a stream, in packets, for which the skipped packets are recovered. Packets
     /// skipped in a larger jump are reported as lost. Default 65536, maximum 2^24.
@@ -111,8 +111,8 @@ pub enum Solver {
 /// Point from which a new receiver is owed the packets of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamStart {
-    /// The first packet sent after the sender learned of this member. The receiver queries the
-    /// sender.
+    /// The first packet sent after the sender learned of the receiver, which queries the sender for
+    /// it.
     AskSender,
     /// The very first packet, for experiments in which all members are present from the start.
     FromFirst,
@@ -173,7 +173,8 @@ pub enum ConfigError {
 
 const IP_UDP_BYTES: usize = 28;
 pub(super) const MIN_PATH_MTU: u16 = 700;
-/// Maximum number of packets queued in one group. A number farther ahead is an old one.
+/// Maximum number of packets queued in one group. A number that is farther ahead counts as an old
+/// one.
 pub(super) const MAX_AHEAD: i32 = 1 << 24;
 const MAX_GAP: u32 = MAX_AHEAD as u32;
 
@@ -240,7 +241,7 @@ impl Config {
         }
     }
 
-    /// Checks the settings.
+    /// Checks that all settings are within their bounds.
     ///
     /// # Errors
     /// Returns an error for the first invalid setting.

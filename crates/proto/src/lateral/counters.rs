@@ -84,9 +84,11 @@ crate::counters! {
         opens_sent,
         evicted_by_age,
         evicted_by_bytes,
-        /// Datagrams that are invalid, of unknown groups, or have an invalid symbol or fragment.
+        /// Datagrams that are invalid, belong to unknown groups, or contain an invalid symbol or
+        /// fragment.
         malformed,
-        /// Datagrams of senders or streams for which there was no room.
+        /// Packets of unknown senders, dropped because the group already had `streams_per_group`
+        /// senders.
         streams_refused,
         /// Datagrams whose sequence number is too far ahead to be accepted without confirmation.
         jumps_doubted,
@@ -97,7 +99,7 @@ crate::counters! {
         from_strangers,
         /// Streams that were restarted because their sender was restarted.
         streams_restarted,
-        /// Answers of senders that refuted claims about their streams.
+        /// Answers from senders that refuted claims about their streams.
         claims_refuted,
         /// Datagrams dropped because the outbox was full.
         outbox_dropped,
@@ -108,7 +110,7 @@ crate::counters! {
 
 impl Counters {
     /// Returns the share of repairs among all packets: repairs sent / (repairs sent + packets
-    /// binned), or 0 before the first packet. By design, it is c / (r + c) (Slingshot 3.2).
+    /// binned), or 0 before the first packet. By design, the share is c / (r + c) (Slingshot 3.2).
     pub fn overhead(&self) -> f64 {
         let all = self.repairs_sent + self.packets_binned;
         if all == 0 { 0.0 } else { self.repairs_sent as f64 / all as f64 }

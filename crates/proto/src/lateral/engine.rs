@@ -74,7 +74,7 @@ impl Lateral {
         }
     }
 
-    /// Returns the counters since the engine was created.
+    /// Returns the counters, which are 0 when the engine is created.
     pub fn counters(&self) -> Counters {
         let mut counters = self.cx.counters;
         let bins = self.bins.counts;
@@ -458,7 +458,7 @@ impl Engine for Lateral {
 }
 
 const KEPT_BYTES: usize = 1 << 20;
-/// Separates the nonces from all other random values.
+/// Mask of the seed that separates the nonces from all other random values.
 const NONCE_SEED: u64 = 0x6e6f_6e63_6573_2121;
 
 #[cfg(test)]

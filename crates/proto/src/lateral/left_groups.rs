@@ -2,8 +2,8 @@
 //! reused. Its positions in the streams of other nodes are kept so that no message is delivered
 //! twice.
 //!
-//! Both kinds of positions are bounded in number. Of the own streams that are forgotten, only the
-//! length of the longest is kept. A new stream skips that many numbers.
+//! Both kinds of positions are bounded in number. Of this node's forgotten streams, only the length
+//! of the longest is kept. A new stream skips that many numbers.
 
 use alloc::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ impl LeftGroup {
 }
 
 /// Returns the lowest position at which a stream of the node in the group may begin. Each
-/// incarnation of the node begins at a different position. Repairs and retransmissions of packets
-/// from a former incarnation then do not match packets of the current one.
+/// incarnation of the node begins at a different position, so that repairs and retransmissions of
+/// packets from a former incarnation do not match packets of the current one.
 pub(super) fn least_position(
     group: GroupId,
     Incarnation(bits): Incarnation,

@@ -54,7 +54,7 @@ impl Starts {
     /// - Packets of ordered groups are accepted from the address of any known node, because nodes
     ///   forward them for each other.
     /// - Packets of a guest engine are accepted from any address, because this crate does not know
-    ///   them.
+    ///   their format.
     pub fn look(&mut self, now: Time, source: Endpoint, datagram: &Datagram<'_>) -> Start {
         let Header { protocol, sender, incarnation, .. } = *datagram.header();
         let Some(known) = self.nodes.get_mut(&sender) else {

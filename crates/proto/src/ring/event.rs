@@ -35,7 +35,7 @@ pub enum RingNews {
     Stable {
         /// Last stable place. It is comparable with the places of this ring and its predecessors.
         up_to: Place,
-        /// Number of members of the view, including this one.
+        /// Number of members of the view, including this node.
         members: usize,
     },
     /// A lock that this node had requested was granted, refused, released or lost.
@@ -63,7 +63,8 @@ pub enum RingNews {
     Removed {
         /// Reason for the removal.
         why: Removal,
-        /// Range of sequence numbers that contains all own messages that were not delivered here.
+        /// Range of sequence numbers that contains all messages of this node that were not
+        /// delivered here.
         unsent: Option<(SeqNo, SeqNo)>,
         /// `true` if this node tries to join again as a new member.
         rejoins: bool,

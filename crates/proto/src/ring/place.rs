@@ -8,10 +8,10 @@ use crate::{Incarnation, NodeId};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Process {
-    /// Node that is the member.
+    /// Node whose membership this is.
     pub node: NodeId,
-    /// The upper 39 bits are from the node's incarnation. The bits below them are the number of
-    /// times that this incarnation has joined a group. Only lives of one incarnation have an order.
+    /// Number of the membership: 39 bits of the node's incarnation, followed by 24 bits that count
+    /// the lives of this incarnation. Only lives of one incarnation have an order.
     pub life: u64,
 }
 

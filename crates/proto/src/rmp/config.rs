@@ -26,8 +26,8 @@ pub struct Config {
     /// maximum is this number for each full 10 ms, up to 32 times. From 1 to 64. Default: 64.
     pub batch: usize,
     /// Time for which the token site waits for more packets after the last one, if the packets'
-    /// sources have announced more or no application waits for the places. Default: 2 ms. With less
-    /// than 6 Mbit/s, an ACK then orders few packets.
+    /// sources have announced more or no application waits for the places. Default: 2 ms. Below 6
+    /// Mbit/s, an ACK then orders few packets.
     pub batch_delay: Duration,
     /// Time without work after which the token site passes the token with a NULL ACK. After one
     /// rotation without work, the token stays. Default: 50 ms; the paper uses 1 s (4.2).
@@ -50,9 +50,10 @@ pub struct Config {
     pub join_tries: u32,
     /// Time for which a node that has heard of another ring expects that ring to remain reachable.
     ///
-    /// A node creates a ring only if it has heard of no other ring for this time. A part that may
-    /// not continue waits this long for its own members before it joins a ring that is no larger.
-    /// After this time, the members of a ring that never had its quorum leave it. Default: 10 s.
+    /// A node creates a ring only if it has heard of no other ring for this time. A part of a ring
+    /// that may not continue waits this long for the missing members before it joins a ring that is
+    /// no larger. After this time, the members of a ring that never had its quorum leave it.
+    /// Default: 10 s.
     pub patience: Duration,
     /// Minimum interval between two requests of the initiator of a reformation. Default: 20 ms.
     pub recovery_retry: Duration,
@@ -69,9 +70,11 @@ pub struct Config {
     /// Maximum time that leaving takes. It is extended if the token takes longer to go around.
     /// Default: 2 s.
     pub leave_within: Duration,
-    /// Time for which a request waits for its answer, unless set in its options. Default: 10 s.
+    /// Time for which a request waits for its answer, unless its options set another time. Default:
+    /// 10 s.
     pub call_patience: Duration,
-    /// Time after which a request is repeated. It doubles each time, up to 2 s. Default: 500 ms.
+    /// Time after which a request is repeated. The time doubles with each repetition, up to 2 s.
+    /// Default: 500 ms.
     pub call_retry: Duration,
     /// Time without requests after which a guest forgets a group. Default: 60 s.
     pub call_forget: Duration,
@@ -221,7 +224,7 @@ pub enum ConfigError {
     /// The window is smaller than one packet, so nothing could be sent.
     #[error("window_bytes must be at least path_mtu")]
     WindowBytes,
-    /// An interval between two tries is zero.
+    /// A time that must be positive is zero.
     #[error("{0} must not be zero")]
     Zero(&'static str),
     /// A time is neither zero nor from 1 us to 24 h.

@@ -9,8 +9,8 @@ use crate::transport::RttEstimator;
 /// The window algorithm that the paper proposes, after Van Jacobson.
 ///
 /// In slow start, each ACK widens the window by one packet, up to half of the window at the last
-/// congestion. Beyond that, it grows by one packet per window, unless packets only wait in a queue.
-/// A timeout, or the first NACK of a packet, halves the window.
+/// congestion. Beyond that, the window grows by one packet per window, unless packets merely wait
+/// in queues. A timeout, or the first NACK of a packet, halves the window.
 #[derive(Debug)]
 pub(super) struct VanJacobson {
     limits: Limits,

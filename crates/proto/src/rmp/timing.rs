@@ -115,8 +115,8 @@ impl Timing {
         self.floor_at = now;
     }
 
-    /// Forgets late answers of long ago. They show nothing about a new ballot, because a node was
-    /// suspended then.
+    /// Forgets late answers after some time. They show nothing about a new ballot, because a node
+    /// was suspended then.
     pub(super) fn forget_old_floor(&mut self, now: Time) {
         if now.since(self.floor_at) > FLOOR_LASTS {
             self.floor = Duration::ZERO;
@@ -174,8 +174,8 @@ impl Timing {
         least.max(self.smoothed() * (members as u32 + 4))
     }
 
-    /// Returns the maximum number of packets of an ACK, which covers those that arrive while the
-    /// token goes around.
+    /// Returns the maximum number of packets that an ACK orders, which covers those that arrive
+    /// while the token goes around.
     pub(super) fn batch(&self, config: &Config) -> usize {
         let spans = self.smoothed().as_nanos() / BATCH_SPAN.as_nanos();
         config.batch * (spans as usize).clamp(1, MAX_SPANS)
@@ -198,7 +198,8 @@ const LATE_PART: u32 = 16;
 const MOST_UNACCEPTED: usize = 64;
 const MOST_UNCLEAR: u32 = 3;
 const FLOOR_LASTS: Duration = Duration::from_secs(5);
-/// The timeouts from 20 ms up to this one add up to 1.26 s, more than a round trip of 1 s.
+/// Maximum timeout on a path that was not measured. The timeouts from 20 ms up to this one add up
+/// to 1.26 s, more than a round trip of 1 s.
 const MOST_UNMEASURED: Duration = Duration::from_millis(640);
 const BATCH_SPAN: Duration = Duration::from_millis(10);
 pub(super) const MAX_SPANS: usize = 32;

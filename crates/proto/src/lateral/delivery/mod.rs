@@ -274,5 +274,5 @@ fn age(now: Time, symbol: &Symbol) -> Option<Duration> {
     (sent_at <= now).then(|| now.since(sent_at)).filter(|age| *age < CREDIBLE_AGE)
 }
 
-/// Age from which a message is assumed to come from a node with a wrong clock.
+/// Messages at least this old are assumed to come from a node with a wrong clock.
 const CREDIBLE_AGE: Duration = Duration::from_secs(3600);

@@ -61,7 +61,8 @@ pub(crate) struct PartialMessage {
     since: Time,
     touched: Time,
     deadline: Option<Duration>,
-    /// The [`How`] of the repaired fragment that was missing longest, otherwise `Direct`.
+    /// The [`How`] of the repaired fragment that was missing longest, or `Direct` if no fragment
+    /// was repaired.
     pub(crate) how: How,
     pub(crate) missing_for: Duration,
 }

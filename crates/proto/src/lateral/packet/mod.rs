@@ -67,7 +67,7 @@ pub enum Packet<'a> {
     /// | 44 | 8 | nonce of the open that is answered; 0 unless flag 2 is set |
     ///
     /// * Flag 1 ([`CONFIRM`]): every member replies with a [`Packet::Ack`].
-    /// * Flag 2 ([`FIRST`]): this answers a [`Packet::Open`].
+    /// * Flag 2 ([`FIRST`]): the heartbeat answers a [`Packet::Open`].
     Heartbeat {
         next: SeqNo,
         /// First sequence number that the receiver is owed. Present only in the answer to an open.
@@ -84,7 +84,7 @@ pub enum Packet<'a> {
     /// | 52 | 4 | first sequence number that is neither delivered nor lost |
     /// | 56 | 4 | number of packets of the stream that were lost |
     Ack {
-        /// Sender of the stream. Another incarnation may have the same address by now.
+        /// Sender of the stream. Another incarnation may have taken over its address since.
         to: Origin,
         settled_to: SeqNo,
         lost: u32,
@@ -162,7 +162,7 @@ impl From<WireId> for PacketId {
 }
 
 impl<'a> Packet<'a> {
-    /// Returns the class of the packet, for the driver.
+    /// Returns the class of the packet, which is reported to the driver.
     pub fn class(&self) -> Class {
         match self {
             Self::Data { .. } => Class::Data,
@@ -176,7 +176,7 @@ impl<'a> Packet<'a> {
     /// Decodes a lateral datagram, including its header.
     ///
     /// # Errors
-    /// Returns an error if the header or the body is invalid, or if the datagram is of another
+    /// Returns an error if the header or the body is invalid, or if the datagram belongs to another
     /// protocol.
     pub fn decode(datagram: &'a [u8]) -> Result<(Header, Self), DecodeError> {
         let (header, body) = Header::decode(datagram)?;

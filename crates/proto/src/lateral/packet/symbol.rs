@@ -156,7 +156,7 @@ impl Symbol {
         Ok(arena.copy(bytes))
     }
 
-    /// Copies a symbol that was solved from repairs. It may be followed by zeros.
+    /// Copies a symbol that was solved from repairs. Trailing zeros are allowed.
     ///
     /// # Errors
     /// Returns an error if the length, the padding or the checksum shows that no sender sent this

@@ -50,7 +50,8 @@ impl Receiver {
             // If messages are queued at the sender, the owed part begins after the sent part.
             let waiting = first.distance_from(next);
             let owed_from = if (0..MAX_AHEAD).contains(&waiting) { first } else { next };
-            // A message that this node had partly received when it left the group ends later.
+            // The window's floor may be later than these numbers, because it follows a message that
+            // this node had partly received when it left the group.
             let window = &stream.window;
             let [sent, known] = [next, owed_from].map(|number| window.owed_from(number));
             if stream.is_outdated(query, (sent, known)) {

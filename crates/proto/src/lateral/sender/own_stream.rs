@@ -132,7 +132,7 @@ impl OwnStream {
         taken.seqno()
     }
 
-    /// Adds a member, which is not owed the messages accepted before.
+    /// Adds a member, which is not owed messages that were accepted earlier.
     pub(crate) fn add_member(&mut self, node: NodeId) {
         let (first, settled_to) = (self.accepted_to, self.accepted_to);
         let join_end = (self.next > self.start).then_some(self.next);
@@ -159,7 +159,7 @@ impl OwnStream {
     pub(super) fn on_ack(&mut self, node: NodeId, settled_to: SeqNo, lost: u32, window: u32) {
         let next = self.next;
         let Some(member) = self.members.get_mut(&node) else { return };
-        // A number beyond the next one stands for an old position.
+        // A number beyond the next one denotes an old position.
         let settled_to = next.latest(settled_to);
         member.acked_to = member.acked_to.max(Some(settled_to));
         member.join_end = member.join_end.filter(|end| settled_to < *end);

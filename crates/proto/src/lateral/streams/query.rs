@@ -5,7 +5,8 @@ use crate::SeqNo;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
-    /// Repeated in the answer, which a host that does not receive this node's queries cannot forge.
+    /// Random number that the answer repeats. A host that does not receive the query cannot forge
+    /// it.
     pub(crate) nonce: u64,
     /// End of the stream when the query began. Claims up to this end that go beyond the answer were
     /// forged.

@@ -16,8 +16,8 @@ pub(crate) struct ReceiveWindow {
     base: SeqNo,
     /// Number before which everything is settled.
     settled_to: SeqNo,
-    /// First number that was ever in the window, or a later one that follows the window of a long
-    /// stream at a limited distance.
+    /// First number that was ever in the window. Once the window has moved far, a number at a
+    /// limited distance before the window.
     start: SeqNo,
     /// Number before which the sender has confirmed everything, never before the window.
     vouched_to: SeqNo,
@@ -90,7 +90,7 @@ impl ReceiveWindow {
         self.start
     }
 
-    /// Returns `true` if nothing was removed from the window, so it can grow backward.
+    /// Returns `true` if the window can grow backward, because nothing was removed from it.
     pub(crate) fn reaches_back(&self) -> bool {
         self.base == self.start
     }
@@ -269,8 +269,8 @@ impl ReceiveWindow {
         assert!(!matches!(self.slots.front(), Some(Slot::Settled)), "the window was not trimmed");
     }
 
-    /// Moves `start` after the window. The distance stays larger than any message, so that packets
-    /// from before the window and packets from before the stream can be distinguished.
+    /// Moves `start` along with the window. The distance stays larger than any message, so that
+    /// packets from before the window and packets from before the stream can be distinguished.
     fn follow(&mut self) {
         if !(0..=2 * START_LAG as i32).contains(&self.base.distance_from(self.start)) {
             self.start = self.base.minus(START_LAG);

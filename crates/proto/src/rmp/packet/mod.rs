@@ -79,7 +79,7 @@ pub enum Packet {
     /// A command from an operator to continue without a majority of the electorate.
     ForceQuorum {
         epoch: Epoch,
-        /// The lost voters of the ring. Every voter that no longer answers has to be named.
+        /// The lost voters of the ring. Every voter that no longer answers must be named.
         #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
         lost: Vec<NodeId>,
     },
@@ -91,7 +91,7 @@ pub enum Packet {
     Part(Part),
 }
 
-/// A part of a packet.
+/// One part of a packet that is too large for a datagram.
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
@@ -138,7 +138,7 @@ pub struct DataPacket {
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub struct Nack {
     pub epoch: Epoch,
-    /// Node that has to answer, or `None` if any member can answer.
+    /// Node that must answer, or `None` if any member may answer.
     pub asked: Option<NodeId>,
     /// First missing round.
     pub from: Timestamp,
@@ -181,7 +181,7 @@ pub enum NonMemberData {
         is_first: bool,
         data: DataPacket,
     },
-    /// A request for more of a reply.
+    /// A request for further fragments of a reply.
     Pull {
         number: u32,
         /// Offset of the first byte that is needed.

@@ -49,7 +49,8 @@ pub struct GuestState {
 pub struct SourceState {
     /// Process that sends the packets.
     pub source: Process,
-    /// First packet of the message that only partly has places, or `ordered_to` if there is none.
+    /// First packet of the message of which only some packets have places, or `ordered_to` if there
+    /// is none.
     pub open_from: SeqNo,
     /// First packet without a place.
     pub ordered_to: SeqNo,
@@ -61,7 +62,7 @@ pub struct SourceState {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Position {
-    /// Place where the member's next round begins.
+    /// Place of the first round that the member has not applied.
     pub next: Timestamp,
     /// `true` if the member has the beginnings of all messages that only partly have places.
     pub is_whole: bool,
@@ -74,7 +75,7 @@ pub struct Position {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Proposal {
-    /// The ring that is reformed.
+    /// Epoch of the ring that is reformed.
     pub base: Epoch,
     /// The common position of all members of the list.
     pub position: Position,

@@ -55,7 +55,7 @@ pub struct Data {
     pub is_last: bool,
     /// `true` if the packet may wait to be ordered together with the next packets.
     pub may_wait: bool,
-    /// The fragment of the message.
+    /// Content of the fragment, or the whole message if it fits in one packet.
     #[cfg_attr(test, proptest(strategy = "crate::strategies::bytes()"))]
     pub payload: Bytes,
 }

@@ -25,8 +25,8 @@ impl RequestNumbers {
         self.next.get(&group).copied().unwrap_or(self.first)
     }
 
-    /// Uses up the next number of the group. If there are too many groups, forgets one without open
-    /// requests, whose numbers are never used again.
+    /// Advances the request number of the group. If there are too many groups, forgets one without
+    /// open requests, whose numbers are never used again.
     pub(crate) fn advance(&mut self, group: GroupId, is_open: impl Fn(GroupId) -> bool) {
         let next = self.next(group).wrapping_add(1);
         self.next.insert(group, next);

@@ -269,8 +269,9 @@ impl Regions {
         }
     }
 
-    /// Moves a node in the regions of its changed groups, or adds it to those of all its groups if
-    /// it was not placed. With [`RepairScope::PerGroup`], each group is one region.
+    /// Adds a node to the regions of its changed groups, or removes it from them. A node that was
+    /// not placed is added to the regions of all of its groups. With [`RepairScope::PerGroup`],
+    /// each group is one region.
     fn move_in_each_group(&mut self, node: NodeId, stood: bool, changed: &[GroupIx]) {
         let groups = core::mem::take(&mut self.neighbour(node).groups);
         for group in if stood { changed } else { &groups[..] } {

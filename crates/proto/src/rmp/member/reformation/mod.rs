@@ -25,7 +25,7 @@
 //!
 //! An initiator that has received a report of a list that might hold proposes a list with as many
 //! members of the reported list as the latter requires. There are then too few members to continue
-//! with the lower list, even with a joiner. The only exception is a list of which a member votes
+//! with the lower list, even with a joiner. The only exception is a list one of whose members votes
 //! without having accepted it. That member will never accept it, so the list is *refuted*.
 //!
 //! A member that has accepted such a later list does not return to the lower list when it learns
