@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(outbox.waiting_bytes(), 3);
         let mut out = vec![9];
         assert_eq!(outbox.pop(&mut out), Some(to(1)));
-        assert_eq!(out, [9, 1, 1], "it is appended");
+        assert_eq!(out, [9, 1, 1], "the datagram is appended");
         out.clear();
         assert_eq!((outbox.pop(&mut out), &out[..]), (Some(to(3)), &[3][..]));
         assert_eq!((outbox.pop(&mut out), outbox.waiting_bytes()), (None, 0));

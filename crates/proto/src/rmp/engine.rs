@@ -66,7 +66,7 @@ impl Rmp {
     /// Panics if `config` is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Self {
         let origin = origin.into();
-        config.validate().expect("valid settings");
+        config.validate().expect("the settings of the engine must be valid");
         Self {
             id: origin.node,
             origin,

@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(size(9000, 8000, 8000), Some(1400));
         assert_eq!(size(9000, 120, 400), Some(120), "no more than is free");
         assert_eq!(size(9000, 80, 400), None, "a silly window");
-        assert_eq!(size(30, 8000, 8000), Some(30), "no more than is there");
+        assert_eq!(size(30, 8000, 8000), Some(30), "no more than is offered");
         assert_eq!(size(9000, 100, 100), Some(100));
     }
 }

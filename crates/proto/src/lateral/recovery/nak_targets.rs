@@ -110,7 +110,7 @@ mod tests {
         let mut of_a_stranger =
             |attempt| nak_target(first, &missing(attempt, 9, &[]), NodeId(7), &members(), &mut rng);
         assert!(MEMBERS.contains(&of_a_stranger(1)), "a sender may have left the view");
-        assert_eq!(of_a_stranger(3), NodeId(7), "or be outside of a partial view");
+        assert_eq!(of_a_stranger(3), NodeId(7), "or it may be outside of a partial view");
         assert_eq!(nak_target(first, &missing(0, 5, &[]), SENDER, &nobody, &mut rng), SENDER);
     }
 }

@@ -376,7 +376,7 @@ mod tests {
         own.on_ack(NodeId(2), SeqNo::FIRST.plus(2), 0, WINDOW);
         [NodeId(1), NodeId(2)].into_iter().for_each(|node| own.remove_member(node));
         assert_eq!((own.confirmed(up_to), own.take_incomplete()), (1, Vec::new()));
-        assert_eq!(own.confirmed(up_to), 0, "it is counted in one confirmation");
+        assert_eq!(own.confirmed(up_to), 0, "the member is counted in one confirmation");
     }
 
     #[test]
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!((own.first_for(NodeId(3)), own.first_for(NodeId(9))), (SeqNo(106), SeqNo(106)));
         own.on_ack(NodeId(3), SeqNo(6), 0, WINDOW);
         (1..3).for_each(|node| own.on_ack(NodeId(node), SeqNo(6), 0, WINDOW));
-        assert_eq!(own.held_back_by(1), None, "it is not behind");
+        assert_eq!(own.held_back_by(1), None, "the joiner is not behind");
         send(&mut own, 100);
         assert_eq!(own.accepted_to.seqno(), SeqNo(106));
         own.check();

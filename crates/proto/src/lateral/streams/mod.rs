@@ -274,7 +274,7 @@ impl Streams {
     pub(super) fn remove(&mut self, ix: StreamIx) -> Stream {
         let stream = self.slots[ix.0 as usize].take().expect("the stream exists");
         let is_empty = stream.window.is_empty();
-        assert!(is_empty, "a stream was forgotten while packets of it are held");
+        assert!(is_empty, "a stream was removed while its packets are held");
         self.by_key.remove(&(stream.group, stream.sender));
         if let Some(moved) = self.by_group.remove(stream.group, stream.place) {
             self.get_mut(moved).place = stream.place;

@@ -196,9 +196,17 @@ impl RequestTable {
     pub(crate) fn check(&self) {
         let entries = || self.callers.values().flat_map(|caller| caller.entries.values());
         let open = entries().filter_map(|entry| entry.payload.as_ref()).map(Bytes::len);
-        assert_eq!(open.sum::<usize>(), self.open_bytes, "bytes of open requests");
+        assert_eq!(
+            open.sum::<usize>(),
+            self.open_bytes,
+            "the bytes of open requests were miscounted"
+        );
         let kept = entries().filter_map(|entry| entry.reply.as_ref()).map(Bytes::len);
-        assert_eq!(kept.sum::<usize>(), self.kept_bytes, "bytes of replies that are kept");
+        assert_eq!(
+            kept.sum::<usize>(),
+            self.kept_bytes,
+            "the bytes of kept replies were miscounted"
+        );
         assert!(self.callers.len() <= MAX_CALLERS, "{} callers", self.callers.len());
         for caller in self.callers.values() {
             assert!(caller.entries.len() <= 128, "{} requests", caller.entries.len());

@@ -71,8 +71,16 @@ impl Bins {
             }
             if bin.regions > 0 {
                 let sets = bin.groups.iter().map(|group| self.regions.set_of(*group));
-                assert_eq!(sets.fold(SetId::default(), |a, b| a ^ b), bin.set, "wrong set");
-                assert_eq!(self.by_set.get(&bin.set), Some(&ix), "registered wrongly");
+                assert_eq!(
+                    sets.fold(SetId::default(), |a, b| a ^ b),
+                    bin.set,
+                    "a bin has the wrong set"
+                );
+                assert_eq!(
+                    self.by_set.get(&bin.set),
+                    Some(&ix),
+                    "a bin is registered under another set"
+                );
             }
             for group in &bin.groups {
                 let known = self.of_group[group.0 as usize].contains(&ix);

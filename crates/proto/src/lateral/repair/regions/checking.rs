@@ -7,10 +7,18 @@ impl Regions {
         let mut places = 0;
         let mut filed = 0;
         for (region, ix) in self.regions.iter().zip((0..).map(RegionIx)) {
-            assert_eq!(region.nodes.is_empty(), region.groups.is_empty(), "partly empty");
+            assert_eq!(
+                region.nodes.is_empty(),
+                region.groups.is_empty(),
+                "a region is partly empty"
+            );
             let set = self.set_of_all(&region.groups);
             if !region.nodes.is_empty() {
-                assert_eq!(self.by_set.get(&set), Some(&ix), "registered wrongly");
+                assert_eq!(
+                    self.by_set.get(&set),
+                    Some(&ix),
+                    "a region is registered under another set"
+                );
             }
             places += region.nodes.len();
             filed += region.groups.len();
@@ -45,14 +53,22 @@ impl Regions {
             let has = |neighbour: &&Neighbour| neighbour.groups.binary_search(&ix).is_ok();
             let size = self.neighbours.values().filter(has).count();
             assert_eq!(of_group.size, size, "a group's size is wrong");
-            assert_eq!(of_group.is_reshared, self.reshared.contains(&ix), "wrongly due");
+            assert_eq!(
+                of_group.is_reshared,
+                self.reshared.contains(&ix),
+                "a group is wrongly marked as reshared"
+            );
         }
         for (node, neighbour) in &self.neighbours {
             let [set, placed] =
                 [&neighbour.groups, &neighbour.stands_for()].map(|groups| self.set_of_all(groups));
             assert_eq!(neighbour.set, set, "a neighbor's set does not match its groups");
             assert_eq!(neighbour.placed, placed, "a neighbor is placed for the wrong groups");
-            assert_eq!(neighbour.is_moving, self.moving.contains(node), "wrongly moving");
+            assert_eq!(
+                neighbour.is_moving,
+                self.moving.contains(node),
+                "a neighbor is wrongly marked as moving"
+            );
             assert!(neighbour.is_moving || placed == set, "a neighbor is in its former region");
         }
     }
