@@ -144,7 +144,7 @@ pub trait Engine: Send {
     /// Applies a change in the driver's network.
     fn handle_network(&mut self, _now: Time, _change: &NetworkChange) {}
 
-    /// Sets the backlog of events that the application of `group` has not received yet, as a
+    /// Sets the backlog of events that the application of `group` has not received yet. It is a
     /// fraction of the event queue: 0 if the application keeps up, 1 if the queue is full.
     ///
     /// An engine that supports flow control slows down the senders of the group.

@@ -59,8 +59,8 @@ impl Loss {
         }
     }
 
-    /// Returns `true` if all probabilities and rates are in `0..=1`, bursts are at least 1 datagram
-    /// long, and the rate is possible with the mean burst length.
+    /// Returns `true` if all parameters are valid. Probabilities and rates must be in `0..=1`,
+    /// bursts at least 1 datagram long, and the rate possible with the mean burst length.
     pub fn is_valid(self) -> bool {
         let is_share = |share: f64| (0.0..=1.0).contains(&share);
         match self {

@@ -336,8 +336,8 @@ impl Node {
         self.engines.all().any(|engine| engine.calls(group))
     }
 
-    /// Returns the members of `group` that have not confirmed everything that this node sent, as
-    /// far as the group's engine can determine.
+    /// Returns the members of `group` that have not confirmed everything that this node sent; see
+    /// [`Engine::unconfirmed`].
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         self.engine(group).map_or_else(Vec::new, |engine| engine.unconfirmed(group))
     }

@@ -52,8 +52,7 @@ pub struct Limiting {
 }
 
 impl Limiting {
-    /// Returns the rate of the stream as a percentage of the rate that the other receivers could
-    /// reach without this one.
+    /// Returns the rate of the stream as a percentage of the rate without this receiver.
     pub fn percent_of_others(&self) -> u8 {
         let over = self.over.as_secs_f64().max(f64::MIN_POSITIVE);
         let share = 1.0 - (self.held.as_secs_f64() / over).min(1.0);

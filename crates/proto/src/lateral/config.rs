@@ -34,8 +34,8 @@ pub struct Config {
     pub assembly_bytes: usize,
     /// Set of packets that may share a repair. Default [`RepairScope::Regions`].
     pub scope: RepairScope,
-    /// If `true`, this node's own packets enter its repair bins, because a sender is the most
-    /// reliable source of its packets. Default `true`; `false` in the papers.
+    /// If `true`, this node's own packets enter its repair bins. A sender is the most reliable
+    /// source of its packets. Default `true`; `false` in the papers.
     pub own_packets: bool,
     /// Number of lanes, at least 1. Packet k enters lane k mod `stagger`, so that a burst of losses
     /// is spread over `stagger` repairs (Ricochet slides). A larger value delays repairs by the
@@ -225,8 +225,8 @@ impl Default for NakConfig {
 }
 
 impl Config {
-    /// Returns the settings of the papers: own packets stay out of the bins, there is no flush, no
-    /// heartbeat and no window, repairs are solved by peeling, and all messages fit in one packet.
+    /// Returns the settings of the papers. Own packets stay out of the bins, there is no flush,
+    /// heartbeat or window, repairs are solved by peeling, and all messages fit in one packet.
     pub fn as_in_the_papers() -> Self {
         Self {
             message_bytes: 0,

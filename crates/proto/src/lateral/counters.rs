@@ -92,8 +92,8 @@ crate::counters! {
         streams_refused,
         /// Datagrams whose sequence number is too far ahead to be accepted without confirmation.
         jumps_doubted,
-        /// Packets that seem to come from another incarnation of their sender, and acknowledgments
-        /// addressed to another node or incarnation.
+        /// Packets that seem to come from another incarnation of their sender. Acknowledgments
+        /// addressed to another node or incarnation are included.
         other_incarnations,
         /// Packets in repairs, retransmissions and have-nots from nodes that are not members.
         from_strangers,
@@ -109,8 +109,8 @@ crate::counters! {
 }
 
 impl Counters {
-    /// Returns the share of repairs among all packets: repairs sent / (repairs sent + packets
-    /// binned), or 0 before the first packet. By design, the share is c / (r + c) (Slingshot 3.2).
+    /// Returns the share of repairs among all packets, or 0 before the first packet. The share is
+    /// repairs sent / (repairs sent + packets binned), by design c / (r + c) (Slingshot 3.2).
     pub fn overhead(&self) -> f64 {
         let all = self.repairs_sent + self.packets_binned;
         if all == 0 { 0.0 } else { self.repairs_sent as f64 / all as f64 }

@@ -113,8 +113,8 @@ impl Setting {
         })
     }
 
-    /// Returns the share of repairs among all packets sent to a node: c(1−p) / (r + c(1−p)), from
-    /// the ratio of repairs to data in section 3.2.
+    /// Returns the share of repairs among all packets sent to a node. The share is c(1−p) / (r +
+    /// c(1−p)), from the ratio of repairs to data in section 3.2.
     ///
     /// # Errors
     /// Returns an error if the setting is invalid.

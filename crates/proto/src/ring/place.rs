@@ -10,8 +10,8 @@ use crate::{Incarnation, NodeId};
 pub struct Process {
     /// Node whose membership this is.
     pub node: NodeId,
-    /// Number of the membership: 39 bits of the node's incarnation, followed by 24 bits that count
-    /// the lives of this incarnation. Only lives of one incarnation have an order.
+    /// Number of the membership. It consists of 39 bits of the node's incarnation, followed by 24
+    /// bits that count the lives of this incarnation. Only lives of one incarnation have an order.
     pub life: u64,
 }
 

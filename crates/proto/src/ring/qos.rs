@@ -18,9 +18,9 @@ pub enum Qos {
     /// Delivered at the same place in the total order at all members.
     #[default]
     TotallyOrdered,
-    /// Delivered once this number of other members (1 to 255), or all of them if there are fewer,
-    /// are known to hold the message and its place. It then survives the simultaneous failure of
-    /// that many members.
+    /// Delivered once this number of other members, from 1 to 255, are known to hold the message
+    /// and its place. If there are fewer members, all of them must hold it. The message then
+    /// survives the simultaneous failure of that many members.
     Resilient(#[cfg_attr(test, proptest(strategy = "1_u8.."))] u8),
     /// Delivered once a majority holds the message and its place. The order is then final across
     /// all partitions. Refused in groups in which a minority may continue.

@@ -45,8 +45,8 @@ impl Quorum {
         }
     }
 
-    /// Returns the wire form: a number of members, one of two numbers that no ring reaches, or the
-    /// size of an electorate with the highest bit set.
+    /// Returns the wire form. It is a number of members, one of two numbers that no ring reaches,
+    /// or the size of an electorate with the highest bit set.
     pub fn to_wire(self) -> u16 {
         match self {
             Self::AtLeast(least) => least,

@@ -140,8 +140,8 @@ impl RingView {
         self.electorate().is_some_and(|voters| self.voters().count() >= voters)
     }
 
-    /// Returns the number of [voters](Self::voters) of this view that a part of the ring needs to
-    /// form a new ring: the largest number that any member demands.
+    /// Returns the number of [voters](Self::voters) of this view that a part of it needs to form a
+    /// new ring. It is the largest number that any member demands.
     ///
     /// With an electorate, it is more than half of the voters, so at most one part continues. A
     /// part that is smaller than a quorum forms a ring that does not work until more voters join.

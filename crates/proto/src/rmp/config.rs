@@ -25,9 +25,9 @@ pub struct Config {
     /// Maximum number of packets that one ACK orders. If the round-trip time is 20 ms or more, the
     /// maximum is this number for each full 10 ms, up to 32 times. From 1 to 64. Default: 64.
     pub batch: usize,
-    /// Time for which the token site waits for more packets after the last one, if the packets'
-    /// sources have announced more or no application waits for the places. Default: 2 ms. Below 6
-    /// Mbit/s, an ACK then orders few packets.
+    /// Time for which the token site waits for more packets after the last one. It waits if the
+    /// sources have announced more packets or no application waits for the places. Default: 2 ms.
+    /// Below 6 Mbit/s, an ACK then orders few packets.
     pub batch_delay: Duration,
     /// Time without work after which the token site passes the token with a NULL ACK. After one
     /// rotation without work, the token stays. Default: 50 ms; the paper uses 1 s (4.2).

@@ -53,8 +53,8 @@ crate::counters! {
         minorities,
         quorums_lacked,
         quorums_forced,
-        /// Refused commands to force a quorum: they named another ring or this node as lost, or the
-        /// ring worked or had no electorate.
+        /// Refused commands to force a quorum. They named another ring, or named this node as lost,
+        /// or the ring worked or had no electorate.
         forces_refused,
         voters_refused,
         members_refused,

@@ -115,8 +115,8 @@ impl VanJacobson {
         self.limits.timeouts.timeout(&self.trip, self.backoff)
     }
 
-    /// `after` is the time since the packet was sent, or `None` if the ACK may answer one of
-    /// several copies (Karn's rule).
+    /// Adjusts the window and the timeouts to an ACK. `after` is the time since the packet was
+    /// sent, or `None` if the ACK may answer one of several copies (Karn's rule).
     pub(super) fn on_ack(&mut self, after: Option<Duration>) {
         self.backoff = 0;
         if let Some(sample) = after {
@@ -152,8 +152,9 @@ impl VanJacobson {
     }
 }
 
-/// Returns the size of the next packet (figure 4.2), or `None` if the sender has to wait for an ACK
-/// (the "silly window"). A packet below the maximum size takes at most half of the window.
+/// Returns the size of the next packet (figure 4.2), or `None` if the sender must wait for an ACK.
+/// It waits to avoid a "silly window". A packet below the maximum size takes at most half of the
+/// window.
 pub(super) fn packet_bytes(
     offered: usize,
     available: usize,

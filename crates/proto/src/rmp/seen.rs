@@ -25,8 +25,8 @@ impl Seen {
         Self { base: oldest.wrapping_sub(MAX_WAITING), bits: 0 }
     }
 
-    /// Forgets the numbers before `oldest`, except the last [`MAX_WAITING`], because messages below
-    /// total order may arrive late.
+    /// Forgets the numbers before `oldest`, except the last [`MAX_WAITING`]. Messages below total
+    /// order may arrive late.
     pub(crate) fn forget_before(&mut self, oldest: u32) {
         let base = oldest.wrapping_sub(MAX_WAITING);
         let step = base.wrapping_sub(self.base) as i32;

@@ -174,8 +174,8 @@ impl Timing {
         least.max(self.smoothed() * (members as u32 + 4))
     }
 
-    /// Returns the maximum number of packets that an ACK orders, which covers those that arrive
-    /// while the token goes around.
+    /// Returns the maximum number of packets that an ACK orders. It covers those that arrive while
+    /// the token goes around.
     pub(super) fn batch(&self, config: &Config) -> usize {
         let spans = self.smoothed().as_nanos() / BATCH_SPAN.as_nanos();
         config.batch * (spans as usize).clamp(1, MAX_SPANS)

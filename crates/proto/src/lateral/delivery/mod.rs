@@ -133,8 +133,8 @@ impl Delivery<'_> {
         true
     }
 
-    /// Reports the rest of a message as lost if one of its packets was given up before `came`, the
-    /// first packet to arrive. Returns `true` in that case.
+    /// Reports the rest of a message as lost if one of its packets was given up before. Returns
+    /// `true` in that case. `came` is the first of its packets to arrive.
     fn report_rest_of_lost(
         &mut self,
         (ix, came): (StreamIx, SeqNo),

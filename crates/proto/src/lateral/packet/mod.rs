@@ -93,8 +93,8 @@ pub enum Packet<'a> {
     /// NAK. With the right cookie, a node proves that it receives the datagrams sent to its
     /// address. Only then are packets retransmitted to it.
     Challenge { cookie: u64, ids: &'a [WireId] },
-    /// Query for the first sequence number of the receiver's stream that the header's sender is
-    /// owed, and for the end of the stream.
+    /// Query for the part of the receiver's stream that the header's sender is owed: its first
+    /// sequence number and the end of the stream.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|

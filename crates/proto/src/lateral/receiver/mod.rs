@@ -151,7 +151,7 @@ impl Receiver {
         if record.is_some() { Outcome::Repaired } else { Outcome::New }
     }
 
-    /// Queries the sender if the number is far before the window: this node may have accepted
+    /// Queries the sender if the number is far before the window. This node may have accepted
     /// numbers that were never sent.
     fn on_number_before(&mut self, cx: &mut Context, ix: StreamIx, seqno: SeqNo) {
         let stream = self.streams.get(ix);

@@ -58,8 +58,8 @@ impl SenderQueries {
         stream.mark_query_repeated();
     }
 
-    /// Returns the time for which a missing packet has to wait for its sender's answer, or `None`
-    /// if it does not have to wait. `is_over` is `true` if the packet is about to be given up.
+    /// Returns the time for which a missing packet must wait for its sender's answer, or `None`.
+    /// `is_over` is `true` if the packet is about to be given up.
     pub(super) fn verify(
         &mut self,
         cx: &mut Context,

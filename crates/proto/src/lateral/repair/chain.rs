@@ -70,8 +70,9 @@ impl Span {
         Self { least: self.least.min(other.least), most: self.most.max(other.most) }
     }
 
-    /// Returns the indices of the elements of `all` that a change in the span can affect: the
-    /// elements in the span and the next one, which depends on them. `all` must be sorted by share.
+    /// Returns the indices of the elements of `all` that a change in the span can affect. These are
+    /// the elements in the span and the next one, which depends on them. `all` must be sorted by
+    /// share.
     pub(crate) fn places<T>(self, all: &[T], share: impl Fn(&T) -> f64) -> Range<usize> {
         let first = all.partition_point(|one| share(one) < self.least);
         let behind = all[first..].partition_point(|one| share(one) <= self.most);

@@ -314,8 +314,8 @@ impl OwnStream {
         self.members.values().filter(behind).map(|member| member.node)
     }
 
-    /// Returns the number of members that have confirmed all packets before `up_to`, including
-    /// those that have left since. A member that has joined since is owed none of these packets.
+    /// Returns the number of members that have confirmed all packets before `up_to`. Members that
+    /// have left since are included. A member that has joined since is owed none of these packets.
     fn confirmed(&self, up_to: Position) -> usize {
         let is_owed = |member: &&Member| member.first < up_to || up_to == self.start;
         let has_left_whole = |member: &&Member| member.lost == 0 && member.acked_to >= Some(up_to);

@@ -46,8 +46,8 @@ pub(crate) struct Held {
     symbol: Option<Symbol>,
 }
 
-/// Assumed memory, in bytes, for a packet in addition to its symbol: its entries in the buffer and
-/// in the window of its stream.
+/// Assumed memory, in bytes, for a packet in addition to its symbol. It covers the entries in the
+/// buffer and in the window of the stream.
 const OVERHEAD_BYTES: usize = 96;
 
 impl Held {

@@ -176,8 +176,9 @@ impl Stream {
         config.stream_start == StreamStart::FromFirst || self.silent_since.is_some_and(is_recent)
     }
 
-    /// Returns `true` if claims are believed without the sender's answer, because the sender is
-    /// silent or has left the view. A sender that has not been in the view yet can be queried.
+    /// Returns `true` if claims are believed without the sender's answer. This is the case if the
+    /// sender is silent or has left the view. A sender that has not been in the view yet can be
+    /// queried.
     pub(crate) fn is_believed(&self, now: Time, config: &Config) -> bool {
         self.is_silent(now, config) || self.left_at.is_some()
     }
@@ -190,8 +191,8 @@ impl Stream {
         !has_left && left_at.is_some_and(|before| end.is_beyond(before))
     }
 
-    /// Returns `true` if the sender has not confirmed a missing packet, and either there are many
-    /// unverified packets or this packet is about to be given up (`is_over`).
+    /// Returns `true` if a missing packet still needs its sender's confirmation. It does if there
+    /// are many unverified packets, or if it is about to be given up (`is_over`).
     pub(crate) fn is_unverified(&self, seqno: SeqNo, is_over: bool) -> bool {
         !self.window.is_vouched(seqno) && (is_over || self.window.claimed() > CREDIBLE_CLAIMS)
     }

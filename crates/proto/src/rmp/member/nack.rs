@@ -85,9 +85,8 @@ impl Nacks {
         true
     }
 
-    /// Returns the node to query: first the last known token site or the source, then other
-    /// members, one for each of `named_tries`. After that, returns `None`: any member may answer
-    /// (4.2).
+    /// Returns the node to query, or `None` if any member may answer (4.2). The last known token
+    /// site or the source is first, and other members follow, one for each of `named_tries`.
     fn next_responder(&self, ring: &Ring, missing: &Gaps, named_tries: u32) -> Option<NodeId> {
         let early = ring.log().early().last().map(|round| round.site);
         let source = missing.runs.first().map(|run| run.source);

@@ -69,8 +69,8 @@ impl ViewChanges {
         }
     }
 
-    /// Returns the changes that the token site can make now in one New List, in order of arrival,
-    /// and the nodes whose requests to join were refused. A change of the members stands alone,
+    /// Returns the changes that one New List can make now, and the nodes whose requests to join
+    /// were refused. The changes are in order of arrival. A change of the members stands alone,
     /// because its majorities must be stable before the next one.
     pub(super) fn next(
         &mut self,

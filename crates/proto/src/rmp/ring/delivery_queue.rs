@@ -26,8 +26,8 @@ pub(super) struct DeliveryQueue {
     shown: BTreeSet<Process>,
     is_shown_short: bool,
     pub(super) is_out: bool,
-    /// Last round for which a message or lock of any member waits, and the number of members that
-    /// must have taken the token since.
+    /// Last round for which a message or lock of any member waits. The second value is the number
+    /// of members that must have taken the token since.
     awaited: (Timestamp, usize),
     pub(super) delivered: Timestamp,
 }

@@ -182,9 +182,8 @@ impl Sources {
         self.streams.values_mut().for_each(|stream| stream.settle_to(stream.ordered_to()));
     }
 
-    /// Gives up the messages whose beginnings no remaining member has, because their sources are
-    /// gone, or are guests that introduce themselves again. Returns the messages and the flushed
-    /// guests.
+    /// Gives up the messages whose beginnings no remaining member has. Their sources are gone, or
+    /// are guests that introduce themselves again. Returns the messages and the flushed guests.
     pub(super) fn give_up_open(&mut self) -> (Vec<(Process, Option<SeqNo>)>, Vec<Process>) {
         let streams = self.streams.iter_mut();
         let lost: Vec<(Process, Option<SeqNo>)> = streams

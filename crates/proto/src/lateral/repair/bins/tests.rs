@@ -304,8 +304,8 @@ fn the_mean_holds_in_groups_that_overlap_unequally() -> Result<(), TestCaseError
     assert_mean_and_repeats(&MEMBERSHIPS, &[4, 2, 3, 3], 2)
 }
 
-/// Regression: a test that assumed independent draws and ignored owed copies found 2.891 copies
-/// instead of 3 in group 2, where the number of copies varies more.
+/// Regression: a test found 2.891 copies instead of 3 in group 2, where the number of copies varies
+/// more. It assumed independent draws and ignored owed copies.
 #[test]
 fn the_mean_holds_in_a_group_that_wants_three_of_four_members() -> Result<(), TestCaseError> {
     #[rustfmt::skip]

@@ -209,7 +209,7 @@ fn with_per_group_repairs_every_group_is_one_region() {
 }
 
 proptest! {
-    /// The first guarantee of section 3: every packet of a group A reaches c_A nodes of A on
+    /// The first guarantee of section 3. Every packet of a group A reaches c_A nodes of A on
     /// average, or all of them if there are fewer.
     #[test]
     fn every_group_gets_its_c_for_random_memberships(

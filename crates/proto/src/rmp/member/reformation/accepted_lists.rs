@@ -69,8 +69,8 @@ impl AcceptedLists {
         lists.collect()
     }
 
-    /// Refutes the later lists that contain `node`, which has continued with the list of `ballot`
-    /// and will never accept them.
+    /// Refutes the lists after `ballot` that contain `node`. The node has continued with the list
+    /// of `ballot` and will never accept later ones.
     pub(super) fn refute_after(&mut self, ballot: Epoch, node: NodeId) {
         let later = self.accepted.iter().skip_while(|it| it.view.epoch != ballot).skip(1);
         let theirs = later.filter(|it| it.view.process_of(node).is_some());
