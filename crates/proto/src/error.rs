@@ -1,7 +1,7 @@
 use crate::NodeId;
 use crate::ring::Qos;
 
-/// Reason why the registry did not accept a join.
+/// Reason that the registry gives for refusing a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub enum Unserved {
@@ -26,7 +26,7 @@ pub enum Unserved {
     Settings,
 }
 
-/// Reason why a message was refused.
+/// Error returned when a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// This node is not in the group.

@@ -47,7 +47,7 @@ pub struct RateOfFire {
     pub c: u8,
 }
 
-/// Reason why a join failed.
+/// Cause of a failed join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {

@@ -86,7 +86,8 @@ pub struct Datagram<'a> {
     bytes: &'a [u8],
 }
 
-/// Reason why a datagram was rejected. Rejected datagrams are counted and not reported as errors.
+/// Error returned when a datagram is rejected. Rejected datagrams are counted and not reported as
+/// errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The length does not match the packet type or the length field.

@@ -28,7 +28,7 @@ impl Lost {
     }
 }
 
-/// Reason why a message was given up.
+/// Cause of the loss of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossCause {

@@ -151,7 +151,7 @@ pub enum AskFirst {
     AnyMember,
 }
 
-/// Reason why a [`Config`] is invalid.
+/// Error returned for an invalid [`Config`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// `path_mtu` leaves no room for a message.

@@ -61,7 +61,7 @@ pub struct Bounds {
     pub upper: f64,
 }
 
-/// Reason why a [`Setting`] is invalid.
+/// Error returned for an invalid [`Setting`].
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// The group has fewer than 2 nodes.

@@ -77,7 +77,7 @@ pub enum RingNews {
     },
 }
 
-/// Reason why a member is no longer in the ring.
+/// Cause of a member's removal from the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Removal {

@@ -60,7 +60,7 @@ pub enum LockChange {
     Lost,
 }
 
-/// Reason why a lock was not requested or not released.
+/// Error returned when a lock cannot be requested or released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
     /// This node is not in the group.

@@ -44,7 +44,7 @@ pub struct QueryResult {
     pub rings: Vec<RingStatus>,
 }
 
-/// Reason why a query was refused.
+/// Error returned when a query is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// Too many queries are in progress or their results were not

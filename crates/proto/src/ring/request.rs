@@ -97,7 +97,7 @@ pub enum Outcome {
     Unanswered,
 }
 
-/// Reason why a request was not sent.
+/// Error returned when a request is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -132,7 +132,7 @@ pub enum RequestError {
     },
 }
 
-/// Reason why a reply was not sent.
+/// Error returned when a reply is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {

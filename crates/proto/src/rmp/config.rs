@@ -240,7 +240,7 @@ pub enum ConfigError {
 }
 
 pub(super) const LEAST_MTU: usize = 576;
-/// MIN_PACKET of figure 4.2.
+/// Minimum size of a fragment, in bytes: MIN_PACKET of figure 4.2.
 const LEAST_FRAGMENT_BYTES: usize = 512;
 const LEAST_MESSAGE_BYTES: usize = 64;
 const MAX_MESSAGE_BYTES: usize = 16 << 20;

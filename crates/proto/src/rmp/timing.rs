@@ -115,8 +115,8 @@ impl Timing {
         self.floor_at = now;
     }
 
-    /// Forgets late answers after some time. They show nothing about a new ballot, because a node
-    /// was suspended then.
+    /// Forgets late answers after some time. They show nothing about a new ballot, because they
+    /// were late while a node was suspended.
     pub(super) fn forget_old_floor(&mut self, now: Time) {
         if now.since(self.floor_at) > FLOOR_LASTS {
             self.floor = Duration::ZERO;

@@ -50,7 +50,7 @@ pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol(Bytes);
 
-/// Position of a fragment in its message.
+/// Position of a fragment in its message, and the sizes of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
     /// Index of the fragment, from 0. It is also the offset from the first fragment's sequence

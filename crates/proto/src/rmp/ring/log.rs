@@ -17,9 +17,9 @@ use crate::ring::{ListChange, ListChangeKind, Member, Process, Timestamp};
 pub struct Round {
     /// Place of the round in the total order.
     pub at: Timestamp,
-    /// The token site that sent the round.
+    /// Token site that sent the round.
     pub site: Process,
-    /// The next token site.
+    /// Token site after this round.
     pub next: Process,
     /// Content of the round.
     pub what: What,
