@@ -1,8 +1,8 @@
 //! Connections (links): the reliable byte streams between a provider and the registry.
 //!
-//! A provider that uses a registry requests connections by
-//! [`Membership::poll_link`](super::Membership::poll_link), and the driver reports their events by
-//! [`Membership::handle_link`](super::Membership::handle_link). A driver guarantees:
+//! A provider that uses a registry requests connections through
+//! [`Membership::poll_link`](super::Membership::poll_link). The driver reports their events through
+//! [`Membership::handle_link`](super::Membership::handle_link) and guarantees:
 //!
 //! - **Order, and no loss until the end.** Bytes given to [`LinkCommand::Send`] arrive in order and
 //!   without gaps, or the connection is closed. TCP guarantees this.
@@ -11,11 +11,11 @@
 //!   none. No event follows the end, and anything that is still sent is dropped.
 //! - **Commands in order.** [`LinkCommand::Close`] takes effect after the data sent before it.
 //! - **Bounds.** The driver keeps up to [`MAX_WAITING_BYTES`] of unwritten data per connection. A
-//!   peer with more is disconnected with [`LinkEnd::TooSlow`], and may reconnect. A driver whose
-//!   state machine lags should read less.
+//!   peer that exceeds this limit is disconnected with [`LinkEnd::TooSlow`], and may reconnect. A
+//!   driver whose state machine lags should read less.
 //!
-//! Connection numbers are never reused. Those that a state machine opens count up from 1. A driver
-//! that accepts connections numbers them itself.
+//! Connection numbers are never reused. A state machine numbers the connections that it opens from
+//! 1. A driver numbers the connections that it accepts.
 
 use core::fmt;
 
@@ -34,7 +34,7 @@ pub const MAX_WAITING_BYTES: usize = 64 << 20;
 pub enum LinkCommand {
     /// Opens a connection to `to`. The result is [`LinkEvent::Opened`] or [`LinkEvent::Closed`].
     Open { link: LinkId, to: Endpoint },
-    /// Writes bytes after all bytes of earlier commands. [`LinkEvent::Opened`] has been reported.
+    /// Writes bytes after those of earlier commands. Issued only after [`LinkEvent::Opened`].
     Send { link: LinkId, bytes: Vec<u8> },
     /// Writes the pending data, then closes the connection. No event follows.
     Close { link: LinkId },

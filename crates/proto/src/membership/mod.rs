@@ -41,7 +41,7 @@ pub trait Membership: Send {
     /// Removes this node from `group`.
     fn leave(&mut self, now: Time, group: GroupId);
 
-    /// Notifies the other nodes that this node stops, so that they do not have to detect it.
+    /// Notifies the other nodes that this node is stopping, so that they need not detect it.
     fn shut_down(&mut self, now: Time);
 
     /// Processes a datagram of [`crate::wire::Protocol::Membership`] from `source`.
@@ -187,7 +187,7 @@ fn already_joined(existing: GroupSettings, settings: GroupSettings) -> JoinError
     }
 }
 
-/// Returns three to five quarters of `pause`, so that nodes do not act at the same time.
+/// Returns `pause` varied by up to a quarter, so that nodes do not act at the same time.
 fn jittered(rng: &mut Rng, pause: Duration) -> Duration {
     let quarter = u64::try_from(pause.as_nanos() / 4).unwrap_or(u64::MAX / 8);
     let random = rng.below(2 * quarter as usize + 1) as u64;

@@ -12,12 +12,12 @@ use crate::wire::DecodeError;
 /// | bytes | field | meaning |
 /// |---|---|---|
 /// | 19 or 31 | from | identity of the sender |
-/// | 2 | incarnation | of the sender, increased when it refutes a suspicion |
-/// | 19 or 31 | to | identity of the addressee |
+/// | 2 | incarnation | incarnation of the sender, increased when it refutes a suspicion |
+/// | 19 or 31 | to | identity of the recipient |
 /// | 1 | message | see below |
 /// | 1 | probe | number of the probe; messages 1 to 6 |
 /// | 19 or 31 | third | identity of the third node concerned; messages 3 to 6 |
-/// | 2 | count | of updates; absent in messages 7 and 11 |
+/// | 2 | count | number of updates; absent in messages 7 and 11 |
 /// | count times | update | identity, 2 bytes incarnation, 1 byte state |
 ///
 /// Messages: 1 ping, 2 ack, 3 ping request, 4 indirect ping, 5 indirect ack, 6 forwarded ack,
@@ -44,7 +44,7 @@ crate::variants! {
         10 => Broadcast,
         11 => TurnUndead,
     } if |message| match message {
-        // Nothing could be sent to a third node without an address.
+        // A third node without an address could not be contacted.
         Message::PingReq { target, .. } | Message::IndirectAck { target, .. } => {
             target.is_reachable()
         }
@@ -119,7 +119,9 @@ fn decode<T: for<'a> Field<'a>>(mut bytes: impl Buf) -> Result<T, DecodeError> {
     Ok(value)
 }
 
-/// Decodes the updates after a header, if the message has any. Leaves the bytes that follow.
+/// Decodes the updates after a header, or returns `None` at the end of the message.
+///
+/// Advances `rest` past the updates.
 pub(super) fn updates(rest: &mut &[u8]) -> Result<Option<Vec<Member<Identity>>>, DecodeError> {
     if rest.is_empty() {
         return Ok(None);

@@ -24,8 +24,8 @@ pub struct Config {
     /// A smaller value causes more probes, and more false suspicions of busy nodes: a node that is
     /// stalled for half of this time may be declared dead. At least 100 ms. Default: 3 s.
     pub detection_time: Duration,
-    /// `true` if every datagram from a member is a sign of life, `false` if only its answers to
-    /// probes are. Default: `true`.
+    /// `true` if every datagram from a member counts as a sign of life, `false` if only its
+    /// answers to probes do. Default: `true`.
     pub heartbeats: bool,
     /// Maximum local health score. A slow node has a higher score and is slower to suspect others.
     ///
@@ -42,7 +42,8 @@ pub struct Config {
     pub settle_limit: Duration,
     /// Pause between the first two hellos. Each later pause is 1.5 times as long. Default: 50 ms.
     pub hello_first_pause: Duration,
-    /// Maximum pause between two hellos. The members on a LAN share this rate. Default: 5 s.
+    /// Maximum pause between two hellos. The members on a LAN together send about one hello per
+    /// pause. Default: 5 s.
     pub hello_last_pause: Duration,
     /// Interval at which a node compares subscriptions with a random member. Default: 500 ms.
     pub digest_period: Duration,
@@ -61,7 +62,7 @@ pub struct Config {
     pub max_datagram_bytes: usize,
     /// Maximum number of other nodes that are known, including failed ones. Default: 4096.
     pub max_nodes: usize,
-    /// Maximum number of groups per node, for this node and for each other one. Default: 16384.
+    /// Maximum number of groups of this node, and of each other node. Default: 16384.
     pub max_groups_per_node: usize,
     /// Maximum number of datagrams that wait to be sent. Default: 65536.
     pub max_queued: usize,
@@ -113,7 +114,7 @@ impl Config {
         self.detection_time / 2
     }
 
-    /// At 20 % loss, all these round trips fail in one of 27,000 suspicions.
+    /// Number of challenges per suspicion. At 20 % loss, all of them fail in one of 27,000 cases.
     pub(super) const CHALLENGES: u32 = 10;
 
     pub(super) fn challenge_period(&self) -> Duration {

@@ -14,11 +14,11 @@ use crate::membership::{MembershipEvent, jittered};
 use crate::{Destination, Endpoint, NodeId};
 
 pub(super) struct Contact {
-    /// Each seed, with the node that answered there.
+    /// Each seed, with the node that last answered from its address, if any.
     seeds: Vec<(Endpoint, Option<NodeId>)>,
     hello_pause: Duration,
     settling: Settling,
-    /// `true` if this node was given more time because another node has validated its address.
+    /// `true` if this node waits longer because another node has validated its address.
     awaits_first: bool,
     waited: bool,
 }
@@ -31,7 +31,7 @@ enum Settling {
         parts: BTreeSet<u16>,
         promised: BTreeMap<NodeId, u32>,
     },
-    /// All members are known by id, and their subscriptions up to these versions are awaited.
+    /// The ids of all members are known. Their subscriptions up to these versions are awaited.
     Promised {
         contact: NodeId,
         tries: u32,
@@ -68,9 +68,10 @@ impl Contact {
         }
     }
 
-    /// Sends hellos to the LAN and all seeds while this node is alone, later to other seeds only.
+    /// Sends hellos to all seeds at which no live member is known.
     ///
-    /// One member at a time continues to send hellos to the LAN, so that two clusters can meet.
+    /// A lone node also sends hellos to the LAN and to a few failed nodes. Otherwise, the members
+    /// together send about one hello per pause to the LAN, so that two clusters can meet.
     pub(super) fn send_hellos(
         &mut self,
         cx: &mut Context,
@@ -148,7 +149,7 @@ impl Contact {
             Settling::Promised { tries, .. } if *tries >= ROSTER_TRIES => {
                 self.give_up_silent(cx, peers, exchange);
             }
-            // After the contact's roster, members that have not answered are queried again.
+            // In both states, the contact is queried again.
             Settling::Roster { contact, .. } | Settling::Promised { contact, .. } => {
                 let contact = peers.identity(*contact);
                 self.send_request(cx, exchange.own_entry(me), contact);

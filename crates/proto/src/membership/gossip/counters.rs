@@ -44,7 +44,7 @@ crate::counters! {
         nodes_failed,
         suspicions,
         suspicions_refuted,
-        /// Recently heard members that other nodes suspect, and that were requested to refute it.
+        /// Challenges to members that other nodes suspect and that this node has heard recently.
         hearsay_challenged,
         rejoins,
         pulls_given_up,

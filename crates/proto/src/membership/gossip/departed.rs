@@ -13,8 +13,8 @@ impl Departed {
 
     /// Returns `true` if a datagram of `origin` was sent before the goodbye of `origin`.
     ///
-    /// A new start of the node ends its departure. So does a datagram from a node that left before
-    /// `since`: another node then sent the goodbye in its name.
+    /// Otherwise, the node is no longer regarded as departed. This is the case if it has started
+    /// again, or if the goodbye is older than `since`: another node then sent it in its name.
     pub(super) fn is_late(&mut self, since: Time, origin: Origin) -> bool {
         let Some((left, at)) = self.0.get(origin.node) else { return false };
         let is_late = *left == origin.incarnation && *at >= since;
@@ -24,7 +24,9 @@ impl Departed {
         is_late
     }
 
-    /// Evicts the oldest node beyond `capacity`. Returns `false` if the node was already present.
+    /// Inserts a node, and evicts the oldest one beyond `capacity`.
+    ///
+    /// Returns `false` and changes nothing if the node was already present.
     pub(super) fn insert(
         &mut self,
         now: Time,

@@ -11,7 +11,7 @@ use crate::{Endpoint, NodeId};
 /// |---|---|---|---|
 /// | 0 | 8 | node | [`NodeId`] |
 /// | 8 | 4 | bump | number of times the node was wrongly declared dead |
-/// | 12 | 2 | port | |
+/// | 12 | 2 | port | UDP |
 /// | 14 | 1 | family | 4 or 6 |
 /// | 15 | 4 or 16 | address | all zero: the source address of the datagram |
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ crate::fields! {
 
 pub(super) const IDENTITY_BYTES: usize = 31;
 
-/// Ignores the endpoint, since a node may not know its own address.
+/// Ignores the endpoint, because a node may not know its own address.
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
         (self.node, self.bump) == (other.node, other.bump)
@@ -97,7 +97,7 @@ mod tests {
     fn a_renewed_identity_is_the_same_node_and_wins() {
         let endpoint = Endpoint(SocketAddr::from(([10, 0, 0, 1], 7400)));
         let old = Identity { node: NodeId(7), bump: 0, endpoint };
-        let new = old.renew().expect("there are bumps left");
+        let new = old.renew().expect("the bump is not at its maximum");
         assert_eq!(new.addr(), old.addr());
         assert_ne!(new, old);
         assert!(new.win_addr_conflict(&old) && !old.win_addr_conflict(&new));

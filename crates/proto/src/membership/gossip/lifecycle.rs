@@ -36,7 +36,7 @@ impl Gossip {
         self.contact.on_up(&mut self.cx, own, identity);
     }
 
-    /// Marks the peer's subscriptions as doubtful, as another node may have answered for it.
+    /// Marks the peer's subscriptions as doubtful, because another node may have sent them.
     pub(super) fn on_moved(&mut self, identity: Identity) {
         let Identity { node, endpoint, .. } = identity;
         self.exchange.stop_pull(&mut self.cx, &self.peers, node);
@@ -99,7 +99,7 @@ impl Gossip {
     pub(super) fn on_goodbye(&mut self, source: Endpoint, origin: Origin, node: NodeId) {
         let known = self.peers.identity(node);
         if node == origin.node {
-            // If the node is not known yet, any node could have sent the goodbye.
+            // If the node is unknown, any other node could have sent the goodbye.
             if let Some(identity) = known.filter(|known| known.endpoint == source) {
                 self.depart(identity, origin.incarnation);
             }
@@ -126,6 +126,8 @@ impl Gossip {
         self.part(node, ViewChangeKind::Left);
     }
 
+    /// Removes a node that sent a goodbye, and forwards the goodbye.
+    ///
     /// Later reports about the node do not bring it back.
     fn depart(&mut self, identity: Identity, incarnation: Incarnation) {
         let (now, node) = (self.cx.now, identity.node);
@@ -144,7 +146,9 @@ impl Gossip {
         }
     }
 
-    /// A goodbye does not start a new incarnation.
+    /// Returns `true` if the packet is from the current incarnation of its origin.
+    ///
+    /// A packet from a new incarnation replaces the previous one, unless it is a goodbye.
     pub(super) fn is_current(&mut self, origin: Origin, packet: &Packet) -> bool {
         let begins = !matches!(packet, Packet::Goodbye(node) if *node == origin.node);
         match self.peers.classify_start(self.cx.now, origin, begins) {

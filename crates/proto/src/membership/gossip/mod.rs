@@ -10,8 +10,8 @@
 //! - A node that suspects a member also requests a proof of life from it directly, several times.
 //! - A node that declares a member dead notifies all other members directly.
 //! - A node that stops sends a goodbye, so that it is seen to have left rather than failed.
-//! - Every datagram from a member, of any protocol, is equivalent to the answer to a probe.
-//! - A node that has just heard a member that others suspect requests a refutation from it.
+//! - Every datagram from a member, of any protocol, counts as an answer to a probe.
+//! - A node that recently heard a member requests a refutation from it if others suspect it.
 //! - A slow node distrusts its own findings first (`swim/health.rs`).
 //! - A report about a third node is not accepted until that node was queried (`verification.rs`).
 //! - Nothing is accepted from an address until it is validated (`paths.rs`).
@@ -82,7 +82,7 @@ impl Gossip {
     /// node's datagrams. `seed` is the source of all randomness.
     ///
     /// # Panics
-    /// A field of `config` is out of its bounds or is a pause of zero.
+    /// Panics if a field of `config` is out of its documented bounds, or is a pause of zero.
     pub fn new(origin: impl Into<Origin>, endpoint: Endpoint, config: Config, seed: u64) -> Self {
         let origin = origin.into();
         let id = origin.node;
@@ -201,7 +201,7 @@ impl Gossip {
         }
     }
 
-    /// The sender replies to the announcement with the members that it knows.
+    /// Announces this node to the sender, which replies with the members that it knows.
     fn on_hello(&mut self, source: Endpoint, sender: NodeId, hello: Hello) {
         let from = hello.from.filled_in(source);
         if from.node != sender || from.endpoint != source {
@@ -389,7 +389,7 @@ impl Membership for Gossip {
         }
     }
 
-    /// Only a datagram from the node's own address counts, as any node can use another's id.
+    /// Only a datagram from the node's own address counts, because any node can use another's id.
     fn heard(&mut self, now: Time, source: Endpoint, node: NodeId) {
         if self.peers.identity(node).is_some_and(|peer| peer.endpoint == source) {
             self.swim.hear(now, node);

@@ -4,9 +4,10 @@
 //! that are sent there. Before that, a node processes nothing from the address, and sends at most
 //! twice as many bytes there as it received from there.
 //!
-//! Any other datagram is dropped and answered by a challenge with a cookie. The response returns
-//! the cookie. It contains a challenge in return if its sender has not validated the other address
-//! either. A response without a challenge counts as a hello if both addresses are validated.
+//! A datagram from an address that is not validated is dropped and answered by a challenge with a
+//! cookie. The response returns the cookie. It contains a challenge in return if its sender has not
+//! validated the challenger's address either. Once the addresses are validated, a response without
+//! a challenge counts as a hello.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -21,13 +22,13 @@ pub(super) struct Paths {
     key: CookieKey,
     validated: BTreeMap<Endpoint, Origin>,
     queried: BTreeMap<Endpoint, Time>,
-    /// Bytes that the current datagram allows for datagrams to addresses that have not answered.
+    /// Number of bytes that may still be sent in queries because of the current datagram.
     query_bytes: usize,
     max: usize,
 }
 
 impl Paths {
-    /// `max` must exceed the number of peers.
+    /// `max` is the maximum number of addresses, and must exceed the number of peers.
     pub(super) fn new(rng: &mut Rng, max: usize) -> Self {
         let (validated, queried) = (BTreeMap::new(), BTreeMap::new());
         Self { key: CookieKey::new(rng), validated, queried, query_bytes: 0, max }
@@ -60,8 +61,9 @@ impl Paths {
         self.query_bytes = 2 * datagram_bytes;
     }
 
-    /// Returns `true` if the node is queried now or was queried within `retry_after`. Returns
-    /// `false` if the datagram that causes the query is too small to allow it.
+    /// Sends a query to `endpoint`, unless one was sent within `retry_after`.
+    ///
+    /// Returns `false` if the datagram that causes the query is too small to allow it.
     pub(super) fn query(&mut self, cx: &mut Context, me: Identity, endpoint: Endpoint) -> bool {
         let since = cx.now.before(cx.config.retry_after);
         if self.queried.get(&endpoint).is_some_and(|queried| *queried > since) {
@@ -120,7 +122,7 @@ impl Paths {
     fn challenge(&self, cx: &mut Context, peers: &Peers, source: Endpoint, packet: &Packet) {
         cx.counters.datagrams_unvalidated += 1;
         let is_answered = match packet {
-            // A node that this node does not know cannot leave.
+            // A goodbye from an unvalidated address has no effect, so it needs no challenge.
             Packet::Goodbye(_) => false,
             Packet::Hello(hello) => !hello.to_all || cx.is_among_answers(peers.live().len()),
             _ => true,

@@ -9,7 +9,7 @@ use crate::{Endpoint, NodeId, Origin, Time};
 #[derive(Default)]
 pub(super) struct Peers {
     peers: BTreeMap<NodeId, Peer>,
-    /// Sorted.
+    /// In ascending order.
     live: Vec<NodeId>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct RenewalLimit {
 }
 
 const QUERIES: u32 = 4;
-/// Maximum number of new identities in a row. Each probe period allows one more.
+/// Maximum number of new identities in a burst. Each period allows one more.
 const RENEWALS: u32 = 8;
 
 impl Peers {
@@ -106,6 +106,8 @@ impl Peers {
         Some(core::mem::replace(&mut peer.identity, identity))
     }
 
+    /// Classifies an address by its relation to the known address of its sender.
+    ///
     /// A live peer gets another address only if it does not answer at the old one.
     pub(super) fn classify_source(
         &mut self,
@@ -143,8 +145,8 @@ impl Peers {
         }
     }
 
-    /// Returns `false` if a known node claims more deaths than are possible. Otherwise, another
-    /// node could give a silent node an identity that the silent node never reaches.
+    /// Returns `false` if a known node claims more deaths than are possible. Without this check,
+    /// another node could give a silent node an identity that the silent node never reaches.
     pub(super) fn may_bump(&mut self, config: &Config, now: Time, identity: Identity) -> bool {
         let Some(peer) = self.peers.get_mut(&identity.node) else { return true };
         let growth = identity.bump.saturating_sub(peer.identity.bump);
@@ -173,7 +175,8 @@ impl RenewalLimit {
         self.take(now, 1, period, RENEWALS)
     }
 
-    /// Takes `count`, or nothing if fewer remain. Each `period` adds one, up to `most`.
+    /// Takes `count` renewals, or returns `false` if fewer remain. Each `period` adds one, up to
+    /// `most`.
     fn take(&mut self, now: Time, count: u32, period: Duration, most: u32) -> bool {
         let periods = now.since(self.refilled).as_nanos() / period.as_nanos();
         if periods > 0 {

@@ -71,7 +71,7 @@ impl Gossip {
         }
     }
 
-    /// Removes the updates that only the affected nodes can confirm.
+    /// Removes the updates that are not accepted, or returns `None` if the message is dropped.
     fn verified(&mut self, payload: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
         let mut rest = payload;
         let header = Header::<Identity>::take(&mut rest)?;
@@ -152,7 +152,10 @@ impl Gossip {
         }
     }
 
-    /// A node keeps its identity until it learns of its death, so that of a dead node is news.
+    /// Queries a node of which another node has reported a new identity or a return.
+    ///
+    /// A node keeps its identity until it learns that it was declared dead. The known identity of a
+    /// dead node can therefore be reported as alive again.
     fn on_news(&mut self, identity: Identity) {
         let known = self.peers.identity(identity.node);
         let is_live = self.peers.is_live(identity.node);

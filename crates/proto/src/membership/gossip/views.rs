@@ -72,7 +72,9 @@ impl Views {
         self.own.remove(&group).is_some()
     }
 
-    /// Returns `true` if the other node's subscription is earlier and differs, which voids our own.
+    /// Applies a change of another node's subscription.
+    ///
+    /// Returns `true` if that subscription is earlier and has other settings, which voids our own.
     pub(super) fn apply(&mut self, cx: &mut Context, node: NodeId, difference: Difference) -> bool {
         let Difference { group, now: subscription } = difference;
         let Some(theirs) = subscription else {
@@ -85,14 +87,14 @@ impl Views {
         let ours = own.subscription;
         if ours.settings == theirs.settings {
             if before.is_some_and(|before| before.joined_at != theirs.joined_at) {
-                // The node has left in between, and its engine has lost its earlier state.
+                // The node left and joined again, and its engine has lost its earlier state.
                 self.dismiss(cx, group, node, ViewChangeKind::Left);
             }
             self.admit(cx, group, node);
             return false;
         }
         self.dismiss(cx, group, node, ViewChangeKind::Left);
-        // An established group is not given up because of the join time that one newcomer claims.
+        // An established group is not abandoned because of the join time that a newcomer claims.
         let has_members = self.own.get(&group).is_some_and(|own| !own.view.members.is_empty());
         let is_old = cx.now.since(ours.joined_at) >= REFUSABLE;
         if has_members || is_old || (ours.joined_at, self.id) < (theirs.joined_at, node) {
@@ -146,7 +148,7 @@ impl Views {
         }
     }
 
-    /// Returns the settings of most members, or in a tie those of the earliest subscription.
+    /// Returns the settings of most members or, in a tie, those of the earliest subscription.
     fn keeper(&self, group: GroupId) -> Option<(NodeId, GroupSettings)> {
         let mut camps: Vec<(usize, Time, NodeId, GroupSettings)> = Vec::new();
         for (node, theirs) in self.holders(group) {
@@ -180,7 +182,7 @@ impl Views {
     }
 }
 
-/// Time after a join during which an earlier subscription can make it void.
+/// Time after a join during which an earlier subscription can void it.
 const REFUSABLE: Duration = Duration::from_secs(10);
 
 fn contradiction(ours: GroupSettings, theirs: GroupSettings, by: NodeId) -> JoinError {

@@ -85,7 +85,7 @@ crate::counters! {
         refused = "links_refused",
         failed = "links_failed",
         lost = "links_lost",
-        /// Connections without a welcome in time, or without any bytes for a whole lease.
+        /// Connections that received no welcome in time, or no bytes for a whole lease.
         silent = "links_silent",
         nonsense = "links_nonsense",
     }
@@ -286,8 +286,10 @@ impl ServiceConnections {
         true
     }
 
-    /// The caller must drop the connection. The next attempt uses the longest pause, since only a
-    /// changed configuration of the registry can help.
+    /// Records a refusal. The caller must drop the connection.
+    ///
+    /// The next attempt follows after the longest pause, because it can succeed only after a change
+    /// at the registry.
     pub(super) fn on_refused(&mut self, address: Endpoint, why: Refusal) {
         tracing::warn!(node = %self.hello.member.node, %address, %why, "refused by the registry");
         self.counters.refused += 1;

@@ -24,7 +24,7 @@ pub struct DetectorConfig {
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// Rack of which the detector watches the nodes. At most 255 bytes. Default: empty.
+    /// Rack whose nodes the detector watches. At most 255 bytes. Default: empty.
     pub rack: String,
     /// Time without an answer to a ping after which a node is reported, at least 100 ms. If it is
     /// less than two thirds of the lease, a node that is only unreachable over UDP may be declared
@@ -49,7 +49,7 @@ impl Default for DetectorConfig {
     }
 }
 
-/// One failure detector.
+/// The failure detector of a rack.
 #[derive(Debug)]
 pub struct Detector {
     own: NodeId,

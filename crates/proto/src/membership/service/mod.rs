@@ -1,5 +1,5 @@
-//! Membership with a registry, which is the group registry of Ricochet 3.2.3, its failure
-//! detectors, and the partial views of Slingshot 3.3.
+//! Membership with a registry: the group registry and failure detectors of Ricochet 3.2.3, and the
+//! partial views of Slingshot 3.3.
 //!
 //! All parts are state machines without input or output. [`frame`] is the protocol on the wire, and
 //! [`PartitionState`] is the content of the store. `docs/membership.md` describes the protocol.
@@ -15,7 +15,7 @@
 //! | session | a node at a process: its connection, its incarnation, and when it was last heard |
 //! | lease | maximum silence of a session: the detection time |
 //! | incarnation | a number per node id, incremented when the node comes back |
-//! | version | number of changes of the partition up to the last change of a group |
+//! | version | of a group: number of changes to its partition up to the group's last change |
 //! | observer | a client that receives the members of groups without joining them |
 //! | resync | a query for a group's current state, with the version that the node has |
 //!

@@ -58,7 +58,7 @@ pub struct Observer {
     changes_dropped: u64,
 }
 
-/// A group, as it was last reported.
+/// Last reported state of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// Settings of the group.
@@ -238,7 +238,9 @@ impl Observer {
         }
     }
 
-    /// The next owner of the partition sends it without a request.
+    /// Records that the process does not own the group's partition.
+    ///
+    /// The next owner sends the partition without a request.
     fn on_elsewhere(&mut self, from: Endpoint, group: GroupId) {
         let Some(partitions) = self.partitions else { return };
         let partition = partition_of(group, partitions);

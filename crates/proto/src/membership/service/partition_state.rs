@@ -108,7 +108,7 @@ impl PartitionState {
         Self { version, groups }
     }
 
-    /// Returns the number of changes of the partition.
+    /// Returns the number of changes that have been applied to the partition.
     pub fn version(&self) -> u64 {
         self.version
     }

@@ -1,8 +1,8 @@
 //! The registry processes of a cluster, as seen by a detector or observer.
 //!
-//! Each process names the others, so one address is enough to find all of them, and each of them is
-//! connected. Two addresses of the same process are reduced to one, because a process keeps only
-//! one connection to a detector.
+//! Each process names the others, so one address is enough to find and connect to all of them. Two
+//! addresses of the same process are reduced to one, because a process keeps only one connection to
+//! a detector.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -29,7 +29,7 @@ pub(super) enum ProcessEvent {
         partitions: u16,
     },
     Received(Frame),
-    /// The connection has ended. All that was received on it no longer applies.
+    /// The connection has ended. Everything received on it no longer applies.
     Lost,
 }
 
@@ -125,7 +125,7 @@ impl Processes {
         if !self.connections.on_welcome(now, address, &welcome) {
             return self.on_nonsense(now, address, FrameError::Value);
         }
-        // A process keeps only a detector's last connection, and would close this one.
+        // A process keeps only a detector's last connection, so another one would replace this one.
         for other in self.connections.other_addresses(address) {
             self.connections.remove(other);
             self.events.push_back((other, ProcessEvent::Lost));

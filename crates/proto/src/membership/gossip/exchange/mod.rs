@@ -34,9 +34,9 @@ struct Replica {
     patience: Duration,
 }
 
-/// Maximum number of datagrams in one push to each member. The rest follows after a pause.
+/// Maximum number of datagrams to each member in one push. Further changes follow after a pause.
 const PUSH_CHUNKS: usize = 4;
-/// Maximum number of datagrams in answer to one pull. The rest must be requested again.
+/// Maximum number of datagrams in answer to one pull. Further changes must be requested again.
 const PULL_CHUNKS: usize = 32;
 const GAPS: usize = 8;
 
@@ -109,7 +109,7 @@ impl Exchange {
         let capacity = changes_capacity(cx.config.max_datagram_bytes);
         let version = self.own.version();
         for chunk in 1..=PUSH_CHUNKS {
-            // Members with the earlier pushes know the ends of subscriptions forgotten here.
+            // Members that received the earlier pushes know which subscriptions have ended.
             let after = self.pushed;
             let node = cx.origin.node;
             let wanted = Wanted { node, after, up_to: version, floor: u32::MAX };
@@ -204,7 +204,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the doubtful subscriptions that have ended, if all changes to `version` are known.
+    /// Removes and returns the doubtful subscriptions if all changes up to `version` are known.
     pub(super) fn settle(&mut self, node: NodeId, version: u32) -> Vec<Difference> {
         let replica = self.replicas.get_mut(&node);
         match replica.filter(|replica| replica.table.version() >= version) {
@@ -236,7 +236,7 @@ impl Exchange {
         let is_in_doubt = |replica: &Replica| replica.table.is_in_doubt();
         if progress == Progress::Complete && self.replicas.get(&owner.node).is_some_and(is_in_doubt)
         {
-            // Only the owner knows whether this is all. It is queried until it answers.
+            // Only the owner knows its latest version. It is queried until it answers.
             self.greet(cx, me, owner);
         }
         if changes.answer_wanted && version >= changes.up_to {

@@ -67,7 +67,9 @@ impl Pulls {
         }
     }
 
-    /// `version` is now known. `more` is `true` if the node must be queried again.
+    /// Processes an answer after which the changes up to `version` are known.
+    ///
+    /// `more` is `true` if the node has omitted changes and must be queried again.
     pub(super) fn on_answer(
         &mut self,
         cx: &mut Context,

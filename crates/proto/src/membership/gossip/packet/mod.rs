@@ -57,8 +57,8 @@ pub(super) enum Packet {
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|
-/// | 0 | 8 | cookie | that of the challenge |
-/// | 8 | 8 | challenge | a cookie to be returned; 0: the sender has validated the address |
+/// | 0 | 8 | cookie | the cookie of the challenge |
+/// | 8 | 8 | challenge | a cookie to be returned; 0 if the sender has validated the address |
 /// | 16 | 19 or 31 | from | identity of the sender |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
@@ -85,14 +85,14 @@ pub(super) struct Hello {
     pub(super) from: Identity,
 }
 
-/// Kind 3: versions of nodes' subscriptions, as far as the sender has them itself.
+/// Kind 3: for each node, the version of its subscriptions that the sender has.
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|
-/// | flags | bit 0 | answer | requests the receiver's version and the one it has of the sender |
+/// | flags | bit 0 | answer | requests the receiver's versions of itself and of the sender |
 /// | flags | bit 1 | roster | requests all members that the receiver knows |
 /// | 0 | 2 | chunk | number of this part of a roster |
-/// | 2 | 2 | chunks | parts of the roster; 0: this is not a roster |
+/// | 2 | 2 | chunks | number of parts of the roster; 0 if this is not a roster |
 /// | 4 | 27 or 39 each | entries | up to the end of the datagram |
 ///
 /// An entry is an identity, 4 bytes version, 4 bytes number of subscriptions.
@@ -116,20 +116,21 @@ pub(super) struct DigestEntry {
 
 /// Kind 4: all subscriptions of `owner` that last changed in `after + 1 ..= up_to`.
 ///
-/// One that is not listed either changed again later, or was left so long ago that it is forgotten.
+/// A change that is not listed was followed by a later change of the same group, or ended a
+/// subscription so long ago that it has been forgotten.
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|
 /// | flags | bit 0 | answer | requests the receiver's version afterwards |
-/// | flags | bit 1 | more | not everything that was requested was sent: request again |
+/// | flags | bit 1 | more | not all requested changes were sent: request again |
 /// | 0 | 8 | owner | owner of the subscriptions |
-/// | 8 | 4 | after | |
-/// | 12 | 4 | up to | not less than `after` |
+/// | 8 | 4 | after | the version before the first one covered |
+/// | 12 | 4 | up to | the last version covered, not less than `after` |
 /// | 16 | 4 | floor | ends of subscriptions up to this version are forgotten |
-/// | 20 | 9 or 25 each | rows | with growing version, up to the end of the datagram |
+/// | 20 | 9 or 25 each | rows | in ascending order of version, up to the end of the datagram |
 ///
-/// A row is 4 bytes version, 4 bytes group and 1 byte that is 0 if the group was left, or 1 and
-/// followed by 8 bytes [`GroupSettings`] and 8 bytes time of joining (nanoseconds since 1970).
+/// A row has 4 bytes version, 4 bytes group, and 1 byte: 0 if the group was left, or 1 followed by
+/// 8 bytes [`GroupSettings`] and 8 bytes join time (nanoseconds since 1970).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub(super) struct Changes {
@@ -239,7 +240,7 @@ impl Packet {
         // All nodes that receive a challenge by multicast would have to answer it.
         let is_allowed =
             !matches!(&packet, Self::Hello(hello) if hello.to_all && hello.challenge != 0);
-        // A packet with other flags than this program would set was not sent by this program.
+        // Flags that this program would not set belong to an unknown version of the protocol.
         if !is_allowed || packet.flags() != flags || header.view != 0 {
             return Err(DecodeError::Value);
         }

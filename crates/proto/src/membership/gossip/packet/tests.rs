@@ -114,7 +114,7 @@ fn a_row_with_unknown_settings_hides_no_other_row() {
         |version| Row { version, group: GroupId(version), subscription: Some(subscription()) };
     let changes = Changes { up_to: 3, rows: vec![row(1), row(2), row(3)], ..NO_CHANGES };
     let mut datagram = Packet::Changes(changes.clone()).encode(0, SENDER);
-    // The profile of the second row, after its version, group and presence.
+    // The profile of the second row, after its version, group and presence byte.
     datagram[HEADER_BYTES + 20 + ROW_BYTES + 9] = 77;
     wire::seal(&mut datagram, 0);
     let expected = Changes { rows: vec![row(1), row(3)], unknown: 1, ..changes };

@@ -15,9 +15,10 @@ pub(super) struct Evidence {
     pub(super) signs: SignsOfLife,
     probe: Option<Probe>,
     probe_period: Duration,
-    /// Minimum delay of a call that counts as a stall, and the time for unread datagrams after it.
+    /// Maximum delay of a call that is not a stall. It is also the time to read waiting datagrams
+    /// after a stall.
     leeway: Duration,
-    /// Bump and SWIM incarnation.
+    /// Highest bump and SWIM incarnation that this node has sent.
     spoken_as: (u32, u16),
     counters: Counters,
 }
@@ -53,7 +54,7 @@ impl Evidence {
         }
     }
 
-    /// Returns the time by which all timers must be postponed, if the call shows a stall.
+    /// Returns the time by which all timers must be postponed if the call was delayed by a stall.
     pub(super) fn on_call(&mut self, now: Time, due: Time) -> Option<Duration> {
         let late = now.since(due);
         if late <= self.leeway || !self.health.is_enabled() {
@@ -91,7 +92,7 @@ impl Evidence {
         };
     }
 
-    /// Returns the probe in flight, and marks it as answered, if its target was otherwise heard.
+    /// Returns the probe in flight, and marks it as answered, if its target was heard meanwhile.
     pub(super) fn probe_to_answer(&mut self) -> Option<(Identity, ProbeNumber)> {
         let probe = self.probe.as_mut()?;
         if probe.answered || !self.signs.any_after(probe.target.node, probe.began) {

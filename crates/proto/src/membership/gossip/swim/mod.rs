@@ -18,7 +18,7 @@ use super::identity::Identity;
 use crate::codec::Field;
 use crate::{Endpoint, NodeId, Rng, Time};
 
-/// The caller must take all events and datagrams after every call.
+/// The SWIM state machine. The caller must take all events and datagrams after every call.
 pub(super) struct Swim {
     foca: Foca<Identity, SwimCodec, SwimRng, NoCustomBroadcast>,
     runtime: AccumulatingRuntime<Identity>,
@@ -38,7 +38,7 @@ struct Scheduled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SwimEvent {
     Up(Identity),
-    /// `found_here` is `true` if a suspicion of this node has expired.
+    /// `found_here` is `true` if a suspicion held by this node has expired.
     Down {
         identity: Identity,
         found_here: bool,
@@ -104,7 +104,7 @@ impl Swim {
         self.evidence.signs.any_after(node, time)
     }
 
-    /// Must be called before all other methods at `now`.
+    /// Postpones all timers if this call is late. Must be called before all other methods at `now`.
     pub(super) fn compensate_stall(&mut self, now: Time) {
         if let Some(due) = self.next_due()
             && let Some(span) = self.evidence.on_call(now, due)
@@ -126,7 +126,9 @@ impl Swim {
         }
     }
 
-    /// With a new identity, `foca` does not probe until it hears a member. All may be dead.
+    /// Resumes probing under a new identity.
+    ///
+    /// Otherwise, `foca` would wait until it hears a member, although all members may be dead.
     fn probe_again(&mut self, now: Time) {
         // Applies no updates, but makes `foca` check its members.
         let result = self.foca.apply_many(core::iter::empty(), false, &mut self.runtime);
@@ -228,7 +230,7 @@ impl Swim {
         self.datagrams.pop_front()
     }
 
-    /// Counts other traffic from the probed member as its answer, which is forged for `foca`.
+    /// Passes a synthetic answer to `foca` if the probed member was heard in another way.
     fn answer_probe(&mut self, now: Time) {
         let Some((src, number)) = self.evidence.probe_to_answer() else { return };
         if !self.foca.iter_members().any(|member| *member.id() == src) {

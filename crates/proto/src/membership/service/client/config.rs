@@ -17,8 +17,10 @@ pub struct ServiceConfig {
     /// Pause after the first failed attempt to connect. Each further pause is 1.5 times as long,
     /// varied by up to a quarter. Default: 100 ms.
     pub first_pause: Duration,
-    /// Maximum pause between two attempts to connect. Five quarters of it plus the greeting time
-    /// must be less than the registry's adoption time, or its restart fails nodes. Default: 2 s.
+    /// Maximum pause between two attempts to connect. Default: 2 s.
+    ///
+    /// Five quarters of it plus the greeting time must be less than the registry's adoption time.
+    /// Otherwise, the registry may declare healthy nodes dead when it restarts.
     pub last_pause: Duration,
     /// Time after which the node reports that the registry is unreachable. Default: 3 s.
     pub away_after: Duration,

@@ -17,7 +17,7 @@ impl ManagerConnection {
         }
     }
 
-    /// `reached` is the connection on which the manager can be reached now, if any.
+    /// Returns the next report. `reached` is the current connection to the manager, if any.
     pub(super) fn poll(&mut self, reached: Option<(Endpoint, LinkId)>) -> Option<ManagerNews> {
         if self.reported != reached {
             self.answers.clear();
@@ -43,7 +43,7 @@ mod tests {
         connection.on_answer(at(2), vec![2]);
         connection.on_answer(at(1), vec![1]);
         assert_eq!(connection.poll(first), Some(ManagerNews::Answered(vec![1])));
-        assert_eq!(connection.poll(first), None, "the other process is not the manager's");
+        assert_eq!(connection.poll(first), None, "the other process does not run the manager");
         connection.on_answer(at(1), vec![1]);
         assert_eq!(connection.poll(second), Some(ManagerNews::Lost));
         assert_eq!(connection.poll(second), Some(ManagerNews::Reached));

@@ -67,7 +67,7 @@ impl Service {
     /// node's connections. `seed` is the source of all randomness.
     ///
     /// # Panics
-    /// Panics if `config` has no address, a name of more than 255 bytes, or a zero.
+    /// Panics if `config` has no address, a name of more than 255 bytes, or a value of zero.
     pub fn new(
         origin: impl Into<Origin>,
         endpoint: Endpoint,
@@ -122,7 +122,7 @@ impl Service {
     }
 
     /// Opens a connection to every known address if none is open. Otherwise, opens the missing
-    /// ones to the owners of this node's groups, and to the process that last named owners.
+    /// connections to the owners of this node's groups and to the process that last named owners.
     fn open_needed(&mut self) {
         let Self { cx, owners, requests, .. } = self;
         let mut known: BTreeSet<Endpoint> = cx.config.addresses.iter().copied().collect();
@@ -319,7 +319,7 @@ impl Membership for Service {
 
     fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
         self.cx.now = now;
-        // A connection that was given up has no address any more.
+        // An abandoned connection no longer has an address.
         let Some(address) = self.cx.connections.address_of(link) else { return };
         match event {
             LinkEvent::Opened => self.cx.connections.on_opened(address),

@@ -22,7 +22,7 @@ pub(super) struct Requests {
 struct OwnGroup {
     settings: GroupSettings,
     progress: Progress,
-    /// The process to which the group was requested, or that reports its changes.
+    /// The process to which the join was sent, or that reports the group's changes.
     at: Option<Endpoint>,
     version: u64,
     was_requested: bool,
@@ -95,8 +95,8 @@ impl Requests {
         self.groups.insert(group, own);
     }
 
-    /// Returns `true` if the registry may have received the join, so that a leave must be sent.
-    /// Returns `None` if this node did not want to be in the group.
+    /// Returns `Some(true)` if the registry may have received the join, so that a leave must be
+    /// sent, and `None` if this node did not want to be in the group.
     pub(super) fn leave(&mut self, group: GroupId) -> Option<bool> {
         let own = self.groups.remove(&group)?;
         self.joined.remove(&group);
@@ -260,7 +260,7 @@ impl Requests {
         }
         let own = self.requested(answer)?;
         let error = match why {
-            // A former member that comes back retries after a failure of the store.
+            // A former member that comes back tries again after a failure of the store.
             JoinRefusal::Unserved(why) if why == Unserved::Busy || own.was_current => {
                 own.lose();
                 cx.request_again_later(answer.from);
@@ -286,7 +286,7 @@ impl Requests {
         let Answer { from, request, group } = answer;
         let is_last = self.leaving.get(&group) == Some(&Some((from, request)));
         if self.close_request(cx, answer) && is_last {
-            // Otherwise, the group was joined and left again, and the later leave is not sent yet.
+            // Otherwise, the group was joined and left again, and the later leave is still unsent.
             self.leaving.remove(&group);
         }
         self.send(cx, from);

@@ -42,7 +42,7 @@ impl From<DecodeError> for FrameError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum UnknownSettings {
-    /// A [`Frame::Join`](super::frame::Frame::Join).
+    /// A [`Frame::Join`](super::frame::Frame::Join) with unknown group settings.
     Join { request: u32, group: GroupId },
     /// A [`Frame::JoinRefused`](super::frame::Frame::JoinRefused) with unknown group settings.
     JoinRefused { request: u32, group: GroupId },

@@ -12,7 +12,7 @@ pub const MAX_REQUEST_BYTES: usize = 1 << 10;
 pub const MAX_PARTITIONS: u16 = 4096;
 /// Partition whose owner runs the multicast manager of all groups.
 pub const MANAGER_PARTITION: u16 = 0;
-/// Maximum number of members in one frame. More are sent in several frames.
+/// Maximum number of members in one frame. Longer lists are sent in several frames.
 pub const MAX_MEMBERS_PER_FRAME: usize = 26_000;
 /// Maximum size of a text in a frame, in bytes.
 pub const MAX_TEXT_BYTES: usize = 255;

@@ -2,8 +2,9 @@ use super::frame::{Frame, FrameError, MAX_FRAME_BYTES};
 
 /// Collects the bytes of one connection and returns complete frames.
 ///
-/// It holds less than one frame in addition to the bytes of one push. After an error, the stream
-/// cannot be decoded further, and the connection must be closed.
+/// It holds less than one frame in addition to the bytes of one push. After an error other than
+/// [`FrameError::Settings`], the stream cannot be decoded further, and the connection must be
+/// closed.
 #[derive(Debug)]
 pub struct FrameReader {
     waiting: Vec<u8>,
@@ -49,7 +50,7 @@ impl FrameReader {
         frame.map(Some)
     }
 
-    /// Returns the number of bytes that are held because their frame is incomplete.
+    /// Returns the number of buffered bytes after the last frame that was returned.
     pub fn waiting_bytes(&self) -> usize {
         self.waiting.len() - self.taken
     }

@@ -52,7 +52,7 @@ pub(super) enum RequestedChange {
         settings: GroupSettings,
         member: Member,
     },
-    /// The node must leave the group in this or an earlier incarnation.
+    /// The node is removed from the group unless it is a member in a later incarnation.
     Part {
         node: NodeId,
         incarnation: u32,
@@ -61,7 +61,7 @@ pub(super) enum RequestedChange {
     },
 }
 
-/// A resync has the number 0.
+/// Connection and number of a request. A resync has the number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     pub(super) link: LinkId,

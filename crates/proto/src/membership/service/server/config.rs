@@ -4,7 +4,9 @@ use core::time::Duration;
 use crate::membership::service::protocol::frame::{MAX_PARTITIONS, MAX_TEXT_BYTES};
 use crate::rdcm::Network;
 
-/// Settings of a registry process. Cluster, partitions and detection time must be the same at all.
+/// Settings of a registry process.
+///
+/// The cluster, the number of partitions and the detection time must be the same at all processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Cluster name that a connection must give. At most 255 bytes. Default: empty.
@@ -17,7 +19,8 @@ pub struct ServerConfig {
     /// Time for members to connect after this process has taken ownership of their partition.
     ///
     /// It must be longer than a node's longest pause between two attempts to reconnect. Otherwise,
-    /// a restart fails healthy nodes. Raised to at least the detection time. Default: 6 s.
+    /// healthy nodes are declared dead after a restart. A value below the detection time is raised
+    /// to it. Default: 6 s.
     pub adoption_time: Duration,
     /// Maximum number of other members in a node's view (Slingshot 3.3). Default: `None`, all.
     pub view_size: Option<NonZeroUsize>,
@@ -32,7 +35,8 @@ pub struct ServerConfig {
     /// Pause before a failed commit is tried again. It doubles with each failure, up to 20 times
     /// this value. Default: 50 ms.
     pub retry_after: Duration,
-    /// Maximum number of connections. A new one replaces the oldest without hello. Default: 8192.
+    /// Maximum number of connections. A new one replaces the oldest one that has sent no hello.
+    /// Default: 8192.
     pub max_links: usize,
     /// Maximum number of connections that have sent no hello. A further connection replaces the
     /// oldest of them, so that idle connections do not keep nodes away. Default: 256.

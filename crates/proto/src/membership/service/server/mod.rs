@@ -13,8 +13,8 @@
 //!
 //! # Invariants
 //!
-//! - All that is acknowledged, or reported about a group, is in the store.
-//! - At most one commit of each partition is in flight, for the version of the state.
+//! - Everything that is acknowledged, or reported about a group, is in the store.
+//! - At most one commit of each partition is in flight. It applies to the current version.
 //! - Every member of an owned partition has a session with a running lease, or is being removed.
 
 mod commit;
@@ -51,7 +51,7 @@ use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
 use crate::rdcm::manager::service::ManagerService;
 use crate::{Endpoint, GroupId, NodeId, Rng, Time, Wakeup};
 
-/// One registry process.
+/// A registry process.
 #[derive(Debug)]
 pub struct Server {
     cx: Context,
@@ -257,7 +257,7 @@ impl Server {
         None
     }
 
-    /// Processes the success of a commit. It must be stored durably.
+    /// Processes the success of a commit, whose changes must be stored durably.
     pub fn handle_committed(&mut self, now: Time, id: CommitId) {
         self.cx.now = now;
         let Some((changes, requests)) = self.partitions.succeeded(&mut self.cx, id) else { return };
@@ -355,7 +355,7 @@ impl Server {
         self.subscribers.check(|link| self.connections.peer(link).is_some());
     }
 
-    /// The session continues until its lease ends.
+    /// Closes a connection. Its session continues until the lease ends.
     fn close(&mut self, link: LinkId) {
         self.cx.outbox.close(link);
         self.cx.timers.cancel(Timer::Greet(link));

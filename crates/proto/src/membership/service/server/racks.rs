@@ -35,9 +35,9 @@ struct Successor {
 /// State of a failure detector, for display to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectorInfo {
-    /// Its session: id, endpoint, rack, connection, and the next detector in the chain.
+    /// Session of the detector: id, endpoint, rack, connection, and next detector in the chain.
     pub session: SessionInfo,
-    /// The nodes that are assigned to it, in order of their ids.
+    /// Nodes that are assigned to the detector, in ascending order of their ids.
     pub watched: Vec<NodeId>,
 }
 

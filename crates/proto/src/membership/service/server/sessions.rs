@@ -99,7 +99,9 @@ impl Sessions {
         self.all.insert(peer, session)
     }
 
-    /// A stored member that was never heard here gets the adoption time as its lease.
+    /// Adds a session for a stored member that was never heard here.
+    ///
+    /// Its first lease is the adoption time.
     pub(super) fn adopt(&mut self, cx: &mut Context, member: Member) {
         let grace = cx.adoption_end();
         let session = Session { member, rack: String::new(), link: None, heard: Time::ZERO, grace };
@@ -108,7 +110,7 @@ impl Sessions {
         cx.timers.set(Timer::Lease(peer), grace);
     }
 
-    /// Extends all leases if this process had appeared to be disconnected.
+    /// Renews the lease of a peer. Extends all leases if this process had appeared disconnected.
     pub(super) fn hear(&mut self, cx: &Context, peer: Peer) {
         self.last_heard = cx.now;
         if let Some(session) = self.all.get_mut(&peer) {
@@ -139,7 +141,7 @@ impl Sessions {
         }
     }
 
-    /// A stall of this process does not count toward any lease, as data of nodes is still unread.
+    /// Extends all leases if this process was stalled, because received data is still unread.
     pub(super) fn compensate_stall(&mut self, cx: &mut Context) {
         let lease = cx.config.detection_time;
         let late = cx.timers.next_due().map_or(Duration::ZERO, |due| cx.now.since(due));
@@ -197,7 +199,7 @@ impl Sessions {
     }
 
     /// Returns `true` if this process, rather than its nodes, appears to be disconnected: several
-    /// nodes are connected, but none was heard for half a lease, in which each sends data.
+    /// nodes are connected, but none was heard for half a lease, although each sends data sooner.
     fn is_cut_off(&mut self, cx: &mut Context) -> bool {
         let linked = self.nodes().filter(|(_, session)| session.link.is_some()).take(2).count();
         let is_silent = cx.now.since(self.last_heard) * 2 >= cx.config.detection_time;

@@ -1,4 +1,4 @@
-//! Subscriptions of one node: its own, or those of another node as far as they are known.
+//! Subscriptions of one node: this node's own, or those known of another node.
 //!
 //! Every change has the next version number. The gaps of a table are a set of version ranges, which
 //! can be sent in any order, because the latest change of a subscription wins.
@@ -31,7 +31,7 @@ pub(crate) struct Difference {
 pub(super) struct Table {
     rows: BTreeMap<GroupId, (u32, Option<Subscription>)>,
     by_version: BTreeMap<u32, GroupId>,
-    /// Known ranges. Each lasts from the version before its first one to its last one.
+    /// Ranges of known versions. The range `a..b` stands for the versions from `a + 1` to `b`.
     known: RangeSet<u32>,
     floor: u32,
     live: usize,
@@ -40,7 +40,7 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) const MAX_LEFT: usize = 1024;
-    /// Ranges above this number are dropped and requested again.
+    /// Maximum number of known ranges. Further ranges are dropped and requested again.
     const MAX_RANGES: usize = 256;
 
     pub(super) fn version(&self) -> u32 {
@@ -64,14 +64,16 @@ impl Table {
         self.put(Row { version, group, subscription });
         self.know(version - 1, version);
         if self.rows.len() - self.live > Self::MAX_LEFT {
-            // Removes half of them at once, to spread the cost of the search over many changes.
+            // Forgets half of the left groups at once, so that the search is needed only rarely.
             let mut left = self.by_version.iter().filter(|(_, group)| self.is_left(**group));
-            let (version, _) = left.nth(Self::MAX_LEFT / 2).expect("there are twice as many");
+            let (version, _) = left.nth(Self::MAX_LEFT / 2).expect("more groups were left");
             self.raise_floor(*version);
         }
     }
 
-    /// Returns the differences, and the number of subscriptions rejected because of `max_live`.
+    /// Applies `changes` and returns the differences.
+    ///
+    /// The number is that of the subscriptions rejected because of `max_live`.
     pub(super) fn absorb(&mut self, changes: &Changes, max_live: usize) -> (Vec<Difference>, u64) {
         let (mut differences, mut overflow) = (Vec::new(), 0);
         if changes.floor < self.floor && changes.after < self.floor {
@@ -174,7 +176,10 @@ impl Table {
         assert_eq!(live, self.live, "the number of subscriptions is miscounted");
         let versions = self.by_version.len() + self.doubtful.len();
         assert_eq!(self.rows.len(), versions, "a row lacks its version");
-        assert!(self.doubtful.iter().all(|group| self.rows[group].0 == 0), "no doubt of a row");
+        assert!(
+            self.doubtful.iter().all(|group| self.rows[group].0 == 0),
+            "a doubtful row has a version"
+        );
         for (version, group) in &self.by_version {
             assert_eq!(self.rows[group].0, *version, "a row is listed under another version");
         }

@@ -85,7 +85,7 @@ fn replica_too_far_behind_is_replaced_by_the_full_table() {
     assert!(owner.rows.len() <= 500 + Table::MAX_LEFT, "left groups are forgotten");
     let gap = replica.gaps(OWNER, owner.version(), 1)[0];
     let answer = parts(&owner, gap, 50);
-    assert_eq!(answer[0].after, 0, "what was left is known no more, only what is not");
+    assert_eq!(answer[0].after, 0, "left groups are forgotten, so all changes are sent");
     let lost: usize = answer.iter().map(|part| replica.absorb(part, 9999).0.len()).sum();
     assert_eq!(lost, 2500);
     assert_eq!((replica.version(), all(&replica)), (owner.version(), all(&owner)));
@@ -99,7 +99,7 @@ fn replica_too_far_behind_catches_up_despite_lost_parts() {
     let laggard = replica.clone();
     (0..2500).for_each(|group| owner.change(GroupId(group), None));
     let answer = parts(&owner, replica.gaps(OWNER, owner.version(), 1)[0], 50);
-    // The newest changes arrive first, then some of the rest, then old changes of another replica.
+    // Every second part arrives, in reverse order. Then old changes arrive from the laggard.
     answer.iter().rev().step_by(2).for_each(|part| drop(replica.absorb(part, 9999)));
     assert!(replica.version() < owner.version());
     for gap in replica.gaps(OWNER, laggard.version(), 8) {

@@ -3,7 +3,7 @@
 //! Each frame is a length (u32, of what follows: 1 to [`MAX_FRAME_BYTES`]), a kind (u8) and fields.
 //! All numbers are big-endian; `settings` are the 8 bytes of [`GroupSettings`], `member` is 27 or
 //! 39 bytes ([`Member`]), `endpoint` is port u16, family u8 and address, `text` is a length u8 and
-//! UTF-8, and a list is a count u32 and its elements. Offsets count from that of the kind.
+//! UTF-8, and a list is a count u32 and its elements. The kind is at offset 0.
 //!
 //! | kind | frame | sent by | offsets of the fields |
 //! |---|---|---|---|
@@ -53,7 +53,7 @@ pub use super::limits::*;
 pub use crate::error::Unserved;
 use crate::{Endpoint, GroupId, GroupSettings, NodeId, ViewChangeKind};
 
-/// One frame.
+/// A frame of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
@@ -301,7 +301,7 @@ pub fn partition_of(group: GroupId, partitions: u16) -> u16 {
     (group.0 % u32::from(partitions)) as u16
 }
 
-/// Start or end of the watch on a node, for a detector.
+/// Instruction to a detector to start or stop watching a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Watched {

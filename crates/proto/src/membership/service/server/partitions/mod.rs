@@ -130,7 +130,7 @@ impl Partitions {
         Some((it.give_up(), groups))
     }
 
-    /// Returns `true` if this was the node's last membership.
+    /// Removes a membership, and returns `true` if it was the node's last one.
     pub(super) fn release(&mut self, node: NodeId, group: GroupId) -> bool {
         self.members.remove(node, group)
     }
@@ -157,7 +157,9 @@ impl Partitions {
         }
     }
 
-    /// A process may have stopped before it stored the first request.
+    /// Requests the removal of an ended incarnation from all its groups.
+    ///
+    /// The process that first requested it may have stopped before the store had the request.
     pub(super) fn remove_incarnation(&mut self, over: Member) {
         let groups = self.members.groups_of(over.node).cloned().unwrap_or_default();
         for group in groups {

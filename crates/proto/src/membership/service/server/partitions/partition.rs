@@ -61,7 +61,7 @@ impl Partition {
         (self.state, self.is_loaded) = (state, true);
     }
 
-    /// Returns `false` if changes reported by the store's watch do not match the state.
+    /// Applies changes from the store's watch. Returns `false` if they do not match the state.
     pub(super) fn apply(&mut self, after: u64, changes: &[Change]) -> bool {
         let version = self.state.version();
         let is_known = self.is_loaded && after + changes.len() as u64 <= version;
@@ -151,7 +151,7 @@ impl Partition {
     }
 
     /// Ends the commit in flight, of which nothing is stored. Returns the refusals of its joins.
-    /// Its other requests must finally succeed, and are queued again in their old order.
+    /// Its other requests must eventually succeed, and are queued again in their old order.
     pub(super) fn failed(&mut self, why: Unserved) -> Vec<Answer> {
         let Some(InFlight { requests, .. }) = self.in_flight.take() else { return Vec::new() };
         let mut refused = Vec::new();
