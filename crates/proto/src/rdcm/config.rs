@@ -28,14 +28,14 @@ pub struct Config {
     /// Congestion control of the sending rate. Default BIC.
     pub congestion: Congestion,
     /// Share of packets that may be lost on the tree before the loss counts as congestion. Repairs
-    /// are faster than the recovery of a window, and many networks lose a few packets at any rate.
+    /// cost less time than a reduced window, and many networks lose a few packets at any rate.
     /// Default 2 %, as in BBR. With zero, BIC works as published and shares a link with TCP fairly.
     pub tolerated_loss: f64,
     /// Maximum rate of a sender's multicast in bytes per second, including the headers of IP and
     /// UDP. A packet counts once, regardless of the number of unicast copies. Default `None`: no
     /// limit.
     pub rate: Option<u64>,
-    /// Maximum number of packets multicast at once. Default 48, as in one system call.
+    /// Maximum number of packets that are multicast at once. Default 48.
     pub burst_packets: u32,
     /// Number of copies of a packet, from 1 to 16, that the sender and each relaying receiver send
     /// where multicast does not reach all receivers. More copies make the path shorter, but each
@@ -46,8 +46,8 @@ pub struct Config {
     /// `true`.
     pub repairs_share_path: bool,
     /// Delay before a receiver repairs a packet that its successor lacks although the successor has
-    /// later ones. It is the time to detect a loss (4). With zero, packets are repaired at once.
-    /// Default 4 ms, as in the paper.
+    /// later ones. It is the paper's time to detect a loss (4). With zero, packets are repaired at
+    /// once. Default 4 ms, as in the paper.
     pub detect_after: Duration,
     /// Maximum time until an unacknowledged repair is sent again. The repair is sent earlier if the
     /// round-trip time is known to be shorter. Default 8 ms.
@@ -56,7 +56,8 @@ pub struct Config {
     pub ack_every: u32,
     /// Maximum delay of an acknowledgment that waits for more packets. Default 1 ms.
     pub ack_delay: Duration,
-    /// Maximum repairs in flight to one successor, lower while repairs are lost. Default 256.
+    /// Maximum number of repairs in flight to one successor. Losses of repairs reduce the limit.
+    /// Default 256.
     pub repairs_in_flight: u32,
     /// Time without progress until a receiver requests packets from the sender. Default 40 ms.
     pub ask_after: Duration,
@@ -205,7 +206,9 @@ impl Config {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES - DATA_BYTES
     }
 
-    /// The number differs after each start, even with the same seed.
+    /// Returns the number that precedes that of the first stream.
+    ///
+    /// By default, it differs after each start, even with the same seed.
     pub(super) fn number_before_streams(&self, origin: Origin, seed: u64) -> u32 {
         let Origin { node, incarnation } = origin;
         let drawn = || Rng::new(seed ^ incarnation.0 ^ node.0.rotate_left(32)).next_u64() >> 32;
@@ -299,7 +302,7 @@ impl Config {
     }
 
     fn check_times(&self) -> Result<(), ConfigError> {
-        // The settings that must not be zero were checked before.
+        // The settings that must not be zero have already been checked.
         let times = [
             ("detect_after", self.detect_after),
             ("resend_after", self.resend_after),

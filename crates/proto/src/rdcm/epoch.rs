@@ -4,7 +4,8 @@
 use crate::SeqNo;
 
 pub(super) const NONE: u32 = 0;
-/// An epoch farther away is forged, or its receiver has to be sent its place again.
+/// Maximum distance between valid epochs. One farther away is forged, or its receiver needs its
+/// place again.
 const NEAR: i32 = 1024;
 
 pub(super) fn after(epoch: u32) -> u32 {

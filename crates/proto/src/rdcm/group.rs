@@ -15,10 +15,10 @@ pub(super) struct Group {
     members: Vec<NodeId>,
     role: Role,
     stream: u32,
-    /// The last sender that was heard, and when, if this node has no place in its stream yet.
+    /// The last sender that was heard, and the time, if this node has no place in its stream yet.
     heard: Option<(NodeId, Time)>,
-    /// Streams that have ended on this node, by sender and number. A sender may continue, because
-    /// this node wrongly considered it gone or follows another one.
+    /// Streams that have ended on this node, by sender and number. A sender may continue such a
+    /// stream if this node wrongly considered it gone or follows another sender.
     ended: Recent<(NodeId, u32), EndedStream>,
     pub(super) farewells: Farewells,
     report_again_at: Time,
@@ -205,6 +205,8 @@ impl Group {
         }
     }
 
+    /// Reports to a sender that this node has no place in its stream.
+    ///
     /// If this node was evicted for lack of a place, the report requests readmission.
     fn report_no_place(&mut self, cx: &mut Context<'_>, sender: NodeId, stream: u32) {
         if self.report_again_at > cx.now {
@@ -320,7 +322,7 @@ impl Group {
         }
     }
 
-    /// Packets of the former sender that have not arrived are lost, or will soon be.
+    /// Ends the stream of a former sender. Packets before `end` that do not arrive soon are lost.
     fn on_farewell(
         &mut self,
         cx: &mut Context<'_>,
@@ -378,7 +380,7 @@ impl Group {
         }
     }
 
-    /// Data to be sent does not count while the network is blocked.
+    /// Returns the time of the next timer, without data to be sent while the network is blocked.
     pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
         let due = match &mut self.role {
             Role::Waiting => Time::MAX,

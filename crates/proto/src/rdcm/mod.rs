@@ -126,7 +126,7 @@ pub struct Rdcm {
     /// node, so that repairs and acknowledgments of different streams cannot be confused.
     streams: u32,
     now: Time,
-    /// The time at which the first group needs to be called.
+    /// Time of the earliest timer of any group.
     due: Time,
     is_blocked: bool,
     unreached: BTreeSet<NodeId>,
@@ -233,7 +233,8 @@ impl Rdcm {
         self.groups.get(&group).map_or(0, Group::stream)
     }
 
-    /// Returns the numbers of packets that arrived through the tree and as repairs.
+    /// Returns the numbers of packets that arrived through the tree and as repairs, or `None` if
+    /// this node is not a receiver in the group.
     pub fn arrived(&self, group: GroupId) -> Option<(u64, u64)> {
         self.receiver_in(group).map(|receiver| (receiver.by_tree, receiver.by_repair))
     }

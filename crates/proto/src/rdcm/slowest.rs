@@ -91,7 +91,8 @@ impl fmt::Display for Slowest {
 
 /// Minimum share of their rate that the other receivers keep with [`Slowest::LeaveBehind`].
 const LEAVE_BEHIND: f64 = 0.9;
-/// Longer waits are handled as silence or by `slow_after`, and say nothing about a receiver's rate.
+/// Maximum charge for one wait. A longer wait is handled as silence or by `slow_after`, and says
+/// nothing about a receiver's rate.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(400);
 const LEAST_SPAN: f64 = 1.0;
 const MOST_SPAN: f64 = 10.0;

@@ -131,7 +131,7 @@ fn restarted_sender_is_followed_and_a_silent_one_given_up() {
     hear_at(&mut engine, later, 5, SENDER, &Packet::Announce { epoch: 0, end: 2 });
     let told = core::iter::from_fn(|| engine.poll_event());
     let lost = told.filter(|event| matches!(event, Event::Lost(_))).count();
-    assert_eq!(lost, 1, "of the first stream two packets never came");
+    assert_eq!(lost, 1, "two packets of the first stream never arrived");
     for ms in 0..10_000 {
         engine.handle_timeout(later + Duration::from_millis(ms));
     }
@@ -139,7 +139,7 @@ fn restarted_sender_is_followed_and_a_silent_one_given_up() {
     assert!(core::iter::from_fn(|| engine.poll_event()).any(|it| matches!(it, Event::Lost(_))));
 }
 
-/// A wrong view reports the sender as failed, but it still keeps the packets given up here.
+/// A wrong view reports the sender as failed, but the sender still keeps the packets given up here.
 #[test]
 fn packets_reported_lost_are_not_delivered_when_sender_returns() {
     let mut engine = engine(NodeId(2), [1]);

@@ -1,7 +1,7 @@
 //! The multicast manager (sections 3.1, 3.2 and 3.4), which computes the multicast tree and the
 //! overlay of each group.
 //!
-//! [`TreeManager`] only handles hosts. `MulticastManager` maps nodes to hosts. It runs inside a
+//! [`TreeManager`] handles only hosts. `MulticastManager` maps nodes to hosts. It runs inside a
 //! sender, or inside a [`ManagerService`](service::ManagerService) that serves all senders of a
 //! network.
 

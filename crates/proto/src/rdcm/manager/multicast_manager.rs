@@ -9,7 +9,9 @@ use super::placement::NodePlacement;
 use super::tree_manager::{LinkReport, LinkTiming, ManagerError, SeatChange, TreeManager};
 use crate::{GroupId, NodeId, Time};
 
-/// The multicast manager of a network, by the ids of nodes. Each call gets the current network.
+/// The multicast manager of a network, in terms of node ids.
+///
+/// The caller passes the current network to each call.
 #[derive(Debug)]
 pub(crate) struct MulticastManager {
     pub(crate) trees: TreeManager,
@@ -30,7 +32,7 @@ impl MulticastManager {
         Self { trees, placement, groups: BTreeMap::new(), uses: BTreeMap::new() }
     }
 
-    /// Assigns places with epochs above `above`, the highest epoch assigned before.
+    /// Opens a group, in which places get epochs above `above`, the highest epoch assigned before.
     pub(crate) fn open(
         &mut self,
         network: &Network,

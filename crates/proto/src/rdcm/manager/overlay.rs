@@ -147,7 +147,8 @@ impl Overlay {
     }
 }
 
-/// Returns `was`, or the receiver nearest to the sender, among those in the fewest rings.
+/// Returns `was` if it is among the receivers in the fewest rings, or else the one of them that is
+/// nearest to the sender.
 fn choose_proxy(
     tree: &MulticastTree,
     receivers: &[Vertex],

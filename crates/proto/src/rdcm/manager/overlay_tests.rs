@@ -30,7 +30,7 @@ fn check(tree: &MulticastTree, overlay: &Overlay, topology: &Topology) {
             assert_eq!(member.is_leaf, branch.len() == 1);
         }
         if ring.parent == tree.sender() {
-            assert_eq!(below(tree, *vertex), *tree.receivers(), "only the highest has the sender");
+            assert_eq!(below(tree, *vertex), *tree.receivers(), "only the highest ring has it");
         } else {
             assert!(below(tree, *vertex).contains(&ring.parent));
             assert!(seats[&ring.parent].proxy.is_some());
@@ -106,7 +106,7 @@ fn a_single_receiver_is_alone_with_the_sender() {
 
 #[test]
 fn a_receiver_that_passes_on_is_a_branch_of_itself() {
-    // In BCube(2, 1) server 0 reaches server 3 through server 1 or 2.
+    // In BCube(2, 1), server 0 reaches server 3 through server 1 or 2.
     let group = Group::of_first(Topology::bcube(2, 1).expect("a topology"), 1..4);
     let tree = group.tree();
     let overlay = Overlay::of_tree(&tree, None, &mut Rng::new(1));
@@ -123,7 +123,7 @@ fn a_receiver_that_passes_on_is_a_branch_of_itself() {
 
 #[test]
 fn the_nearest_of_those_in_the_fewest_rings_is_the_proxy() {
-    // A server that receives and forwards is nearer to the sender than the next ones.
+    // A server that receives and forwards is nearer to the sender than the servers below it.
     let tree = Group::of_first(Topology::bcube(4, 2).expect("a topology"), 1..64).tree();
     for seed in 0..20 {
         let overlay = Overlay::of_tree(&tree, None, &mut Rng::new(seed));
@@ -156,7 +156,7 @@ fn hops_below(overlay: &Overlay, proxy: Vertex, branch: &BTreeSet<Vertex>) -> us
         last = next.collect::<BTreeSet<_>>().difference(&reached).copied().collect();
         reached.extend(&last);
     }
-    assert_eq!(&reached, branch, "a repair comes to everybody");
+    assert_eq!(&reached, branch, "a repair reaches the whole branch");
     hops
 }
 

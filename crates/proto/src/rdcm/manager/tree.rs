@@ -164,7 +164,8 @@ impl MulticastTree {
         false
     }
 
-    /// Removes a receiver, and the vertices that only led to it. Returns `false` if there is none.
+    /// Removes a receiver, and the vertices that led only to it. Returns `false` if the vertex is
+    /// not a receiver.
     pub fn prune(&mut self, receiver: Vertex) -> bool {
         if !self.receivers.remove(&receiver) {
             return false;

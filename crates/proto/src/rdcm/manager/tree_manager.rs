@@ -103,7 +103,7 @@ impl TreeManager {
         self.groups.get(&group).map(|managed| &managed.overlay)
     }
 
-    /// The group's changes have epochs above `above`, the highest one of another manager.
+    /// Opens a group. Its changes have epochs above `above`, the highest epoch of another manager.
     pub(super) fn open(
         &mut self,
         group: GroupId,
@@ -146,7 +146,7 @@ impl TreeManager {
         let rejected: Vec<_> = receivers.iter().filter_map(|it| add(*it).err()).collect();
         let joined = managed.tree.receivers().len();
         if joined > 2 * count {
-            // If most receivers are new, a new tree is better than one that grew.
+            // If most receivers are new, a new tree is better than an extended one.
             managed.rebuild(&self.topology, &dead);
         }
         if joined > count {
@@ -201,7 +201,7 @@ impl TreeManager {
         }
     }
 
-    /// Trees that avoid links do not change when these links are available again.
+    /// Makes links available again. Trees that avoid these links do not change.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         while self.dead.pop_due(now).is_some() {}
     }
@@ -263,7 +263,8 @@ impl ManagedGroup {
         }
     }
 
-    /// Returns the links from a ring's branching vertex to its member or to the next one.
+    /// Returns the links from a ring's branching vertex down to the next branching vertex on the
+    /// path to `member`, or to the first receiver on it.
     fn suspects(&self, ring: Vertex, member: Vertex) -> Vec<LinkId> {
         let members = self.overlay.rings.get(&ring).map_or(&[][..], |ring| &ring.members);
         let Some(seat) = members.iter().find(|seat| seat.proxy == member) else {

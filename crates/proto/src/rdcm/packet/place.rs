@@ -15,7 +15,7 @@ use crate::wire::HEADER_BYTES;
 /// | 4 | number of receivers in the group |
 /// | 28 | seat in the leaf ring: ring u32, predecessor, successor and parent u64 each |
 /// | 1 | 1 if it has a seat in a proxy ring, otherwise 0 |
-/// | 0 or 28 | that seat |
+/// | 0 or 28 | seat in the proxy ring |
 /// | 4 | ring of the overlay children |
 /// | 2 + 8 each | overlay children |
 /// | 2 + 8 each | receivers to which it relays packets of the tree |

@@ -4,7 +4,7 @@
 //! Long-Distance Networks*, INFOCOM 2004. The constants are those of Linux's `tcp_bic`.
 //!
 //! A receiver counts packets of the tree as a TCP sender counts acknowledgments. A gap counts as
-//! one loss. The receiver reports the highest sequence number that it expects to the sender.
+//! one loss. The receiver reports to the sender the highest sequence number that it expects.
 //! Repairs arrive on other paths and do not count.
 //!
 //! Most windows are not used up, because the sender follows the slowest receiver or its
@@ -67,8 +67,10 @@ impl Bic {
         }
     }
 
-    /// `highest` is the highest number that has arrived. Fewer than `in_flight` packets were in
-    /// flight. Returns `true` if the window is reduced: once for all losses of a round trip.
+    /// Processes a loss while fewer than `in_flight` packets were in flight. `highest` is the
+    /// highest number that has arrived.
+    ///
+    /// Returns `true` if the window is reduced, which happens once for all losses of a round trip.
     pub(super) fn on_loss(&mut self, seqno: u64, highest: u64, in_flight: u32) -> bool {
         if seqno < self.answered_up_to {
             return false;
@@ -178,7 +180,7 @@ mod tests {
         let mut bic = Bic::new(100, 1 << 20);
         let mut reductions = u32::from(bic.on_loss(50, 60, u32::MAX));
         for seqno in 51..=160 {
-            assert!(!bic.on_loss(seqno, 161, u32::MAX), "{seqno} was under way");
+            assert!(!bic.on_loss(seqno, 161, u32::MAX), "{seqno} was in flight");
         }
         reductions += u32::from(bic.on_loss(161, 162, u32::MAX));
         assert_eq!(reductions, 2);

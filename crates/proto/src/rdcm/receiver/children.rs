@@ -22,7 +22,8 @@ struct Child {
 }
 
 impl Children {
-    /// New children expect the packets below `limit`. Returns `true` if the children changed.
+    /// Replaces the children. New ones expect the packets below `limit`. Returns `true` if the
+    /// children changed.
     pub(super) fn on_place(&mut self, now: Time, node: NodeId, place: &Place, limit: u64) -> bool {
         let children = &place.children;
         let others: BTreeSet<NodeId> = children.iter().copied().filter(|it| *it != node).collect();
@@ -41,7 +42,9 @@ impl Children {
         self.children.is_empty()
     }
 
-    /// Returns `true` if a child sent it. The receiver has room for packets below `end`.
+    /// Processes an acknowledgment, and returns `true` if a child sent it.
+    ///
+    /// The receiver has room for packets below `end`.
     pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, end: u64) -> bool {
         let child = self.children.get_mut(&from).filter(|_| ack.ring == self.ring);
         let Some(child) = child else { return false };
@@ -51,6 +54,8 @@ impl Children {
         true
     }
 
+    /// Returns the number below which the packets that the branch lacks are known.
+    ///
     /// If this receiver and a child elsewhere below the branch lack a packet, it was lost above
     /// both, or rarely twice. Waiting for all children would be as slow as the slowest child.
     pub(super) fn known_to(&self, known_to: u64) -> u64 {
@@ -68,6 +73,8 @@ impl Children {
         self.heard().map(|child| child.limit).fold(own, u64::min)
     }
 
+    /// Returns the children that are not silent.
+    ///
     /// A silent child requests packets from the sender, and does not delay the other children.
     fn heard(&self) -> impl Iterator<Item = &Child> {
         self.children.values().filter(|child| !child.is_silent)

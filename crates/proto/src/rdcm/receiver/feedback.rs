@@ -76,7 +76,7 @@ impl Feedback {
         }
     }
 
-    /// Acknowledgments of the branch are not affected.
+    /// Schedules the receiver's own acknowledgments at once, but not those of the branch.
     pub(super) fn on_gap(&mut self, now: Time) {
         self.own.at_once(now);
         self.parent.at_once(now);
@@ -111,7 +111,8 @@ impl Feedback {
         }
     }
 
-    /// `is_same` is `true` if the predecessor in the leaf ring is also the parent.
+    /// Returns the acknowledgments that are due. `is_same` is `true` if the predecessor in the leaf
+    /// ring is also the parent.
     pub(super) fn take_due(&mut self, now: Time, is_same: bool) -> DueAcks {
         let (own, parent) = (self.own.take_due(now), self.parent.take_due(now));
         if is_same && (own || parent) {

@@ -34,8 +34,10 @@ impl SenderLiveness {
         self.ends_at.is_some()
     }
 
-    /// A sender that has yielded becomes silent before all receivers have heard the other one. The
-    /// time `stopped_for` during which this node was suspended does not count.
+    /// Returns `true` if the sender is not gone and was heard recently. The time `stopped_for`
+    /// during which this node was suspended does not count.
+    ///
+    /// A sender that has yielded becomes silent before all receivers have heard the other sender.
     pub(super) fn is_heard(&self, now: Time, stopped_for: Duration, config: &Config) -> bool {
         let silence = now.since(self.heard_at).saturating_sub(stopped_for);
         !self.is_gone() && silence < config.sender_gone_after()

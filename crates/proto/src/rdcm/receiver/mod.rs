@@ -172,7 +172,7 @@ impl Receiver {
             Arrival::New => {}
         }
         if is_relayed {
-            // The sender has sent the relayed packet recently.
+            // The sender must have sent the packet recently.
             self.liveness.on_heard(cx.now);
         }
         if is_first_time {
@@ -366,7 +366,7 @@ impl Receiver {
         }
     }
 
-    /// While this node was suspended, it could not hear any other node.
+    /// Excludes the time for which this node was suspended from the silence of all other nodes.
     fn make_up_for_stop(&mut self, now: Time) {
         let stopped_for = now.since(self.watch_at);
         self.liveness.make_up_for_stop(now, stopped_for);
@@ -387,7 +387,7 @@ impl Receiver {
         self.liveness.is_heard(now, now.since(self.watch_at), config)
     }
 
-    /// The other sender is followed only once it is heard.
+    /// Returns `true` if this node may follow another sender or stream.
     pub(super) fn follows_another(&self, now: Time, config: &Config) -> bool {
         self.liveness.is_doubtful() || !self.hears_sender(now, config)
     }

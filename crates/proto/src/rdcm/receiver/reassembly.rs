@@ -24,7 +24,9 @@ pub(super) struct Whole {
 }
 
 impl Reassembly {
-    /// Drops packets before the start of a message, and messages larger than `limit` bytes.
+    /// Adds the next packet, and returns the message that it completes, if any.
+    ///
+    /// Packets before the start of a message, and messages larger than `limit` bytes, are dropped.
     pub(super) fn push(&mut self, number: u64, packet: KeptPacket, limit: usize) -> Option<Whole> {
         let KeptPacket { fragment, repaired_by } = packet;
         if fragment.is_first {

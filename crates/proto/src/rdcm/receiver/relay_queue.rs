@@ -42,6 +42,8 @@ impl RelayQueue {
         Some(data)
     }
 
+    /// Queues a packet if it has to be relayed.
+    ///
     /// If the queue is full, the receivers below repair the packet for each other.
     pub(super) fn offer(
         &mut self,

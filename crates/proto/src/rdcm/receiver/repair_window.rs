@@ -57,7 +57,8 @@ impl RepairWindow {
         }
     }
 
-    /// Returns the packets that the receiver or one of its overlay children has.
+    /// Returns the packets that the receiver or one of its overlay children has, or `None` if it
+    /// has no overlay children.
     pub(super) fn branch(&self) -> Option<SackSet> {
         let mut branch = self.children.clone()?;
         branch.absorb(&self.own);
@@ -125,7 +126,9 @@ impl RepairWindow {
         self.release();
     }
 
-    /// The successor is a former one, or will be one as soon as this receiver gets its new place.
+    /// Processes the release of packets by a successor.
+    ///
+    /// It is a former successor, or will be one as soon as this receiver gets its new place.
     pub(super) fn on_release(&mut self, node: NodeId, ring: u32, epoch: u32, from: u64) {
         let its = self.successors.iter_mut().find(|it| (it.ring, it.node) == (ring, node));
         if let Some(successor) = its {
@@ -222,7 +225,7 @@ impl RepairWindow {
         self.release();
     }
 
-    /// Former successors that need nothing or were silent would only hold packets.
+    /// Drops former successors that need nothing or were silent, because they only hold packets.
     fn drop_former(&mut self, now: Time) {
         let is_late = |it: &Successor| it.until().is_some_and(|until| until <= now);
         self.successors.retain(|it| !is_late(it) && !it.is_released());
@@ -280,7 +283,7 @@ impl RepairWindow {
     }
 }
 
-/// Former successors can hold the capacity of the window divided by this number.
+/// Former successors can hold at most the capacity of the window divided by this number.
 const FORMER_PART: u64 = 4;
 const CHECKED: usize = 16;
 

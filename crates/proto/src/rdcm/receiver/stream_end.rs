@@ -1,4 +1,4 @@
-/// Packets that are known to have been sent. Each number is the one after the last packet.
+/// Known ends of a stream. Each one is the number after the last packet.
 #[derive(Debug)]
 pub(super) struct StreamEnd {
     pub(super) known_to: u64,

@@ -46,7 +46,8 @@ impl Children {
         self.children.values().map(|child| child.known_to).min()
     }
 
-    /// Returns `None` if the rate does not follow the receivers.
+    /// Returns the current window and round-trip time, or `None` if the rate does not follow the
+    /// receivers or nothing has been measured yet.
     pub(super) fn span(&self, config: &Config, base: u64) -> Option<Span> {
         if config.congestion == Congestion::Room {
             return None;
@@ -64,8 +65,10 @@ impl Children {
         }
     }
 
-    /// `base` is the first packet that is kept. `has_stopped` is `true` if this node was suspended
-    /// before. Returns `true` if the child expects fewer packets than before.
+    /// Processes an acknowledgment. Returns `true` if a child expects fewer packets than before.
+    ///
+    /// `base` is the first packet that is kept. `has_stopped` is `true` if this node has just been
+    /// suspended.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context<'_>,

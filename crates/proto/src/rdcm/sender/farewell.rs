@@ -21,7 +21,7 @@ struct Farewell {
 }
 
 impl Farewells {
-    /// The `members` may lack packets of the stream, except for those in `complete`.
+    /// Adds a farewell to the `members`, except for those in `complete`, which have all packets.
     pub(crate) fn push(
         &mut self,
         now: Time,

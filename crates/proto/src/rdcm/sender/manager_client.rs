@@ -1,9 +1,9 @@
 //! Client of a stream's multicast manager, which runs in the registry or inside the sender.
 //!
-//! The sender uses the service as long as it answers. Its answers arrive later, and places do not
-//! change until then. The sender uses its own manager when the service is lost, does not answer, or
-//! refuses. Each manager begins with epochs above all that were assigned before, so that receivers
-//! accept the latest place.
+//! The sender uses the service as long as it answers. Places do not change until an answer has
+//! arrived. The sender uses its own manager when the service is lost, does not answer, or refuses.
+//! Each manager begins with epochs above all that were assigned before, so that receivers accept
+//! the latest place.
 
 use core::time::Duration;
 
@@ -133,7 +133,8 @@ impl ManagerClient {
         }
     }
 
-    /// Returns `true` if links are now assumed to be dead. The service reports them later.
+    /// Reports that the tree does not reach a successor. Returns `true` if links are now assumed to
+    /// be dead. The service reports changed places later instead.
     pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) -> bool {
         match &mut self.at {
             Location::Local(manager) => manager.report(cx.now, self.group, ring, successor) > 0,
@@ -160,7 +161,7 @@ impl ManagerClient {
         self.epoch = epochs.fold(self.epoch, u32::max);
     }
 
-    /// Returns `None` if the answer refers to an earlier opening.
+    /// Processes an answer of the service. Returns `None` if it refers to an earlier opening.
     pub(super) fn on_answer(
         &mut self,
         answer: Answer,
@@ -218,7 +219,7 @@ fn local_manager(cx: &mut Context<'_>, above: u32) -> Result<MulticastManager, M
     Ok(manager)
 }
 
-/// Shorter than the time that receivers have to take their first places.
+/// Time to wait for an answer. It is shorter than the time to take the first places.
 const ANSWER_WITHIN: Duration = Duration::from_millis(300);
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 

@@ -151,8 +151,8 @@ impl Sender {
     }
 
     pub(super) fn on_ack(&mut self, cx: &mut Context<'_>, from: NodeId, acks: &[RingAck]) {
-        // The sender is the parent in the highest ring of a child, the last one in its packet. A
-        // joiner also acknowledges packets before its first, which may not be sent yet.
+        // The sender is the parent in the highest ring of a child, which is the last in the packet.
+        // A joiner also acknowledges packets before its first, which may not have been sent yet.
         let Some(ack) = acks.last().map(|ack| ack.below(self.buffer.next)) else { return };
         let has_stopped = !self.stopped_for(cx.now, cx.config).is_zero();
         if self.children.on_ack(cx, from, &ack, self.buffer.base, has_stopped) {
@@ -279,8 +279,10 @@ impl Sender {
         self.update_children(cx.config);
     }
 
-    /// The receiver considered the sender gone. Packets that it lacks and that are no longer kept
-    /// are lost to it. This affects only the last receiver, which is never evicted.
+    /// Resumes the stream to a receiver that considered the sender gone.
+    ///
+    /// Packets that the receiver lacks and that are no longer kept are lost to it. This affects
+    /// only the last receiver, which is never evicted.
     fn resume(&mut self, cx: &mut Context<'_>, node: NodeId, next: u64) {
         let Some(state) = self.receivers.get(node) else { return };
         let is_kept = next >= self.buffer.base;
@@ -294,7 +296,7 @@ impl Sender {
         }
     }
 
-    /// Returns zero if this node was only as late as is usual on a busy machine.
+    /// Returns the time for which this node was suspended, or zero if a busy machine explains it.
     fn stopped_for(&self, now: Time, config: &Config) -> Duration {
         let late = now.since(self.watch_at);
         if late >= config.sender_watch_every() / 4 { late } else { Duration::ZERO }
@@ -365,8 +367,8 @@ impl Sender {
         self.update_children(cx.config);
     }
 
-    /// Reports packets that are not confirmed as lost. Returns the number after the last packet,
-    /// the epoch of the places, and the receivers that have everything.
+    /// Ends the stream and reports unconfirmed packets as lost. Returns the number after the last
+    /// packet, the epoch of the places, and the receivers that have everything.
     pub(super) fn yield_stream(&mut self, cx: &mut Context<'_>) -> (u64, u32, Vec<NodeId>) {
         let end = self.buffer.next;
         let complete = self.receivers.all().filter(|(_, state)| state.next >= end);
@@ -395,7 +397,7 @@ impl Sender {
         }
     }
 
-    /// Again multicasts packets that no receiver has (3.3).
+    /// Multicasts again the packets that no receiver has (3.3).
     fn multicast_again(&mut self, cx: &mut Context<'_>) {
         if cx.is_blocked {
             return;
@@ -410,7 +412,7 @@ impl Sender {
         }
     }
 
-    /// Data does not count while the network is blocked.
+    /// Returns the time of the next timer, without data to be sent while the network is blocked.
     pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
         let mut due = self.announcements.next_at.min(self.watch_at);
         due = due.min(self.receivers.poll_timeout()).min(self.starts_at.unwrap_or(Time::MAX));

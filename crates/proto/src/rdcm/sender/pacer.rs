@@ -24,12 +24,12 @@ pub(super) struct Span {
     pub(super) round_trip: Duration,
 }
 
-/// The pacer is faster than the window requires, so that it never limits the window.
+/// Factor by which the pacer is faster than the window requires, so that it never limits it.
 const GAIN: f64 = 1.25;
 const START_GAIN: f64 = 2.0;
 /// Resolution of timers.
 const LEAST_WAIT: Duration = Duration::from_micros(20);
-/// Maximum delay for which the pacer compensates, because a busy thread waits for milliseconds.
+/// Maximum delay for which the pacer compensates. A busy thread may be late by milliseconds.
 const MADE_UP: Duration = Duration::from_millis(8);
 /// Maximum time for which packets are batched into one system call.
 const BATCH: Duration = Duration::from_micros(500);
@@ -72,7 +72,7 @@ impl Pacer {
         due
     }
 
-    /// Cancels the next packet. The time until there is one to send is not compensated.
+    /// Pauses until there is a packet to send. The pacer does not compensate for this time.
     pub(super) fn rest(&mut self) {
         self.due = None;
     }

@@ -81,7 +81,9 @@ impl Record {
         self.state.evicted_at.is_none()
     }
 
-    /// An evicted receiver may have all of these packets by now.
+    /// Returns `true` if the receiver is entitled to a packet before `end`, and has all of them.
+    ///
+    /// This can be the case even for an evicted receiver.
     pub(super) fn has_all_before(&self, end: u64) -> bool {
         self.owed_from < end && self.state.next >= end
     }
@@ -97,14 +99,14 @@ impl Record {
     }
 
     /// Returns the epoch of the receiver's next place, which is usually `epoch`, the epoch of the
-    /// stream's places. A place only replaces one with a near and earlier epoch. The receiver may
+    /// stream's places. A place replaces only one with a near and earlier epoch. The receiver may
     /// have taken a place with another epoch that was sent in response to a forged report.
     fn next_epoch(&self, epoch: u32) -> u32 {
         let replaces = |taken| epoch::is_after(epoch, taken) && epoch::are_near(epoch, taken);
         self.taken.filter(|taken| !replaces(*taken)).map_or(epoch, epoch::after)
     }
 
-    /// The manager's place for a receiver that was evicted meanwhile is outdated.
+    /// Adopts the manager's place, unless the receiver was evicted meanwhile.
     pub(super) fn adopt(&mut self, epoch: u32, receivers: u32, place: Option<Place>) {
         let (first, epoch) = (self.state.first, self.next_epoch(epoch));
         let owed_from = self.owed_from.min(first);
@@ -125,8 +127,7 @@ impl Record {
         true
     }
 
-    /// Returns the place if it is new, or if the receiver has not taken it for the time
-    /// `again_after`.
+    /// Returns the place if it is new, or if the receiver has not taken it within `again_after`.
     pub(super) fn poll_place(&mut self, now: Time, again_after: Duration) -> Option<Place> {
         let place = self.untaken()?;
         let is_new = self.sent.is_none_or(|(epoch, _)| epoch != place.epoch);
@@ -209,6 +210,8 @@ impl Record {
         }
     }
 
+    /// Returns the first packet that the receiver lacks, according to its report.
+    ///
     /// A report without a place, or with an unknown one, may be forged and advances nothing.
     pub(super) fn reported_next(&self, report: &Report) -> u64 {
         match self.knows(report) {
@@ -217,8 +220,11 @@ impl Record {
         }
     }
 
-    /// The receiver seems to have taken a place that this node did not send, or has had no place
-    /// for long. `epoch` is the stream's. Returns `true` if the place has to be sent again.
+    /// Changes the epoch of the place of a receiver that seems to have taken a place that this node
+    /// did not send.
+    ///
+    /// `epoch` is the epoch of the stream's places. Returns `true` if the place has to be sent
+    /// again.
     pub(super) fn correct(
         &mut self,
         now: Time,
@@ -240,7 +246,7 @@ impl Record {
         true
     }
 
-    /// Assigns the receiver the place that it had taken before. Returns `true` if it has a place.
+    /// Assigns the receiver its place again, from packet `first` on. Returns `true` if it has one.
     pub(super) fn resume(&mut self, epoch: u32, first: u64) -> bool {
         let epoch = self.next_epoch(epoch);
         let Some(place) = self.place.as_mut() else { return false };

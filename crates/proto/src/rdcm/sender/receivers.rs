@@ -95,7 +95,9 @@ impl Receivers {
         true
     }
 
-    /// The tree does not reach an evicted receiver. A receiver without a place then requests one.
+    /// Announces the end to evicted receivers by unicast, because the tree does not reach them.
+    ///
+    /// A receiver without a place then requests one.
     pub(super) fn announce_to_evicted(&self, cx: &mut Context<'_>, end: u64) {
         for (node, record) in self.records.iter().filter(|(_, record)| !record.is_current()) {
             cx.counters.announces_sent += 1;
@@ -272,7 +274,9 @@ impl Receivers {
         self.manager.poll_timeout().min(self.send_at.unwrap_or(Time::MAX))
     }
 
-    /// A receiver that joined later is not entitled to any packet before `end` and does not count.
+    /// Returns the number of receivers that have all packets before `end`.
+    ///
+    /// A receiver that is not entitled to any of them does not count.
     pub(super) fn confirmed(&self, end: u64) -> usize {
         self.records.values().filter(|record| record.has_all_before(end)).count()
     }
@@ -303,8 +307,8 @@ impl Receivers {
         standing
     }
 
-    /// Returns `true` if the receiver had taken a place. It continues there with the packet
-    /// `first`.
+    /// Resumes the stream with packet `first` if the receiver had taken a place, and then returns
+    /// `true`.
     pub(super) fn resume(&mut self, now: Time, node: NodeId, first: u64) -> bool {
         let record = self.records.get_mut(&node).filter(|record| record.untaken().is_none());
         let Some(record) = record else { return false };
@@ -341,7 +345,7 @@ impl Receivers {
         self.relays.hops.clone()
     }
 
-    /// While the sender was suspended, it could not hear any receiver.
+    /// Excludes the time for which the sender was suspended from the silence of all receivers.
     pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
         self.records.values_mut().for_each(|record| record.make_up_for_stop(now, stopped_for));
     }

@@ -115,7 +115,8 @@ impl RelayTree {
     }
 
     /// Swaps a receiver with a random one that has another parent, and prefers one without
-    /// children, so that no other receiver is affected. `most` may exclude the others.
+    /// children, so that no other receiver is affected. With [`Moved::ToLeaf`], receivers with
+    /// children are excluded.
     pub(super) fn move_away(&mut self, node: NodeId, most: Moved, rng: &mut Rng) -> Option<Moved> {
         let place = self.at.get(&node).copied()?;
         let (count, parent) = (self.order.len(), self.above(place));

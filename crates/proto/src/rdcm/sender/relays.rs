@@ -10,7 +10,8 @@ use crate::{Hops, NodeId, Rng, Time};
 #[derive(Debug)]
 pub(crate) struct Relays {
     pub(crate) tree: RelayTree,
-    /// Multicast, if it reaches a receiver or if there are no receivers, and the roots of the tree.
+    /// Next hops of each packet: multicast, unless it reaches none of the receivers, and the roots
+    /// of the tree.
     pub(super) hops: Hops,
     move_at: Time,
     /// Number of recent moves to a position with receivers below it.

@@ -7,7 +7,9 @@ use crate::{NodeId, Time};
 pub(super) struct StallDetector(Option<(NodeId, Time)>);
 
 impl StallDetector {
-    /// `next` is the packet that waits for its multicast.
+    /// Returns a receiver that has stalled the others for `slow_after`, if any.
+    ///
+    /// `next` is the packet that waits to be multicast.
     pub(super) fn check<'a>(
         &mut self,
         now: Time,
@@ -39,7 +41,7 @@ fn stalling<'a>(
     (is_bound && least * SLOW_PART <= second).then_some(node)
 }
 
-/// Maximum number of packets by which a receiver's report is behind its current limit.
+/// Maximum number of packets by which a receiver's report lags behind its current limit.
 const REPORT_LAG: u64 = 64;
 /// Ratio of the two smallest windows at which the smaller one stalls the other receivers.
 const SLOW_PART: u64 = 4;

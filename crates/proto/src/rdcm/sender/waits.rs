@@ -42,6 +42,8 @@ pub(super) struct Delay {
 }
 
 impl Waits {
+    /// Records whether the sender is waiting, and charges a wait that has ended to its suspects.
+    ///
     /// `settled_after` is the time within which all receivers report.
     pub(super) fn update(&mut self, now: Time, is_waiting: bool, settled_after: Duration) {
         match (self.waits_since, is_waiting) {

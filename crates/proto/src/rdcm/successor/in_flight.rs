@@ -17,7 +17,7 @@ use crate::transport::RttEstimator;
 pub(super) struct InFlight {
     sent: VecDeque<Sent>,
     count: u64,
-    /// Packets that were lost. The next round trip of such a packet is ambiguous.
+    /// Packets of which a repair was lost. The next round trip of such a packet is ambiguous.
     again: BTreeSet<u64>,
     window: u32,
     /// Window up to which the current window doubles in each round trip.
@@ -76,7 +76,7 @@ impl InFlight {
         let Some(last) = self.sent.iter().rfind(|it| has.contains(it.number)).copied() else {
             return Vec::new();
         };
-        // The timeout remains while the packet may be a first copy that arrived late.
+        // The timeout is kept if the acknowledged packet may be an earlier copy that arrived late.
         if !self.again.contains(&last.number) {
             self.timeouts = 0;
             self.rtt.on_sample(now.since(last.at));

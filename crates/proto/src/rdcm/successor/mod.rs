@@ -67,7 +67,7 @@ pub(super) struct RepairTiming {
     pub(super) in_flight: u32,
 }
 
-/// A lost repair is sent again before anything else, because the window waits for it.
+/// Due time of a lost repair. It is sent before anything else, because the window waits for it.
 const FIRST_OF_ALL: Time = Time::ZERO;
 /// Maximum time for which a former successor is served, as a multiple of its permitted silence.
 const LINGERING: u32 = 10;
@@ -131,8 +131,9 @@ impl Successor {
         self.forget_released();
     }
 
-    /// Another receiver serves the successor from packet `from` on, as it reported in its place of
-    /// `epoch`.
+    /// Records that another receiver serves the successor from packet `from` on.
+    ///
+    /// The successor reported this in its place of `epoch`.
     pub(super) fn release(&mut self, epoch: u32, from: u64) {
         if epoch::is_after(epoch, self.epoch) {
             self.released_from = Some(from);
@@ -167,7 +168,7 @@ impl Successor {
         }
     }
 
-    /// Returns the range of packets whose state at the successor has become known.
+    /// Processes an acknowledgment, and returns the range of packets whose state has become known.
     pub(super) fn on_ack(&mut self, now: Time, ack: &RingAck, timing: &RepairTiming) -> Range<u64> {
         self.has.absorb(&ack.has);
         for number in self.in_flight.on_ack(now, &self.has, timing.in_flight) {
@@ -289,8 +290,8 @@ impl Successor {
         self.is_given_up = self.is_silent(now, gone_after);
     }
 
-    /// Returns `true` if the tree has not reached the successor for the time `cut_after`, but has
-    /// reached its predecessor, and starts the measurement again.
+    /// Returns `true`, and restarts the measurement, if the tree has not reached the successor for
+    /// the time `cut_after`, but has reached its predecessor.
     pub(super) fn is_cut(&mut self, now: Time, own_by_tree: u64, cut_after: Duration) -> bool {
         let watch = &mut self.watch;
         if watch.repairs == 0 {

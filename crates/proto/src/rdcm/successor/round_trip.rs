@@ -31,12 +31,13 @@ impl RoundTrip {
         }
     }
 
-    /// The packet was acknowledged for a reason other than its arrival, so this is no round trip.
+    /// Discards the measurement of a packet that was acknowledged for a reason other than its
+    /// arrival.
     pub(super) fn forget_known(&mut self, known_to: u64) {
         self.probe.take_if(|(number, _)| *number < known_to);
     }
 
-    /// No receiver is left to acknowledge the packet. A later one would not measure the path.
+    /// Discards the measurement, because the next acknowledgment would not measure the path.
     pub(crate) fn forget_probe(&mut self) {
         self.probe = None;
     }
