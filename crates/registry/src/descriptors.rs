@@ -12,7 +12,7 @@ pub(crate) struct Descriptors {
 
 /// Descriptors reserved for the store, the listeners, the runtime and the rest of the program.
 const OWN: usize = 32;
-/// Few scrapers and operators connect at the same time.
+/// Maximum number of HTTP connections. Few scrapers and operators connect at the same time.
 const MOST_HTTP: usize = 64;
 const MOST_NEW_LINKS: usize = 256;
 

@@ -230,7 +230,7 @@ impl EmbeddedStore {
         Ok(())
     }
 
-    /// Closes the database. Closing panics if the database is damaged.
+    /// Closes the database, and catches the panic that a damaged one causes.
     fn close(&mut self) {
         let database = self.database.take();
         let closed = catch_panics(|| {

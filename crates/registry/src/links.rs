@@ -58,7 +58,7 @@ impl Links {
     /// Adds a connection under the id `id`, which must be new.
     pub(crate) fn add_as(&mut self, id: LinkId, stream: TcpStream) {
         while self.writers.try_join_next().is_some() {}
-        // Without `TCP_NODELAY` the connection is only slower.
+        // Without `TCP_NODELAY`, the connection is only slower.
         let _ = stream.set_nodelay(true);
         let (reading, writing) = stream.into_split();
         let (outgoing, queue) = mpsc::unbounded_channel();
@@ -154,7 +154,7 @@ async fn write(
     arrivals: mpsc::Sender<Arrival>,
 ) {
     while let Some(bytes) = queue.recv().await {
-        // The time limit is per chunk, so that a slow peer is not taken for one that does not read.
+        // The limit is per chunk, so that a slow peer does not count as one that does not read.
         for piece in bytes.chunks(BUFFER_BYTES) {
             let written = tokio::time::timeout(WRITE_WITHIN, stream.write_all(piece)).await;
             waiting.fetch_sub(piece.len(), Ordering::Relaxed);

@@ -10,9 +10,9 @@ use carom_proto::membership::service::server::ServerConfig;
 pub struct Options {
     /// Store for the state of the registry.
     pub store: StoreOptions,
-    /// `true` to replace a lost or damaged embedded store by an empty one. A damaged store is moved
-    /// aside, a readable one is kept, and running nodes join again. Default: `false`, which makes a
-    /// lost or damaged store an error.
+    /// `true` to replace a lost or damaged embedded store with an empty one. A damaged store is
+    /// moved aside, a readable one is kept, and running nodes join again. Default: `false`, which
+    /// makes a lost or damaged store an error.
     pub new_store: bool,
     /// TCP address for nodes. Port 0 selects a free port. Default: port 7402 on all addresses.
     pub listen: SocketAddr,
@@ -44,8 +44,8 @@ pub struct EtcdOptions {
     /// does not answer, another one is used.
     pub urls: Vec<String>,
     /// Time for which this process may be disconnected from etcd before other processes take over
-    /// its partitions, in whole seconds. Etcd extends it if its elections take longer. Default: 5
-    /// s.
+    /// its partitions, in whole seconds. Etcd raises it to its own minimum, which depends on its
+    /// election timeout. Default: 5 s.
     pub lease: Duration,
     /// User name and password. Default: none.
     pub user: Option<(String, String)>,

@@ -13,9 +13,10 @@ thread_local! {
 
 static HOOK: Once = Once::new();
 
-/// Runs `work` on the database and converts a panic into [`StoreError::Damaged`]. Such a panic is
-/// caused by damage that the verification of the pages did not find. The database must not be used
-/// again. Only other panics are printed.
+/// Runs `work` on the database and converts a panic into [`StoreError::Damaged`].
+///
+/// Such a panic is caused by damage that the verification of the pages did not find. It is not
+/// printed, and the database must not be used after it.
 pub(crate) fn catch_panics<T>(
     work: impl FnOnce() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {

@@ -50,7 +50,7 @@ enum Input<R> {
 const BATCH: usize = 64;
 /// Time limit for open requests, and then for queued data, when the process stops.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
-/// Time limit for the store to release its partitions, longer than the store's own.
+/// Time limit for the store to release its partitions. It is longer than the store's own limit.
 const CLOSE_WITHIN: Duration = Duration::from_secs(4);
 
 impl<S: Store> Process<S> {

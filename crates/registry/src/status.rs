@@ -39,7 +39,7 @@ pub struct Status {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// Multicast manager of a registry process. Senders use that of the owner of partition 0.
+/// Multicast manager of a registry process. Senders use the one at the owner of partition 0.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct MulticastStatus {
     /// Number of hosts in the network.
@@ -109,7 +109,7 @@ pub struct PartitionStatus {
     pub owned: bool,
     /// TCP address of the owner, or `None` while the partition has no owner.
     pub owner: Option<String>,
-    /// Number of changes of the partition so far.
+    /// Number of changes that have been applied to the partition.
     pub version: u64,
     /// Number of groups in the partition that have members.
     pub groups: usize,
@@ -122,7 +122,7 @@ pub struct PartitionStatus {
 pub struct NodeStatus {
     /// Id of the node.
     pub node: String,
-    /// Number of times that the node came back after it was declared dead.
+    /// Number of times that the node came back under its id.
     pub incarnation: u32,
     /// UDP endpoint of the node.
     pub endpoint: String,

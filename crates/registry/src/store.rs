@@ -39,8 +39,8 @@ pub(crate) trait Store {
     /// Returns the reason why this process cannot own partitions at the moment, if there is one.
     fn trouble(&self) -> Option<&str>;
 
-    /// Returns the error that makes the store unusable, only once. The process then ends with this
-    /// error. The default implementation returns `None`, for a store that retries forever.
+    /// Takes the error that made the store unusable, if there is one. The process then ends with
+    /// this error. The default implementation returns `None`, for a store that retries forever.
     fn take_failure(&mut self) -> Option<StoreError> {
         None
     }

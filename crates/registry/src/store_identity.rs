@@ -5,8 +5,9 @@ use crate::error::StoreError;
 /// Format of the store's tables or keys. A store of another format is rejected.
 const FORMAT: u32 = 2;
 
-/// Cluster and number of partitions that a store belongs to. The stored form is the format (u32),
-/// the number of partitions (u16) and the cluster's name.
+/// The cluster that a store belongs to, and its number of partitions.
+///
+/// The stored form is the format (u32), the number of partitions (u16) and the cluster's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoreIdentity {
     pub(crate) cluster: String,

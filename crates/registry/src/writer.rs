@@ -23,7 +23,7 @@ pub(crate) struct Writer {
     /// Commits for the thread. At most one per partition is in flight, which bounds the channel.
     commits: Option<Sender<Commit>>,
     thread: Option<JoinHandle<()>>,
-    /// Events for the server. After the initial ones there is at most one per partition.
+    /// Events for the server. After the initial events, there is at most one per partition.
     events: VecDeque<StoreEvent>,
     failure: Option<StoreError>,
 }
@@ -124,7 +124,7 @@ impl Drop for Writer {
     }
 }
 
-/// Combines waiting commits into one transaction: one write costs the same for all as for one.
+/// Stores commits. Waiting commits share a transaction, because it costs as much as for one.
 fn serve(mut store: EmbeddedStore, commits: &Receiver<Commit>, reports: &mpsc::Sender<Report>) {
     while let Ok(first) = commits.recv() {
         let mut together = vec![first];

@@ -1,4 +1,4 @@
-//! Idle connections keep neither nodes from joining nor operators from reading the status.
+//! Idle connections prevent neither nodes from joining nor operators from reading the status.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

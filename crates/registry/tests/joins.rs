@@ -1,4 +1,4 @@
-//! Many nodes join many groups at once. The benchmark `--bench joins` measures it for 64 nodes.
+//! Many nodes join many groups at once. The benchmark `--bench joins` measures this for 64 nodes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Benchmark of many nodes that start together and join many groups.
 //!
 //! It measures the time until all views are complete. Each node is a process with its own sockets
-//! on loopback. Membership is by one registry process with its store on disk, or by gossip. The
-//! output is elapsed time, and processor time by thread.
+//! on loopback. Membership is provided by one registry process with its store on disk, or by
+//! gossip. The output is the elapsed time, and the processor time of each thread.
 //!
 //! `cargo bench -p carom-registry --bench joins [-- [service|gossip] NODES GROUPS [OF_HOW_MANY]]`
 //!

@@ -86,8 +86,8 @@ impl Members {
         Err(trouble)
     }
 
-    /// Repeats a request until it is answered or `within` has passed. It may take effect
-    /// repeatedly.
+    /// Repeats a request until it is answered or `within` has passed. It may take effect more than
+    /// once.
     pub(super) async fn retry<T, F>(
         &self,
         within: Duration,
@@ -195,11 +195,11 @@ fn tls(options: &EtcdOptions) -> Result<Option<TlsOptions>, StoreError> {
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Etcd accepts pings at intervals of 5 s or more.
+/// Interval of keepalive pings. Etcd accepts intervals of 5 s or more.
 const PING_EVERY: Duration = Duration::from_secs(6);
 const PONG_WITHIN: Duration = Duration::from_secs(3);
 
-/// gRPC codes of requests that were not done and would fail again if repeated.
+/// gRPC codes of requests that had no effect and would fail again if repeated.
 const INVALID_ARGUMENT: i32 = 3;
 const NOT_FOUND: i32 = 5;
 const PERMISSION_DENIED: i32 = 7;

@@ -18,8 +18,8 @@ use super::records::{self, CommitRecord};
 use super::rendezvous::Registered;
 use super::report::Report;
 
-/// Reads all data of etcd, and follows its changes. Reports carry `generation`, so that the reports
-/// of a replaced follower are dropped.
+/// A task that reads all data of etcd and follows its changes. Its reports carry `generation`, so
+/// that those of a replaced follower are dropped.
 pub(super) struct Follower {
     pub(super) members: Members,
     pub(super) keys: Keys,
@@ -119,7 +119,8 @@ impl Follower {
         Ok(snapshot)
     }
 
-    /// Reads a range at `revision`, or at the newest one. Also returns the revision of the data.
+    /// Reads a range at `revision`, or at the newest revision. Also returns the revision of the
+    /// data.
     async fn range(
         &self,
         (from, to): (String, String),
@@ -189,7 +190,7 @@ impl Follower {
         if is_behind {
             return Some(Ended::Lost("an etcd member lags behind".into()));
         }
-        // The changes were compacted, or the token has expired, which reading all data renews.
+        // The changes were compacted, or the token has expired. Reading all data renews the token.
         if response.canceled() || response.compact_revision() != 0 {
             return Some(Ended::Lost(format!(
                 "etcd canceled the watch: {}",
@@ -303,7 +304,7 @@ const READ_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two attempts to watch, and first pause between two attempts to read.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-/// Number of pairs per response. The longest pairs amount to about 2 MiB.
+/// Number of pairs per response. With pairs of the maximum size, a response is about 2 MiB.
 const PAGE_KEYS: i64 = 500;
 /// Size limit of a response. A watch that lags behind gets a thousand events at once.
 const MESSAGE_BYTES: usize = 64 << 20;

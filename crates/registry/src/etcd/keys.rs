@@ -4,13 +4,13 @@
 //! |---|---|---|
 //! | `about` | [`StoreIdentity`](crate::store_identity::StoreIdentity) | |
 //! | `commit/PPPP` | the last commit of the partition: term i64, after u64, changes | |
-//! | `owner/PPPP` | address of the process that owns the partition | its |
-//! | `process/LEASE` | address that nodes of this process connect to | its |
+//! | `owner/PPPP` | address of the process that owns the partition | that of the process |
+//! | `process/LEASE` | address of the process, to which nodes connect | that of the process |
 //! | `state/PPPP/GROUP` | head of the group | |
 //! | `state/PPPP/GROUP/NODE` | the node as a member of the group | |
 //!
-//! Partitions have four decimal digits, and other numbers all hexadecimal digits. One watch covers
-//! the range from `commit/` to `process/`, and therefore reports changes in order.
+//! Partition numbers have four decimal digits. Other numbers are hexadecimal, with leading zeros.
+//! One watch covers the range from `commit/` to `process/`, and therefore reports changes in order.
 
 use carom_proto::{GroupId, NodeId};
 

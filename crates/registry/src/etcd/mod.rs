@@ -1,14 +1,14 @@
 //! Store shared by several processes: both the state and the ownership of partitions are in etcd.
 //!
-//! This module has the state of one process: its lease, measured by its own clock, and its requests
-//! to etcd. [`keys`] and [`records`] define the stored data. [`ownership`] decides about
+//! This module holds the state of one process: its lease, measured by its own clock, and its
+//! requests to etcd. [`keys`] and [`records`] define the stored data. [`ownership`] decides about
 //! partitions, and [`rendezvous`] selects their owners. [`requests`] and [`follower`] exchange data
 //! with etcd through [`client`].
 //!
 //! # Invariants
 //!
 //! - A commit takes effect only in the term of its process, after the previous commit, and at most
-//!   once: its transaction compares both.
+//!   once, because its transaction compares the term and the previous commit.
 //! - A process decides about partitions only while its lease is valid by its own monotonic clock,
 //!   which started to count before etcd's clock did.
 
@@ -42,7 +42,8 @@ use crate::status::StoreStatus;
 use crate::store::{Store, StoreEvent};
 use crate::store_identity::StoreIdentity;
 
-/// Maximum number of changes in a commit, of up to two operations each: etcd accepts 128.
+/// Maximum number of changes in a commit. Each needs up to two operations, and etcd accepts 128 in
+/// a transaction.
 pub(crate) const MAX_COMMIT_CHANGES: usize = 63;
 
 pub(crate) struct EtcdStore {

@@ -57,7 +57,7 @@ fn owner_of_all() -> Ownership {
 fn free_partition_is_taken_once_and_owned_when_watch_confirms() {
     let now = Instant::now();
     let mut ownership = ownership(&[OURS, THEIRS]);
-    assert_eq!(ownership.update(now), [], "who has no lease claims nothing");
+    assert_eq!(ownership.update(now), [], "a process without a lease claims nothing");
     ownership.register(OURS);
     let requests = ownership.update(now);
     let expected: Vec<Request> = (0..PARTITIONS)
@@ -68,7 +68,7 @@ fn free_partition_is_taken_once_and_owned_when_watch_confirms() {
     let Some(Request::Claim { partition, .. }) = requests.first().copied() else { panic!("none") };
     events(&mut ownership);
     ownership.on_answer(now, partition, Some(11));
-    assert_eq!(ownership.update(now), [], "the watch has not come so far");
+    assert_eq!(ownership.update(now), [], "the watch has not reported it yet");
     assert_eq!(events(&mut ownership), []);
     ownership.on_watch_event(event(11, KeyChange::Owner(partition, Some(owner(OURS, 11)))));
     assert_eq!(ownership.update(now), []);
@@ -130,7 +130,7 @@ fn partition_is_handed_over_after_its_pending_commit() {
     assert_eq!(reported, [StoreEvent::Committed(CommitId(7), Ok(())), StoreEvent::Lost(busy)]);
 }
 
-/// Returns the cluster in which this process owns all partitions, as by [`owner_of_all`].
+/// Returns the cluster in which this process owns all partitions, as after [`owner_of_all`].
 fn snapshot_of_ours(revision: i64) -> Snapshot {
     let partition = |partition| {
         let owner = Some(owner(OURS, 100 + i64::from(partition)));

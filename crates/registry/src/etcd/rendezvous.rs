@@ -16,8 +16,10 @@ pub(crate) struct Registered {
     pub(super) since: i64,
 }
 
-/// Returns the lease of the process that is entitled to `partition`, the same in every process. A
-/// restarted process gets its old share. Of two with the same address, the later one wins.
+/// Returns the lease of the process that is entitled to `partition`.
+///
+/// The result is the same in every process. A restarted process gets its old share. Of two
+/// processes with the same address, the later one wins.
 pub(super) fn entitled(partition: u16, processes: &BTreeMap<i64, Registered>) -> Option<i64> {
     let weigh = |process: &Registered| (weight(partition, process.address), process.since);
     let heaviest = processes.iter().max_by_key(|(_, process)| weigh(process));

@@ -39,7 +39,7 @@ pub(super) struct Transaction {
 }
 
 const CALL_WITHIN: Duration = Duration::from_secs(4);
-/// Time within which a process that ends may begin attempts to revoke its lease.
+/// Time within which a stopping process may begin attempts to revoke its lease.
 const END_WITHIN: Duration = Duration::from_secs(3);
 const END_ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// Time limit for attempts to commit, after which the outcome is unknown.
@@ -231,8 +231,8 @@ impl Transaction {
             .or_else([TxnOp::get(commit_key.clone(), None)])
     }
 
-    /// Returns the revision of the commit. After a failed comparison, an earlier attempt has stored
-    /// this commit, or another owner its own.
+    /// Returns the revision of the commit. If the comparison failed, either an earlier attempt has
+    /// stored this commit, or another owner has stored its own.
     fn outcome(&self, answer: &TxnResponse) -> Result<i64, CommitFailure> {
         if answer.succeeded() {
             let revision = answer.header().map(|header| header.revision());
