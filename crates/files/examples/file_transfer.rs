@@ -27,7 +27,7 @@ impl BlockSink for Stream {
         self.0.payload_limit().min(60_000)
     }
 
-    /// Waits until the receivers have all blocks. They fetch the blocks that they still lack.
+    /// Waits up to 10 s until the receivers have all blocks. Later, they fetch missing pieces.
     fn flush(&mut self) -> Result<(), SinkError> {
         let _ = self.0.confirm(Duration::from_secs(10));
         Ok(())

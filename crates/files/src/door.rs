@@ -33,7 +33,9 @@ enum Heard {
 }
 
 impl Door {
-    /// Counts connections that are closed before their first frame has arrived in `refused`.
+    /// Starts to accept connections, and serves at most `most` at a time.
+    ///
+    /// `refused` counts the connections that are closed before they are served.
     pub(crate) fn open(
         listener: TcpListener,
         most: usize,
@@ -101,7 +103,9 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
         true
     }
 
-    /// Drops connections that are late or send an invalid frame.
+    /// Reads from the ready connections, and serves those whose first frame is complete.
+    ///
+    /// Connections that are late or send an invalid frame are dropped.
     fn hear(&mut self, ready: &[bool]) {
         let now = Instant::now();
         for (index, mut waiting) in std::mem::take(&mut self.waiting).into_iter().enumerate() {

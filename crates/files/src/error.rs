@@ -84,9 +84,9 @@ pub enum SourceError {
     /// [`SendOptions::skip_unsendable`](crate::SendOptions::skip_unsendable).
     #[error("cannot send {}", unsendable(.0, .1))]
     Unsendable(
-        /// First entries that cannot be sent.
+        /// The first entries that cannot be sent.
         Vec<Unsendable>,
-        /// Number of all entries that cannot be sent.
+        /// Total number of entries that cannot be sent.
         usize,
     ),
     /// The sources exceed a limit of the manifest.
@@ -107,7 +107,7 @@ impl SourceError {
         Self::Read { path: path.display().to_string(), error }
     }
 
-    /// Converts an error for a source that was readable before.
+    /// Converts a read error of a source that was readable during the scan.
     pub(crate) fn from_read(path: &EntryPath, error: io::Error) -> Self {
         let is_symlink_now = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
         match error.kind() {

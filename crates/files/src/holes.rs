@@ -29,8 +29,8 @@ pub struct Segment {
 
 impl Holes {
     /// Appends a hole at offset `at` of a file of `file_bytes` bytes. Returns `false` and changes
-    /// nothing if the hole is empty, does not start after data that follows the previous hole, or
-    /// exceeds the file.
+    /// nothing if the hole is empty, is not separated from the previous hole by data, or exceeds
+    /// the file.
     pub fn push(&mut self, at: u64, bytes: u64, file_bytes: u64) -> bool {
         let last = self.holes.last().copied();
         let is_behind = last.is_none_or(|last| at > last.at + last.bytes);

@@ -2,8 +2,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A hash over a manifest without modes and times. The same content with the same names has the
-/// same id.
+/// The id of a transfer: a hash over its manifest without modes and times.
+///
+/// The same content with the same names has the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TransferId(pub [u8; 32]);
 

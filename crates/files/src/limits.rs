@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Minimum size of a piece, in bytes, for transfers of up to 64 GiB.
+/// Minimum size of a piece, in bytes. It is used for transfers of up to 64 GiB.
 pub const MIN_PIECE_BYTES: u32 = 1 << 20;
 /// Maximum size of a piece, in bytes.
 pub const MAX_PIECE_BYTES: u32 = 1 << 24;
-/// The piece size is doubled until the transfer's bytes fit in this number of pieces.
+/// Target number of pieces. The piece size is doubled until the transfer's bytes fit in it.
 pub(crate) const PIECES_AIMED_AT: u64 = 1 << 16;
 
 /// Maximum number of entries in a transfer.
@@ -39,7 +39,8 @@ pub(crate) const MAX_RANGES: usize = 4096;
 pub(crate) const MAX_BLOCKS_APART: usize = 4096;
 
 pub(crate) const FETCHES_PER_RECEIVER: usize = 6;
-/// Most of these connections wait, because fewer pieces are served at a time.
+/// Maximum number of connections for pieces. Most of them wait, because fewer pieces are served at
+/// a time.
 pub(crate) const PIECE_CONNECTIONS: usize = 256;
 pub(crate) const PIECES_GIVEN_AT_A_TIME: usize = 16;
 /// Idle time after which a connection for pieces is closed.
@@ -51,7 +52,7 @@ pub(crate) const SLOWEST_DISK: u64 = 8 << 20;
 /// Interval of reports. Reports that other receivers wait for are sent at once.
 pub(crate) const REPORT: Duration = Duration::from_millis(200);
 pub(crate) const FRAMES_WAITING: usize = 64;
-/// If no data arrives for this time while some is expected, the connection counts as lost.
+/// Time without expected data after which a connection counts as lost.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 pub(crate) const STACK_BYTES: usize = 256 << 10;

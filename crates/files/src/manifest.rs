@@ -29,7 +29,8 @@ pub struct Manifest {
     id: TransferId,
     piece_bytes: u32,
     entries: Vec<Entry>,
-    /// The number of an entry without pieces is that of the next piece.
+    /// Number of the first piece of each entry. If an entry has no pieces, it is the number of the
+    /// next piece.
     first_pieces: Vec<u32>,
     hashes: Vec<Hash>,
 }
@@ -189,7 +190,7 @@ impl Manifest {
         if piece >= self.pieces() {
             return None;
         }
-        // An entry without pieces has the same number as the next entry with pieces.
+        // An entry without pieces has the same first piece as the next entry with pieces.
         let entry = self.first_pieces.partition_point(|first| *first <= piece) - 1;
         let packed = u64::from(piece - self.first_pieces[entry]) * u64::from(self.piece_bytes);
         let left = self.entries[entry].data_bytes() - packed;

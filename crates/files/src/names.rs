@@ -140,10 +140,10 @@ fn check_component(component: &[u8]) -> Result<(), NameError> {
 /// Checks that the target of the symlink `at` is below the first component of `at`.
 ///
 /// In `target`, `..` is allowed only at the start, where it leads to directories of the manifest.
-/// After a component that could itself be a symlink, its meaning would be unknown.
+/// After a component that could itself be a symlink, the meaning of `..` would be unknown.
 ///
 /// # Errors
-/// Returns [`NameError::Leaves`] if the target is outside, or an error for the violated rule.
+/// Returns [`NameError::Leaves`] if the target is outside, or the error for another violated rule.
 pub fn check_link(at: &EntryPath, target: &[u8]) -> Result<(), NameError> {
     if target.len() > MAX_PATH_BYTES {
         return Err(NameError::TooLong);

@@ -27,7 +27,7 @@ pub(crate) fn small_thread(
     Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(run)
 }
 
-/// Reads and writes time out after [`SILENCE`] without a byte.
+/// Sets the options of a connection. Reads and writes time out after [`SILENCE`] without a byte.
 pub(crate) fn set_limits(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SILENCE))?;
@@ -60,7 +60,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Adds a time limit for a whole piece to the time limit for each byte.
+/// A stream with a time limit for a whole piece, in addition to the time limit for each byte.
 struct Hurried<'a> {
     stream: &'a TcpStream,
     until: Instant,
@@ -124,7 +124,7 @@ pub(crate) fn give(
 pub(crate) struct Asking(Option<(SocketAddr, TcpStream)>);
 
 impl Asking {
-    /// The returned bytes are not verified.
+    /// Requests a piece. The returned bytes are not verified.
     pub(crate) fn ask(
         &mut self,
         address: SocketAddr,

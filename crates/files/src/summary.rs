@@ -21,7 +21,7 @@ pub enum State {
 pub struct ReceiverRow {
     /// Name that the receiver has given.
     pub name: String,
-    /// Host from which it connected.
+    /// Host from which the receiver connected.
     pub host: IpAddr,
     /// Current or final state.
     pub state: State,

@@ -1,8 +1,8 @@
 //! Reassembles pieces from blocks.
 //!
-//! The number of incomplete pieces is bounded. When it would be exceeded, the piece with the oldest
-//! last block is given up, because the stream has moved past it. That piece is fetched, and its
-//! further blocks are dropped.
+//! The number of incomplete pieces is bounded. When a new piece would exceed the bound, the piece
+//! that has waited longest for a block is given up, because the stream has moved past it. That
+//! piece is fetched, and its further blocks are dropped.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,7 +30,7 @@ struct Partial {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// The block was kept. Contains the number of the piece that was given up for it, if any.
+    /// The block was kept. The number is that of the piece that was given up for it, if any.
     Kept(Option<u32>),
     /// All data of the block was already received.
     Duplicate,

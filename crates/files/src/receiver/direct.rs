@@ -1,7 +1,7 @@
 //! Writes data without the page cache (`O_DIRECT`), if the file system supports this.
 //!
-//! On a machine whose memory was unused before, copying data into the page cache takes more than
-//! half of a receiver's processor time. The data is also often larger than the memory.
+//! On a machine whose memory has not been used before, copying data into the page cache takes more
+//! than half of a receiver's processor time. The data is also often larger than the memory.
 
 use std::ffi::OsStr;
 use std::io;
@@ -27,7 +27,7 @@ impl Direct {
         Self { is_wanted: AtomicBool::new(is_wanted) }
     }
 
-    /// Returns the length of the prefix that was written directly.
+    /// Writes a prefix of `bytes` at offset `at`, and returns its length, which may be 0.
     pub(crate) fn write(
         &self,
         folder: &Folder,

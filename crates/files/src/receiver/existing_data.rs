@@ -28,6 +28,8 @@ enum Home {
 }
 
 impl Store {
+    /// Verifies the existing data, and records the pieces that need not be received again.
+    ///
     /// `noted` contains the pieces in the journal, if it existed.
     pub(super) fn take_stock(
         &self,
@@ -129,6 +131,8 @@ impl Store {
         bytes.is_ok_and(|bytes| self.manifest.is_piece(piece, &bytes))
     }
 
+    /// Moves the files of the transfer back to `data/`, and removes `tree/` and `built`.
+    ///
     /// All other entries in the target directory belong to the user.
     fn take_back(&self, was_built: bool, alive: &mut dyn FnMut()) -> io::Result<()> {
         for (index, entry) in self.manifest.entries().iter().enumerate() {
@@ -185,7 +189,9 @@ impl Store {
         Ok(())
     }
 
-    /// A final mode that is already set may deny access. The final steps set the modes again.
+    /// Makes the directories accessible, because a final mode that is already set may deny access.
+    ///
+    /// The final steps set the modes again.
     fn open_directories(&self) {
         for entry in self.manifest.entries().iter().filter(|entry| entry.kind == Kind::Directory) {
             // A directory that is merged into an existing one is still in the tree.
@@ -234,6 +240,8 @@ impl Store {
     }
 }
 
+/// Returns `true` if the staging directory records that `tree/` of this transfer was complete.
+///
 /// The id is compared in full, because the id of another transfer may start with the same digits.
 fn is_built(stage: &Folder, manifest: &Manifest) -> io::Result<bool> {
     if stage.look(OsStr::new(BUILT))? == Found::Nothing {

@@ -31,7 +31,7 @@ impl Fetches {
         self.waiting.pop_front()
     }
 
-    /// The sender has forgotten the queued fetches.
+    /// Drops the queued fetches, which the sender has forgotten.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
     }

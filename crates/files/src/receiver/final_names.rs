@@ -25,7 +25,8 @@ use crate::manifest::{Entry, Kind};
 use crate::receiver::folder::{Folder, Found};
 use crate::receiver::store::{BUILT, MANIFEST, Store, TREE, data_name};
 
-/// For more files, the whole file system is synchronized in a single call.
+/// Maximum number of files or directories that are synchronized one by one. For more, the whole
+/// file system is synchronized in a single call.
 const SYNCED_ONE_BY_ONE: usize = 256;
 
 pub(super) type Step = fn(&Store) -> Result<(), ReceiveError>;

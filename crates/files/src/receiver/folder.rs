@@ -123,6 +123,8 @@ impl Folder {
         self.permit(name, Mode::RWXU).map(drop)
     }
 
+    /// Opens a file of the transfer for reading.
+    ///
     /// If the mode of the file denies reading, it is changed for the call and restored.
     pub(crate) fn read_ours(&self, name: &OsStr) -> io::Result<File> {
         match self.read(name) {
@@ -136,7 +138,7 @@ impl Folder {
         }
     }
 
-    /// Returns the previous permissions. Execute permission is not added to a file.
+    /// Adds permissions, and returns the previous ones. A file does not get execute permission.
     fn permit(&self, name: &OsStr, more: Mode) -> io::Result<Mode> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
@@ -156,7 +158,7 @@ impl Folder {
         Ok(mode)
     }
 
-    /// Without `replace`, `new_name` must not exist.
+    /// Moves an entry to `new_name` in `to`, which must not exist unless `replace` is set.
     pub(crate) fn rename(
         &self,
         name: &OsStr,
@@ -252,7 +254,7 @@ impl Folder {
         Ok(rustix::fs::futimens(&self.0, &timestamps(modified))?)
     }
 
-    /// Other users never get write permission.
+    /// Sets the mode and time of an entry of the manifest. A symlink gets only its time.
     pub(crate) fn dress_entry(&self, entry: &Entry) -> io::Result<()> {
         let name = entry.path.name();
         if self.look(name)? == Found::File {

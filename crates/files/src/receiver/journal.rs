@@ -20,7 +20,9 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// The file must be readable, appendable and locked. Returns no pieces for a new journal.
+    /// Opens a journal, and returns its pieces, or `None` for a new journal.
+    ///
+    /// The file must be readable, appendable and locked.
     pub(crate) fn open(
         mut file: File,
         id: &TransferId,

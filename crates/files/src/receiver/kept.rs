@@ -7,7 +7,7 @@ use crate::names::BESIDE;
 use crate::receiver::folder::Folder;
 use crate::receiver::store::{DATA, random_key};
 
-/// The data that was kept of an incomplete transfer.
+/// The data that was kept from an incomplete transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Kept {
@@ -45,7 +45,7 @@ pub(super) fn beside(directory: &Path) -> impl Iterator<Item = OsString> {
 /// # Errors
 /// Returns the error of the operating system.
 pub fn try_writing(directory: &Path) -> io::Result<()> {
-    // Other processes, also on other machines, may perform the check at the same time.
+    // Other processes, even on other machines, may perform the check at the same time.
     let number = u128::from_ne_bytes(random_key()?);
     let tried = directory.join(format!("{BESIDE}try-{number:032x}"));
     fs::create_dir(&tried)?;

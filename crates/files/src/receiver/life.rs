@@ -45,7 +45,7 @@ impl Life {
         }
     }
 
-    /// Once all pieces are received, the sender cannot change the result.
+    /// Returns `true` if all pieces have been received. The sender can then not change the result.
     pub(crate) fn is_complete(&self) -> bool {
         self.known.is_full()
     }
@@ -66,6 +66,8 @@ impl Life {
         } += bytes;
     }
 
+    /// Begins a connection, and returns the pieces that the receiver has.
+    ///
     /// Pending reports are dropped, because the returned pieces include those in them.
     pub(crate) fn begin_link(&mut self) -> PieceSet {
         self.outbox = Outbox::default();
@@ -87,7 +89,7 @@ impl Life {
         (has_news && self.link.is_some()) || (self.ending.is_some() && !self.last_word_taken)
     }
 
-    /// Without a connection, reports wait for the next one.
+    /// Returns the connection and the frames to send. Without one, reports wait for the next one.
     pub(crate) fn take_frames(
         &mut self,
         settle: Duration,
@@ -119,6 +121,8 @@ impl Life {
         is_last
     }
 
+    /// Ends the life after its last report, which was sent if `is_told`.
+    ///
     /// A receiver that has finished continues to serve pieces while it is connected to the sender.
     pub(crate) fn last_word(&mut self, is_told: bool) {
         if is_told && self.ending == Some(Ok(())) && self.link.is_some() {

@@ -42,10 +42,10 @@ use crate::summary::Received;
 
 /// A transfer that is being received into a directory, in its own threads.
 ///
-/// The application passes it the messages of the stream ([`on_block`](Self::on_block)) and further
-/// offers of the transfer ([`on_offer`](Self::on_offer)), because a restarted sender can have
-/// another address. If it is dropped early, a later receiver with the same directory resumes with
-/// the received pieces.
+/// The application passes it the messages of the stream ([`on_block`](Self::on_block)). It also
+/// passes further offers of the transfer ([`on_offer`](Self::on_offer)), because a restarted sender
+/// can have another address. If the receiver is dropped early, a later receiver with the same
+/// directory resumes with the received pieces.
 pub struct Receiving {
     shared: Arc<Shared>,
     finishing: Option<JoinHandle<()>>,
@@ -56,7 +56,7 @@ pub struct Receiving {
 impl Receiving {
     /// Connects to the sender of an offer, prepares the directory, and joins the transfer.
     ///
-    /// The call first reads and verifies the data of an earlier attempt, which may take long.
+    /// The call first reads and verifies the data of an earlier attempt. This may take a long time.
     ///
     /// # Errors
     /// Returns an error if the sender cannot be reached or the content cannot be accepted.

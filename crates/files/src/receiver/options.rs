@@ -47,7 +47,9 @@ impl ReceiveOptions {
         }
     }
 
-    /// Stays the same when the directory is created, and for later receivers into it.
+    /// Returns the hash that distinguishes receivers of the same name.
+    ///
+    /// It stays the same when the directory is created, and for later receivers into it.
     pub(crate) fn place(&self) -> [u8; 16] {
         let path = std::path::absolute(&self.directory);
         let path = path.unwrap_or_else(|_| self.directory.clone());

@@ -158,8 +158,8 @@ impl Shared {
     }
 
     pub(super) fn aborted(&self, reason: String, discard: bool) {
-        // In between, the last piece must not arrive, and a caller must not exit before the data is
-        // removed.
+        // The lock is held until the data is removed. Meanwhile, the last piece must not arrive,
+        // and a caller must not exit.
         self.change(|life| {
             if life.is_complete() || life.is_ending() {
                 return;

@@ -53,7 +53,8 @@ pub(super) const DATA: &str = "data";
 const JOURNAL: &str = "journal";
 
 impl Store {
-    /// `alive` is called repeatedly, because opening may take long.
+    /// Opens the store of a transfer. `alive` is called repeatedly, because this may take a long
+    /// time.
     pub(crate) fn open(
         path: PathBuf,
         manifest: Arc<Manifest>,
@@ -118,7 +119,7 @@ impl Store {
         self.state().verified_bytes
     }
 
-    /// Returns `false` if the piece was already received.
+    /// Writes a verified piece. Returns `false` if it was already received.
     pub(crate) fn write(&self, piece: u32, bytes: &[u8]) -> Result<bool, ReceiveError> {
         let place = self.manifest.place(piece).expect("only pieces of the manifest are written");
         let entry = &self.manifest.entries()[place.entry];
@@ -152,7 +153,7 @@ impl Store {
         }
     }
 
-    /// The piece is verified again.
+    /// Returns a received piece, after verifying it again.
     pub(crate) fn read(&self, piece: u32) -> Option<Bytes> {
         if self.has(piece) { self.read_verified(piece).map(Bytes::from) } else { None }
     }

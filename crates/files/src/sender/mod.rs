@@ -136,8 +136,8 @@ impl SendHandle {
     }
 
     /// Returns the time since a receiver with missing pieces last obtained one, or
-    /// [`Duration::MAX`] without such receivers. If this time grows after the stream was sent,
-    /// return from [`BlockSink::flush`] early, so that the missing pieces are fetched sooner.
+    /// [`Duration::MAX`] if there is no such receiver. If this time grows after the stream was
+    /// sent, return from [`BlockSink::flush`] early, so that the missing pieces are fetched sooner.
     pub fn still_for(&self) -> Duration {
         self.shared.state().roster.still_for()
     }

@@ -41,7 +41,7 @@ pub(crate) struct Row {
     shunned: BTreeSet<Index>,
     accusers: BTreeSet<Index>,
     wrong_from_sender: u32,
-    /// The receiver has reported the end of its stream, and thereby all pieces from it.
+    /// `true` if the receiver has reported the end of its stream, and thereby all pieces from it.
     pub(crate) is_settled: bool,
     /// Time at which the receiver last obtained a piece, became ready or was lost.
     pub(crate) moved_at: Instant,
@@ -88,7 +88,7 @@ impl Roster {
         lacking.map(|row| row.moved_at.elapsed()).min().unwrap_or(Duration::MAX)
     }
 
-    /// No connected receiver needs their pieces.
+    /// Releases the receivers that have finished. No connected receiver may need their pieces.
     pub(crate) fn release_finished(&mut self) {
         for row in self.rows.iter_mut().filter(|row| row.told.state == State::Finished) {
             row.tell(FromSender::Done);
@@ -103,7 +103,7 @@ impl Roster {
         links.iter().filter_map(|link| self.failed_early(*link, reason)).collect()
     }
 
-    /// The stream has passed all pieces before `position`.
+    /// Records that a receiver is ready. The stream has passed all pieces before `position`.
     pub(crate) fn ready(&mut self, ready: Ready, manifest: &Manifest, position: u32) -> Index {
         let pieces = self.pieces;
         let host = ready.who.host;
@@ -136,6 +136,8 @@ impl Roster {
         index
     }
 
+    /// Records the failure of a preparing receiver, and returns its name.
+    ///
     /// Returns `None` if the receiver was not preparing.
     pub(crate) fn failed_early(&mut self, link: u64, reason: &str) -> Option<String> {
         let (who, _) = self.preparing.remove(&link)?;
@@ -145,6 +147,8 @@ impl Roster {
         Some(name)
     }
 
+    /// Records the loss of a preparing receiver, and returns its name.
+    ///
     /// Returns `None` if the receiver is already known, for example by another connection.
     pub(crate) fn lost_early(&mut self, link: u64) -> Option<String> {
         let (who, _) = self.preparing.remove(&link)?;
@@ -166,6 +170,8 @@ impl Roster {
         })
     }
 
+    /// Returns the row of a receiver that connected before.
+    ///
     /// Names do not identify receivers, because all receivers on a host may have the host's name.
     /// The place of a receiver that is gone or failed identifies it.
     fn known(&self, key: &[u8; 16], who: &Who) -> Option<Index> {
@@ -207,8 +213,9 @@ impl Roster {
         receiving.all(|row| row.is_settled || row.have.is_full())
     }
 
-    /// A peer that two receivers report for wrong data is not assigned to any receiver. Returns
-    /// `true` if the sender itself has sent wrong data too often.
+    /// Records a failed fetch. Returns `true` if the sender itself has sent wrong data too often.
+    ///
+    /// A peer that two receivers report for wrong data is no longer assigned to any receiver.
     pub(crate) fn fetch_failed(&mut self, index: Index, piece: u32, why: FetchFailure) -> bool {
         let Some(source) = self.release(index, piece) else { return false };
         let is_wrong = why == FetchFailure::Wrong;
@@ -234,7 +241,7 @@ impl Roster {
         row.told.state = State::Failed(reason);
     }
 
-    /// Returns `false` if the receiver has another connection by now.
+    /// Records the loss of a connection. Returns `false` if the receiver already has another one.
     pub(crate) fn lost(&mut self, index: Index, link: u64) -> bool {
         if self.rows[index].link.as_ref().is_none_or(|now| now.number != link) {
             return false;
@@ -359,7 +366,7 @@ impl Row {
         self.link.is_some() && self.accusers.len() < ACCUSERS_BELIEVED
     }
 
-    /// Also returns `true` for assigned fetches whose time has not passed.
+    /// Returns `true` if the receiver made progress within `patience`, or has time for a fetch.
     pub(crate) fn is_moving(&self, patience: Duration) -> bool {
         self.moved_at.elapsed() < patience || Instant::now() < self.busy_until
     }
@@ -376,7 +383,8 @@ impl Row {
         }
     }
 
-    /// A full queue closes the connection, because the receiver does not read.
+    /// Queues a frame. If the queue is full, the receiver does not read, and its connection is
+    /// closed.
     pub(crate) fn tell(&self, frame: FromSender) -> bool {
         let Some(link) = &self.link else { return false };
         let is_taken = link.frames.try_send(frame).is_ok();

@@ -182,7 +182,7 @@ impl Shared {
         self.wake();
     }
 
-    /// Receivers that have been preparing for too long are given up, even if they send keepalives.
+    /// Fails the receivers that have been preparing for too long, even if they send keepalives.
     pub(super) fn give_up_overdue(&self, state: &mut TransferState) {
         let reason = self.overdue();
         for name in state.roster.give_up_overdue(self.disk_patience(), &reason) {

@@ -49,7 +49,9 @@ impl Shared {
         self.wait_for_all()
     }
 
-    /// A canceled transfer may also close its sink: the cancellation is then the reason.
+    /// Returns the error with which the transfer ends.
+    ///
+    /// A canceled transfer may also close its sink. The cancellation is then the reason.
     fn why(&self, error: SendError) -> SendError {
         self.state().broken.take().unwrap_or(error)
     }
@@ -62,7 +64,7 @@ impl Shared {
         let mut state = self.state();
         loop {
             check(&mut state)?;
-            // A receiver that verifies existing data may need long to become ready.
+            // A receiver that verifies existing data may need a long time to become ready.
             self.give_up_overdue(&mut state);
             let is_settled = state.roster.preparing.is_empty();
             let (ready, failed) = self.turnout(&state);
@@ -87,7 +89,8 @@ impl Shared {
         }
     }
 
-    /// Returns how many receivers are ready, and how many have failed or are gone too long.
+    /// Returns the number of receivers that are ready, and of those that failed or are gone too
+    /// long.
     fn turnout(&self, state: &TransferState) -> (usize, usize) {
         let rows = &state.roster.rows;
         let ready = rows.iter().filter(|row| row.is_taking_part()).count();
@@ -99,7 +102,10 @@ impl Shared {
         (ready, failed.count())
     }
 
-    /// If all receivers were lost recently, waits for them, because the stream needs no fetches.
+    /// Decides whether a piece is sent, which is the case if a receiver lacks it.
+    ///
+    /// If all receivers were lost recently, waits for them, because they would otherwise have to
+    /// fetch the piece.
     fn next(&self, piece: u32) -> Result<Next, SendError> {
         let mut state = self.state();
         loop {
@@ -193,8 +199,8 @@ impl Shared {
         false
     }
 
-    /// Returns the time without progress after which a receiver is failed although it still sends
-    /// keepalives: it is assumed to be writing to a slow disk.
+    /// Returns the time without progress after which a receiver fails although it still sends
+    /// keepalives. Until then, it is assumed to be writing to a slow disk.
     pub(super) fn disk_patience(&self) -> Duration {
         let bytes = self.content.manifest.data_bytes();
         self.options.patience + Duration::from_secs(bytes / SLOWEST_DISK)

@@ -1,7 +1,7 @@
-//! Tests transfers to full disks and to directories that cannot be written.
+//! Tests transfers to full disks and to directories that cannot be written to.
 //!
-//! The tests need root, to mount a small disk or to become another user. Without root they pass and
-//! report that they did not run.
+//! Some tests need root to mount a small disk. Without root, they pass and report that they did not
+//! run.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -13,6 +13,8 @@ use carom_files::{
     SinkError, Source, StartWhen, State, Summary,
 };
 
+/// A fault of the stream, which returns the messages that a listener receives for a block.
+///
 /// The arguments are the number of the listener, the number of the block, and the block.
 pub(crate) type Fault = Box<dyn FnMut(usize, u64, &Bytes) -> Vec<Bytes> + Send>;
 
@@ -21,7 +23,7 @@ pub(crate) type Listeners = Arc<Mutex<Vec<Option<Arc<Receiving>>>>>;
 pub(crate) struct Wire {
     pub(crate) listeners: Listeners,
     fault: Fault,
-    /// This function is called with the number of each block before it is sent.
+    /// Called with the number of each block before the block is sent.
     before: Box<dyn FnMut(u64) -> Result<(), SinkError> + Send>,
     blocks: u64,
 }
@@ -216,8 +218,9 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Writes to standard error directly, because the output of passing tests is captured. Panics if
-/// `CAROM_SKIP_NOTHING` is set.
+/// Reports a skipped test, or panics if `CAROM_SKIP_NOTHING` is set.
+///
+/// Writes to standard error directly, because the output of passing tests is captured.
 pub(crate) fn lacking(test: &str, why: &str) {
     assert!(std::env::var_os("CAROM_SKIP_NOTHING").is_none(), "{test} cannot run: {why}");
     let line = format!("skipped: {test}: {why}\n");

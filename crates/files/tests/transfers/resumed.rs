@@ -35,7 +35,7 @@ fn noted(sent: &Mutex<BTreeSet<u32>>) -> Vec<u32> {
     sent.lock().expect("no panic").iter().copied().collect()
 }
 
-/// The sender is killed at block 4 of piece 5, without notifying the receivers.
+/// Runs a sender that is killed at block 4 of piece 5, without notifying the receivers.
 fn killed_half_way(places: &Places, receivers: usize) -> (Offer, Listeners, Vec<Arc<Receiving>>) {
     let file = places.file("data", BYTES);
     let sending = open(&[&file], with_receivers(receivers));
