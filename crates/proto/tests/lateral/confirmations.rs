@@ -71,8 +71,8 @@ fn dead_member_holds_a_sender_back_for_its_patience_only() {
     assert_eq!(world.hosts[1].got(NodeId(1)).len(), sent);
 }
 
-/// Cuts host 2 off while host 0 sends and confirms, and restores the network after 15 s. The other
-/// hosts are notified that host 2 is back if `rejoins`.
+/// Cuts host 2 off while host 0 sends and confirms, and restores the network after 15 s. If
+/// `rejoins` is `true`, the other hosts are notified that host 2 is back.
 fn cut_off_while_confirmed(rejoins: bool) -> World {
     let mut world = World::of_members(3, &Config::default(), Loss::None, 9);
     world.send_all(0, 0..30);

@@ -1,4 +1,4 @@
-//! Regressions: faults that were found once, each with the shortest history that showed it.
+//! Regression tests for earlier faults, each with the shortest history that shows the fault.
 
 use crate::rig::{
     GROUP, MILLISECOND, RATE, SECOND, World, data, datagram, heartbeat, payload, settings,
@@ -320,7 +320,8 @@ fn reasons(engine: &mut Lateral, now: Time) -> Vec<&'static str> {
     reasons.into_iter().collect()
 }
 
-/// Each of the six timers of `TimerKey` has a history. A heartbeat follows everything sent.
+/// Each of the six timers of `TimerKey` is due in one of the histories. A heartbeat follows each
+/// message that is sent.
 #[test]
 fn a_wakeup_names_the_timer_that_is_due() {
     let now = Time(1_000_000_000);

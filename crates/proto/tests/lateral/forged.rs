@@ -198,7 +198,7 @@ fn flood_of_unknown_senders_keeps_bounded_state() {
 
 /// Reports host 0, which has sent 100 messages, as failed, and later as joined again.
 ///
-/// In the meantime, a forged heartbeat claims that it has sent `ahead` more messages.
+/// In the meantime, a forged heartbeat claims that host 0 has sent `ahead` more messages.
 fn claimed_while_no_member(mut world: World, ahead: u32, span: Duration) -> World {
     world.announce(0, GROUP, ViewChangeKind::Failed);
     world.run_for(SECOND);

@@ -13,7 +13,8 @@ use crate::rig::{GROUP, MILLISECOND, SECOND, World, datagram, heartbeat, payload
 const SENDER: NodeId = NodeId(1);
 const CUT_OFF: NodeId = NodeId(2);
 
-/// Sends 50 messages from host 0 to all. Then cuts it off from host 1, and reports it as failed.
+/// Sends 50 messages from host 0 to all. Then cuts host 0 off from host 1, and reports it as
+/// failed.
 fn cut_off_from_sender(incarnation: u64) -> World {
     let mut world = World::of_members(3, &Config::default(), Loss::None, 7);
     world.restart(0, incarnation);
@@ -112,8 +113,8 @@ fn former_start_in_a_late_repair_hides_nothing_of_the_next() {
     }
 }
 
-/// Returns two incarnations whose first numbers in this group differ by a distance in `apart`.
-/// Those of the second are later.
+/// Returns two incarnations whose first numbers in this group differ by a distance in `apart`. The
+/// first number of the second incarnation is later.
 fn starts_apart(apart: std::ops::Range<u32>) -> (u64, u64) {
     let first = |bits: u64| Rng::new(bits ^ u64::from(GROUP.0)).next_u64() as u32 >> 1;
     let of = |bits: u64| (bits, first(100).wrapping_sub(first(bits)));

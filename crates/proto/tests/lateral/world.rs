@@ -15,7 +15,7 @@ pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const GROUP: GroupId = GroupId(100);
 
-/// Returns `true` if a datagram from the first to the second node is carried.
+/// A filter that returns `true` if a datagram from the first to the second node is carried.
 type Filter = dyn FnMut(NodeId, NodeId, Class, &[u8]) -> bool;
 
 pub(crate) struct World<E: ?Sized> {

@@ -8,7 +8,7 @@ use carom_proto::*;
 
 use crate::rig::{GROUP, MILLISECOND, SECOND, World, datagram, heartbeat, payload_of};
 
-/// Just below 2^31, and just below 2^32.
+/// Sequence numbers just below 2^31 and just below 2^32.
 const FIRST_NUMBERS: [SeqNo; 2] = [SeqNo((1 << 31) - 40), SeqNo(u32::MAX - 40)];
 
 fn world(first_number: SeqNo, hosts: usize, loss: f64) -> World {

@@ -68,8 +68,8 @@ impl Net {
         self.drain(number);
     }
 
-    /// Delivers a datagram of the attacker to all nodes. Returns the bytes that each sends in
-    /// return.
+    /// Delivers a datagram of the attacker to all nodes. Returns the number of bytes that each node
+    /// sends in return.
     pub(crate) fn attack(&mut self, datagram: &[u8]) -> [usize; MEMBERS] {
         core::array::from_fn(|number| {
             let before = self.bytes_sent;

@@ -18,8 +18,8 @@ fn reformations(world: &World) -> u64 {
     world.sum(|counters| counters.reformations_begun)
 }
 
-/// Returns the shortest time for a megabyte. The link carries it, and the last place is known one
-/// round trip after its packet was sent.
+/// Returns the minimum time to order a megabyte: the time to send it, and one round trip until the
+/// last place is known.
 fn shortest_time(delay: Duration) -> Duration {
     Duration::from_secs_f64((MESSAGES * MESSAGE_BYTES) as f64 / RATE as f64) + 2 * delay
 }

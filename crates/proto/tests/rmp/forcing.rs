@@ -142,8 +142,8 @@ fn operator_forces_a_quorum_past_a_list_that_was_accepted() {
     assert_eq!(payloads(&world, 1).len(), 1);
 }
 
-/// Another incarnation in the packet would be a restart of the operator's node. The members would
-/// then no longer reply to this one.
+/// Another incarnation in the packet would look like a restart of the operator's node. The members
+/// would then no longer reply to this incarnation.
 #[test]
 fn a_forced_quorum_is_asked_for_in_the_name_of_this_start() {
     let origin = Origin { node: NodeId(1), incarnation: Incarnation(77) };

@@ -21,8 +21,8 @@ fn grants(world: &World, number: usize) -> usize {
     world.hosts[number].story.iter().filter(is_grant).count()
 }
 
-/// Runs for `ms` milliseconds. The first `lockers` members take and return one lock as fast as they
-/// can, and member 5 always has more to send.
+/// Runs for `ms` milliseconds. The first `lockers` members acquire and release one lock as fast as
+/// they can, and member 5 always has more to send.
 fn storm(world: &mut World, lockers: usize, ms: u32) {
     let name = LockName::of_name("cycled");
     let end = world.now + ms * MS;
@@ -82,9 +82,9 @@ fn members_come_and_go_in_a_lock_storm() {
     assert_eq!(reformations(&world), before);
 }
 
-/// The ring of two is idle. A message with more guarantees than an order is delivered to its sender
-/// after one round trip, whether the sender holds the token or not. The other member delivers it at
-/// most half a round trip later.
+/// The ring of two is idle. A message with a stronger guarantee than total order is delivered to
+/// its sender after one round trip, whether the sender holds the token or not. The other member
+/// delivers it at most half a round trip later.
 #[test]
 fn idle_ring_of_two_is_resilient_in_one_round_trip() {
     for qos in [Qos::Resilient(1), Qos::MajorityResilient, Qos::TotallyResilient] {

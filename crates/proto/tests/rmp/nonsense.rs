@@ -171,7 +171,7 @@ fn snapshot_of_a_foreign_ring_makes_no_member() {
     assert!(count > 0, "no member has sent one");
 }
 
-/// No ballot could exceed the highest possible version.
+/// No later ballot could exceed the highest possible version.
 #[test]
 fn forged_highest_version_does_not_end_all_reformations() {
     for is_abort in [false, true] {

@@ -394,11 +394,11 @@ fn random_histories_of_an_electorate_need_its_majority() {
         let is_whole = |it: &usize| world.ring(*it).map(|ring| ring.len()) == Some(alive.len());
         whole += usize::from(alive.iter().all(is_whole));
     }
-    // If too many voters crash at once, the rest waits for an operator.
+    // If too many voters crash at once, the other members wait for an operator.
     assert!(whole >= 60, "{whole} of 100 are whole");
 }
 
-/// Two of five voters meet, each in a ring of its own. The voter that gives its ring up has made a
+/// Two of five voters meet, each in a ring of its own. The voter that gives up its ring has made a
 /// request, which ends in time.
 #[test]
 fn a_request_ends_in_time_although_its_ring_is_given_up() {

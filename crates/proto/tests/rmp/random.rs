@@ -91,7 +91,7 @@ fn settle(world: &mut World) {
     world.run_for(Duration::from_secs(20));
 }
 
-/// Asserts that all live members are in one ring, unless too few remain of a view that one has.
+/// Asserts that all live members are in one ring, or that each waits for lost members of its view.
 fn check_liveness(world: &World, seed: u64) {
     let up = |number: &usize| world.hosts[*number].is_alive && world.hosts[*number].is_joined;
     let left: Vec<usize> = (0..world.hosts.len()).filter(up).collect();

@@ -19,9 +19,9 @@ pub(crate) struct Host {
     pub(crate) is_joined: bool,
     pub(crate) is_free_at: Time,
     pub(crate) is_without_multicast: bool,
-    /// Time by which its clock is ahead of the other clocks.
+    /// Time by which the clock of this host is ahead of the other clocks.
     pub(crate) ahead: Duration,
-    /// `true` if it was a member and left on its own request.
+    /// `true` if the host was a member and left on its own request.
     pub(crate) has_left: bool,
     pub(crate) story: Vec<Told>,
     pub(crate) sent: u32,

@@ -71,7 +71,8 @@ impl World {
         self.arrive(to, &datagram);
     }
 
-    /// Advances the clock of one host by its timers until it sends a packet that `is_it` accepts.
+    /// Advances the clock of one host from timer to timer until it sends a packet that `is_it`
+    /// accepts.
     pub(crate) fn time_out_until(&mut self, number: usize, is_it: fn(&Packet) -> bool) {
         for _ in 0..100 {
             let sent = self.held_back.iter().flatten();
