@@ -3,8 +3,8 @@
 //! The 16 nodes of the rack are in all groups of this node, and leave all views at once. The next
 //! packet pays for updating the bins. Then this node leaves all its groups.
 //!
-//! Prints milliseconds, and nanoseconds for each change and each stream. The ratios show how the
-//! cost grows with the members.
+//! Prints milliseconds, and nanoseconds per change and per stream. The ratios show how the cost
+//! grows with the number of members.
 //!
 //! `cargo bench -p carom-proto --bench failures [-- MEMBERS...]`
 

@@ -1,6 +1,6 @@
 //! Cost of total order in a ring of four members, without I/O.
 //!
-//! One member sends 1 KiB messages, with windows of 64 KiB to 4 MiB. Prints nanoseconds for a
+//! One member sends 1 KiB messages, with windows of 64 KiB to 4 MiB. Prints nanoseconds per
 //! message, summed over all four members, and the cost of unreliable messages in the same run.
 //!
 //! `cargo bench -p carom-proto --bench ordered [-- WINDOW_BYTES...]`

@@ -39,7 +39,7 @@ fn main() {
     }
 }
 
-/// Measures nanoseconds for a change with the packet that follows it, and for a packet alone.
+/// Measures nanoseconds per change with the packet that follows it, and per packet alone.
 fn measure(groups: usize, changing: &mut Vec<f64>, receiving: &mut Vec<f64>) {
     let mut workload = Workload::new(groups, WARM_UP, BATCH);
     for batch in 0..BATCHES {

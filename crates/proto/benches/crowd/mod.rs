@@ -28,8 +28,8 @@ impl Crowd {
         crowd
     }
 
-    /// Creates a node in `groups` groups, each with `members` other members. These are in no other
-    /// group, and have sent a message.
+    /// Creates a node in `groups` groups, each with `members` other members. Each of these is in no
+    /// other group, and has sent a message.
     #[allow(dead_code, reason = "some benchmarks do not use it")]
     pub(crate) fn apart(groups: u32, members: u64) -> Self {
         let mut crowd = Self::alone(groups);

@@ -1,4 +1,4 @@
-//! A node that lacks 1000 packets after an overload, and receives repairs of several each.
+//! A node that lacks 1000 packets after an overload, and receives repairs of several packets each.
 
 use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::packet::{Packet, WireId};

@@ -147,7 +147,7 @@ fn change((group, node, _): (GroupId, NodeId, SeqNo), kind: ViewChangeKind) -> V
     ViewChange { group, node, kind, version: 1 }
 }
 
-/// Returns the members of each group. Nodes join random groups of the paper's `d n / s`.
+/// Returns the members of each group. Each node joins random ones of the paper's `d n / s` groups.
 fn memberships(groups_per_node: usize, rng: &mut Rng) -> BTreeMap<GroupId, Vec<u64>> {
     let groups = (groups_per_node * NODES).div_ceil(GROUP_SIZE);
     let mut members: BTreeMap<GroupId, Vec<u64>> = BTreeMap::new();
