@@ -33,7 +33,9 @@ impl Challenges {
         self.begin(cx, Challenge { identity, incarnation, own: true, requests_left });
     }
 
-    /// Challenges a member only if this node has heard it recently.
+    /// Challenges a suspected member that this node has heard recently.
+    ///
+    /// About [`ADVOCATES`] of the nodes do so.
     pub(super) fn defend(
         &mut self,
         cx: &mut Context,

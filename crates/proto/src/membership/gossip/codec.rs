@@ -13,7 +13,7 @@ use crate::wire::DecodeError;
 /// |---|---|---|
 /// | 19 or 31 | from | identity of the sender |
 /// | 2 | incarnation | incarnation of the sender, increased when it refutes a suspicion |
-/// | 19 or 31 | to | identity of the recipient |
+/// | 19 or 31 | to | identity of the addressee |
 /// | 1 | message | see below |
 /// | 1 | probe | number of the probe; messages 1 to 6 |
 /// | 19 or 31 | third | identity of the third node concerned; messages 3 to 6 |

@@ -13,8 +13,8 @@ impl Departed {
 
     /// Returns `true` if a datagram of `origin` was sent before the goodbye of `origin`.
     ///
-    /// Otherwise, the node is no longer regarded as departed. This is the case if it has started
-    /// again, or if the goodbye is older than `since`: another node then sent it in its name.
+    /// If the node has started again, or if the goodbye is older than `since`, the node no longer
+    /// counts as departed. In the second case, another node sent the goodbye in its name.
     pub(super) fn is_late(&mut self, since: Time, origin: Origin) -> bool {
         let Some((left, at)) = self.0.get(origin.node) else { return false };
         let is_late = *left == origin.incarnation && *at >= since;

@@ -28,7 +28,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// `max` is the maximum number of addresses, and must exceed the number of peers.
+    /// Creates a table of at most `max` addresses, which must be more than the number of peers.
     pub(super) fn new(rng: &mut Rng, max: usize) -> Self {
         let (validated, queried) = (BTreeMap::new(), BTreeMap::new());
         Self { key: CookieKey::new(rng), validated, queried, query_bytes: 0, max }

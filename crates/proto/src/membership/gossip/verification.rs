@@ -78,7 +78,7 @@ impl Gossip {
         let is_known = third_of(&header.message).is_none_or(|third| {
             third.node == self.cx.origin.node || self.peers.is_live(third.node)
         });
-        // A declaration to a former identity of this node no longer applies.
+        // A declaration of death to a former identity of this node no longer applies.
         let is_obeyed = header.message != Message::TurnUndead
             || header.dst == self.swim.identity() && self.may_renew();
         if !is_obeyed {

@@ -163,7 +163,7 @@ impl Observer {
         }
     }
 
-    /// Returns `false` if the frame is not allowed here.
+    /// Processes a frame. Returns `false` if it is not allowed here.
     fn on_frame(&mut self, from: Endpoint, frame: Frame) -> bool {
         match frame {
             Frame::Snapshot(snapshot) => self.on_snapshot(from, snapshot),

@@ -88,7 +88,7 @@ impl Pinger {
         self.targets.keys().copied()
     }
 
-    /// Returns `false` if the datagram is neither a ping nor a pong.
+    /// Processes a ping or pong. Returns `false` if the datagram is neither of them.
     pub(super) fn handle_datagram(
         &mut self,
         now: Time,

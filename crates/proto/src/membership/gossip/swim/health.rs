@@ -47,6 +47,8 @@ impl Health {
         span.saturating_mul(self.score + 1)
     }
 
+    /// Returns the duration of a suspicion, which is `span` for a healthy node.
+    ///
     /// With a score of 3, a node must detect a crash within 24 probe periods: 8 until its probe has
     /// failed, and 15 for the suspicion.
     pub(super) fn for_suspicion(&self, span: Duration) -> Duration {

@@ -65,7 +65,9 @@ impl Views {
         }
     }
 
-    /// Reports removed members as *left*, because the reason for their removal is unknown.
+    /// Replaces the members of a group.
+    ///
+    /// Removed members are reported as *left*, because the reason for their removal is unknown.
     pub(super) fn replace(&mut self, cx: &mut Context, group: GroupId, members: &[Member]) {
         let Some(view) = self.groups.get(&group) else { return };
         let stay: BTreeSet<NodeId> = members.iter().map(|member| member.node).collect();
@@ -102,7 +104,7 @@ impl Views {
         self.peers.insert(member.node, Peer { member, groups: BTreeSet::new() });
     }
 
-    /// To engines, the peer fails and joins again.
+    /// Replaces a member. Engines see the old member fail and the new one join.
     fn move_peer(&mut self, cx: &mut Context, member: Member) {
         let groups = self.peers.get(&member.node).map(|peer| peer.groups.clone());
         let groups = groups.unwrap_or_default();

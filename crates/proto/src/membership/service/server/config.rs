@@ -9,7 +9,7 @@ use crate::rdcm::Network;
 /// The cluster, the number of partitions and the detection time must be the same at all processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Cluster name that a connection must give. At most 255 bytes. Default: empty.
+    /// Cluster name that each client must give. At most 255 bytes. Default: empty.
     pub cluster: String,
     /// Number of partitions, from 1 to 4096. Default: 16.
     pub partitions: u16,

@@ -28,7 +28,7 @@ crate::counters! {
         detectors_failed,
         observers_opened,
         observers_silent,
-        /// Times that no node was declared dead because all of several connected nodes were silent.
+        /// Number of times that all connected nodes were silent, so none was declared dead.
         times_cut_off,
         manage_malformed,
         partitions_owned,

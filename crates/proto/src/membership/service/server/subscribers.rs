@@ -63,7 +63,7 @@ impl Subscribers {
         self.add(link, group, Subscription { version, partial });
     }
 
-    /// Sends a snapshot and returns `false` if the connection does not have the current version.
+    /// Answers a resync. Returns `true` if the node has the current version and needs no snapshot.
     pub(super) fn resync(
         &mut self,
         outbox: &mut Outbox,
@@ -165,7 +165,7 @@ fn links_of(group: GroupId) -> RangeInclusive<(GroupId, LinkId)> {
     (group, LinkId(0))..=(group, LinkId(u64::MAX))
 }
 
-/// A partial view. After each change, it is as uniform as if it were drawn again (Slingshot 3.3).
+/// A partial view. After each change, it is as random as if it were drawn again (Slingshot 3.3).
 struct Partial<'a> {
     node: NodeId,
     size: usize,
@@ -191,7 +191,7 @@ impl Partial<'_> {
         reported
     }
 
-    /// Uses reservoir sampling.
+    /// Applies the join of a member, which may enter the view by reservoir sampling.
     fn on_joined(&mut self, member: Member, reported: &mut Vec<MemberChange>) {
         let joined = MemberChange { kind: ChangeKind::Joined, member };
         let is_member_still = self.members.get(&member.node) == Some(&member);
