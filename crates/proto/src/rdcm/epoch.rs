@@ -4,8 +4,8 @@
 use crate::SeqNo;
 
 pub(super) const NONE: u32 = 0;
-/// Maximum distance between valid epochs. One farther away is forged, or its receiver needs its
-/// place again.
+/// Maximum distance between valid epochs. An epoch that is farther away is forged, or its receiver
+/// needs its place again.
 const NEAR: i32 = 1024;
 
 pub(super) fn after(epoch: u32) -> u32 {

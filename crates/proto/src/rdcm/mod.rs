@@ -424,7 +424,7 @@ impl Engine for Rdcm {
         }
     }
 
-    /// Messages that the application does not accept are kept while there is room.
+    /// Keeps messages that the application does not accept, while there is room.
     fn set_backpressure(&mut self, now: Time, group: GroupId, backlog: f64) {
         self.with(now, group, |state, cx| state.hold(cx, backlog > 0.0));
     }
@@ -437,7 +437,7 @@ impl Engine for Rdcm {
         self.manager.queue.pop_front().map(|request| request.encode())
     }
 
-    /// Senders use this manager while it is reachable, and their own managers otherwise.
+    /// Switches senders to this manager while it is reachable, and to their own managers otherwise.
     fn handle_manager(&mut self, now: Time, news: &ManagerNews) {
         let event = match news {
             ManagerNews::Reached => {

@@ -9,7 +9,7 @@ use crate::{Endpoint, NodeId};
 pub enum Network {
     /// The network is unknown. Hosts are assumed to be in racks of 32, in order of joining.
     Unknown,
-    /// The topology is known, with the hosts of the nodes.
+    /// The topology is known, and nodes are mapped to its hosts.
     Known {
         /// The hosts, switches and links.
         topology: Box<Topology>,
@@ -66,8 +66,8 @@ impl Hosts {
         self.nodes.insert(node, host);
     }
 
-    /// Maps nodes at an address to a host. With a UDP port, this is the node with that port.
-    /// Otherwise, these are all nodes at the address without a more specific mapping.
+    /// Maps nodes at an address to a host. With a UDP port, this applies only to the node with that
+    /// port. Otherwise, it applies to all nodes at the address without a more specific mapping.
     pub fn place_address(&mut self, ip: IpAddr, port: Option<u16>, host: Vertex) {
         self.addresses.insert((ip, port), host);
     }

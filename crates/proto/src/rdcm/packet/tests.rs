@@ -152,7 +152,7 @@ fn the_largest_packets_fit_the_narrowest_path() {
     (1..100).for_each(|number| assert!(has.insert(number * 2)));
     let ack = RingAck::new(1, &has, 200, 0, 0);
     assert_eq!(ack.has.later().count(), MAX_RANGES);
-    assert_eq!(ack.known_to, ack.has.end(), "of what is not told nothing is known");
+    assert_eq!(ack.known_to, ack.has.end(), "unlisted packets are unknown");
     assert!(encode(&Packet::Ack(alloc::vec![ack.clone(), ack])).len() <= least);
     assert!(encode(&Packet::Ask(alloc::vec![1..2; MAX_RANGES])).len() <= least);
 }

@@ -18,7 +18,7 @@ const LOW_WINDOW: u32 = 14;
 const MAX_INCREMENT: u32 = 16;
 /// Part of a window that remains after a loss, in units of 1/1024.
 const BETA: u64 = 819;
-/// Each round trip covers the distance to the last maximum divided by this number.
+/// Divisor of the distance to the last maximum that each round trip covers.
 const SEARCH_PART: u32 = 4;
 /// Number of round trips per step of one packet near the last maximum.
 const SMOOTH_PART: u32 = 20;

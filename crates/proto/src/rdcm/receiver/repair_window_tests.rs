@@ -117,9 +117,9 @@ fn repair_is_passed_on_at_once_to_successors_known_to_lack_it() {
     let mut window = window_of(0, &[(RING, NEXT), (UPPER, OTHER)], false);
     window.on_ack(at(0), OTHER, &ack(UPPER, 0, &[7], 8), false);
     assert_eq!(window.on_packet(at(1), 5, packet(5)), Arrival::New);
-    assert_eq!(window.pass_on(at(1), 5, false), [OTHER], "of the next nothing is known");
+    assert_eq!(window.pass_on(at(1), 5, false), [OTHER], "the state of the next is unknown");
     assert_eq!(window.on_packet(at(2), 9, packet(9)), Arrival::New);
-    assert_eq!(window.pass_on(at(2), 9, true), [NEXT, OTHER], "nobody knew of it");
+    assert_eq!(window.pass_on(at(2), 9, true), [NEXT, OTHER], "it was unknown to both");
     assert_eq!(repairs(&mut window, 8), []);
     assert_eq!(repairs(&mut window, 9), [(OTHER, 5)]);
     window.check();
@@ -132,7 +132,7 @@ fn silent_successor_is_not_flooded_with_repairs() {
     assert_eq!(repairs(&mut window, 17), []);
     assert_eq!(repairs(&mut window, 18).len(), 4, "it may have come back");
     window.on_ack(at(19), NEXT, &ack(RING, 0, &[], 100), false);
-    assert_eq!(repairs(&mut window, 25), [], "that it is there does not mean that repairs come");
+    assert_eq!(repairs(&mut window, 25), [], "an acknowledgment without news changes nothing");
     window.check();
 }
 
@@ -147,7 +147,7 @@ fn repairs_to_a_successor_follow_its_acknowledgments() {
     window.on_ack(at(6), NEXT, &ack(RING, 5, &later, 100), false);
     let again = [5, 6, 7, 8].map(|it| (NEXT, it)).into_iter();
     let expected: Vec<_> = again.chain((25..31).map(|it| (NEXT, it))).collect();
-    assert_eq!(repairs(&mut window, 6), expected, "half of what was too much");
+    assert_eq!(repairs(&mut window, 6), expected, "half of the excessive window");
     window.check();
 }
 
@@ -164,7 +164,7 @@ fn new_successor_gets_all_and_the_former_is_served_briefly() {
     assert_eq!(window.poll_timeout(), None);
     serve(&mut window, 206, &[], false);
     window.handle_timeout(at(406));
-    assert_eq!(window.kept_bytes, 0, "nobody needs them");
+    assert_eq!(window.kept_bytes, 0, "no successor needs them");
     window.check();
 }
 

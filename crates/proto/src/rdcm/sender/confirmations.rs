@@ -22,8 +22,8 @@ impl Confirmations {
         }
     }
 
-    /// Returns the confirmed end, at most `released`, and the number of packets that receivers
-    /// lack. `evicted` contains the evicted receivers, each with the first packet that it lacks.
+    /// Returns the next confirmed end up to `released`, and the number of packets that each
+    /// receiver lacks. `evicted` contains the evicted receivers with their first missing packets.
     pub(super) fn pop(
         &mut self,
         released: u64,

@@ -29,7 +29,7 @@ fn endpoint(node: u64) -> Endpoint {
     Endpoint(([10, 0, 0, node as u8], 7400).into())
 }
 
-/// Two racks of three hosts, each linked to two spine switches. Nodes 1 to 6 are the hosts.
+/// Creates two racks of three hosts, each linked to two spine switches. The hosts are nodes 1 to 6.
 fn network() -> Network {
     let hosts = (1..=6).map(|it| format!("host {it}")).collect();
     let switches = ["left", "right", "spine 1", "spine 2"].map(str::to_owned).to_vec();
@@ -168,14 +168,14 @@ fn sender_announces_the_places_given_by_the_service() {
     let mut service = ManagerService::new(network(), 1);
     let mut sender = Sender::managed(1, &[2, 4, 5]);
     assert_eq!(sender.managed_by(), Some(ManagedBy::Service));
-    assert!(sender.places.is_empty(), "nobody is told before the service has answered");
+    assert!(sender.places.is_empty(), "no place is sent before the service has answered");
     carry(&mut service, &mut [&mut sender]);
     assert_eq!(sender.places.keys().map(|it| it.0).collect::<Vec<_>>(), [2, 4, 5]);
     assert!(sender.places.values().all(|place| place.receivers == 3 && place.first == 1));
     // Each node is where the network places it. The two nodes in the right rack are neighbors.
     let ring = |node: u64| sender.places[&NodeId(node)].leaf.ring;
     assert_eq!((ring(4), ring(5)), (7, 7));
-    assert!(sender.engine.tree(sender.group).is_none(), "it is the service's");
+    assert!(sender.engine.tree(sender.group).is_none(), "the service has it");
     let before = sender.epochs().into_iter().max();
     sender.change(6, ViewChangeKind::Joined);
     sender.change(2, ViewChangeKind::Left);
@@ -186,7 +186,7 @@ fn sender_announces_the_places_given_by_the_service() {
     let group = sender.group;
     sender.engine.leave(sender.now, group);
     carry(&mut service, &mut [&mut sender]);
-    assert_eq!(service.groups().count(), 0, "the sender has said that it is over");
+    assert_eq!(service.groups().count(), 0, "the sender has closed its group");
 }
 
 #[test]
@@ -201,10 +201,10 @@ fn sender_that_loses_the_service_returns_with_higher_epochs() {
     assert_eq!(sender.managed_by(), Some(ManagedBy::Sender));
     assert_eq!(sender.engine.counters().manager_lost, 1);
     let beside = sender.epochs();
-    assert_eq!(beside.len(), 5, "whom the service did not place the sender does");
+    assert_eq!(beside.len(), 5, "the sender places all receivers");
     assert!(beside.iter().min() > told.iter().max(), "{beside:?} after {told:?}");
     assert!(sender.engine.tree(sender.group).is_some());
-    assert_eq!(sender.requests().len(), 0, "nobody is there to be asked");
+    assert_eq!(sender.requests().len(), 0, "the manager is unreachable");
     sender.hear_manager(&ManagerNews::Reached);
     assert_eq!(sender.managed_by(), Some(ManagedBy::Service));
     carry(&mut service, &mut [&mut sender]);
@@ -231,9 +231,9 @@ fn late_answers_are_ignored_and_the_service_is_tried_again() {
     }
     assert_eq!((sender.engine.counters().manager_late, &sender.places), (late, &places));
     carry(&mut service, &mut [&mut sender]);
-    assert_eq!(service.groups().count(), 0, "it was told that the sender does without");
+    assert_eq!(service.groups().count(), 0, "the sender has closed its group");
     sender.live(10_000);
-    assert_eq!(sender.managed_by(), Some(ManagedBy::Service), "asked again");
+    assert_eq!(sender.managed_by(), Some(ManagedBy::Service), "tried again");
     carry(&mut service, &mut [&mut sender]);
     let least = sender.epochs().into_iter().min();
     assert!(least > places.values().map(|place| place.epoch).max());
@@ -251,7 +251,7 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
         .into_iter()
         .filter(|link| link.0 >= 6 && links(&service, &second).contains(link))
         .collect();
-    assert_eq!(shared.len(), 2, "both go over the same spine");
+    assert_eq!(shared.len(), 2, "both use the same spine");
     // The tree reaches no receiver in the right rack, which the ring at the left rack notices.
     let proxy = [4, 5].into_iter().find(|node| {
         first.places[&NodeId(*node)].proxy.as_ref().is_some_and(|seat| seat.ring == 6)
@@ -287,7 +287,7 @@ fn refused_sender_continues_alone_and_counts_nonsense() {
     assert_eq!(sender.managed_by(), Some(ManagedBy::Sender));
     assert_eq!(sender.places.len(), 2);
     sender.wait(20_000);
-    assert_eq!(sender.requests().len(), 0, "there is nobody to be asked until that is news");
+    assert_eq!(sender.requests().len(), 0, "there is no manager until it is reported");
     let elsewhere = Answer { group: GroupId(9), ..refused };
     sender.engine.handle_manager(sender.now, &ManagerNews::Answered(elsewhere.encode()));
     assert_eq!(sender.engine.counters().manager_late, 1);

@@ -24,7 +24,7 @@ pub(super) struct Span {
     pub(super) round_trip: Duration,
 }
 
-/// Factor by which the pacer is faster than the window requires, so that it never limits it.
+/// Factor by which the pacer is faster than the window requires, so that the window is the limit.
 const GAIN: f64 = 1.25;
 const START_GAIN: f64 = 2.0;
 /// Resolution of timers.

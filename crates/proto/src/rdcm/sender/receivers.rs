@@ -143,7 +143,7 @@ impl Receivers {
         }
     }
 
-    /// The registry's manager is used while it is reachable, and the sender's own one otherwise.
+    /// Switches to the registry's manager while it is reachable, and to the sender's own otherwise.
     pub(super) fn on_manager(&mut self, cx: &mut Context<'_>, event: ManagerEvent) {
         match event {
             ManagerEvent::Reachable => self.use_service(cx),

@@ -23,7 +23,7 @@ pub(super) struct InFlight {
     /// Window up to which the current window doubles in each round trip.
     threshold: u32,
     arrived: u32,
-    /// Time at which the window was last reduced. Losses of repairs sent before are ignored.
+    /// Time at which the window was last reduced. Losses of repairs sent before then are ignored.
     reduced_at: Time,
     rtt: RttEstimator,
     timeouts: u32,
@@ -41,7 +41,7 @@ const INITIAL: u32 = 32;
 const LEAST: u32 = 4;
 /// Number of later repairs after which the arrival of one shows that an earlier repair is lost.
 const REORDERED: u64 = 3;
-/// The same limit as a time, which is the round-trip time divided by this number.
+/// Like [`REORDERED`], but as a time: the round-trip time divided by this number.
 const REORDERED_PART: u32 = 4;
 /// Minimum margin over the smoothed round-trip time after which an acknowledgment counts as late.
 const LEAST_MARGIN: Duration = Duration::from_micros(100);

@@ -45,10 +45,10 @@ fn acknowledgment_is_late_after_the_measured_round_trip() {
     assert_eq!(in_flight.pop_late(at(50_299), LATEST), None);
     assert_eq!(in_flight.pop_late(at(50_310), LATEST), Some(50));
     in_flight.push(at(50_310), 50);
-    assert!(in_flight.next_late(LATEST) > Some(at(50_900)), "it is waited for longer then");
+    assert!(in_flight.next_late(LATEST) > Some(at(50_900)), "the timeout has grown");
     assert_eq!(in_flight.on_ack(at(50_320), &having(51, &[]), MOST), []);
     let smoothed = in_flight.rtt.smoothed().expect("it was measured");
-    assert!(smoothed > Duration::from_micros(190), "which of the two came is not known");
+    assert!(smoothed > Duration::from_micros(190), "it is unknown which copy arrived");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn losses_halve_the_window_and_arrivals_widen_it() {
     }
     let lost: Vec<u64> = (32..61).collect();
     assert_eq!(in_flight.on_ack(at(1100), &having(32, &[63]), MOST), lost);
-    assert_eq!((in_flight.window, in_flight.threshold), (16, 16), "half of what was under way");
+    assert_eq!((in_flight.window, in_flight.threshold), (16, 16), "half of the number in flight");
     assert_eq!(in_flight.pop_late(at(20_000), LATEST), Some(61));
     assert_eq!(in_flight.pop_late(at(20_000), LATEST), Some(62));
     assert_eq!((in_flight.window, in_flight.is_empty()), (16, true), "they were sent before");
