@@ -170,5 +170,5 @@ async fn write(
     let _ = stream.shutdown().await;
 }
 
-/// Time limit for writing a chunk. A peer that exceeds it is assumed not to read any more.
+/// Time limit for writing a chunk. A peer that exceeds it is assumed to have stopped reading.
 const WRITE_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);

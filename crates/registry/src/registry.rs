@@ -91,8 +91,8 @@ impl Registry {
         self.http
     }
 
-    /// Returns the reason why the process currently cannot serve, or `None` if it can. Meanwhile,
-    /// nodes continue with the members that they know.
+    /// Returns the reason why the process currently cannot serve, or `None` if it can. While it
+    /// cannot serve, nodes continue with the members that they know.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.borrow().clone()
     }

@@ -74,7 +74,7 @@ pub struct KnownDetector {
     pub rack: String,
     /// UDP endpoint at which the detector is pinged.
     pub endpoint: String,
-    /// `true` if the detector is connected. Otherwise it watches no nodes for this process.
+    /// `true` if the detector is connected. Otherwise, it watches no nodes for this process.
     pub linked: bool,
     /// Time since the detector was last heard, in milliseconds.
     pub silent_ms: u64,

@@ -32,7 +32,7 @@ pub(crate) trait Store {
     /// Releases all owned partitions. Nothing is committed afterwards.
     async fn close(&mut self);
 
-    /// Returns `true` if this process knows the current state of the cluster. Otherwise it closes
+    /// Returns `true` if this process knows the current state of the cluster. Otherwise, it closes
     /// its connections: nodes are better served by another process, or by the members they know.
     fn is_serving(&self) -> bool;
 
@@ -62,7 +62,7 @@ pub(crate) enum StoreEvent {
     Applied(u16, u64, Vec<Change>),
     /// This process owns the partition from now on, in the state last reported.
     Owned(u16),
-    /// This process does not own the partition any more.
+    /// This process no longer owns the partition.
     Lost(u16),
     Owners(Owners),
 }

@@ -31,7 +31,7 @@ pub(crate) struct Writer {
 #[derive(Debug)]
 pub(crate) enum Report {
     Done(CommitId, Result<(), CommitFailure>),
-    /// The store cannot be used any more. The thread ends.
+    /// The store can no longer be used. The thread ends.
     Failed(StoreError),
 }
 
@@ -124,7 +124,7 @@ impl Drop for Writer {
     }
 }
 
-/// Stores commits. Waiting commits share a transaction, because it costs as much as for one.
+/// Stores commits. Waiting commits share a transaction, which costs as much as for one commit.
 fn serve(mut store: EmbeddedStore, commits: &Receiver<Commit>, reports: &mpsc::Sender<Report>) {
     while let Ok(first) = commits.recv() {
         let mut together = vec![first];

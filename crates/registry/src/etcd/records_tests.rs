@@ -62,7 +62,7 @@ fn keys_hold_the_state_after_any_commits() {
                     Operation::Delete(key) => pairs.remove(&key),
                 };
             }
-            // A leave of an absent node does not change an existing group except for its version.
+            // A leave of an absent node changes only the version of an existing group.
             commit.changes.iter().for_each(|change| state.apply(change));
             assert_eq!(restored(&keys, &pairs, state.version()), state, "{commit:?}");
         }

@@ -184,7 +184,7 @@ impl Members {
         Ok(revision.filter(|_| answer.succeeded()))
     }
 
-    /// Commits, at most once regardless of the number of attempts. Returns the revision.
+    /// Stores a commit at most once, regardless of the number of attempts. Returns the revision.
     pub(super) async fn commit(&self, commit: Transaction) -> Result<i64, CommitFailure> {
         let end = Instant::now() + COMMIT_WITHIN;
         let mut is_unsure = commit.is_unsure;
