@@ -75,7 +75,7 @@ struct Keeper<S> {
     waiting: Vec<Waiting>,
     most: usize,
     serve: Arc<S>,
-    /// No connection is accepted until this time, after the system failed to accept one.
+    /// Time until which no connection is accepted, after the system failed to accept one.
     rests_until: Option<Instant>,
 }
 

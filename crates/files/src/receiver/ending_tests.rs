@@ -43,7 +43,7 @@ fn last_piece_racing_with_an_abort_publishes_all_or_nothing() {
             Err(error) => {
                 assert_eq!(error, ReceiveError::Discarded("it has changed".to_owned()));
                 let left = std::fs::read_dir(sent.to()).expect("it is there").count();
-                assert_eq!(left, 0, "nothing of it is of use");
+                assert_eq!(left, 0, "nothing is kept");
             }
         }
     }

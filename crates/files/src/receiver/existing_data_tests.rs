@@ -153,7 +153,7 @@ fn foreign_data_in_a_hole_is_not_published() {
     drop(sent.stopped_after(NOTED, false));
     damage(&sent.stage().join("tree/large"), 1000);
     let store = sent.store(false).expect("it can be received");
-    assert!(!store.built.load(Ordering::Relaxed), "it is not what it should be");
+    assert!(!store.built.load(Ordering::Relaxed), "an entry does not match");
 }
 
 #[test]

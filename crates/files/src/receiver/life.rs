@@ -45,7 +45,7 @@ impl Life {
         }
     }
 
-    /// Returns `true` if all pieces have been received. The sender can then not change the result.
+    /// Returns `true` if all pieces have been received. The sender can no longer change the result.
     pub(crate) fn is_complete(&self) -> bool {
         self.known.is_full()
     }
@@ -89,7 +89,9 @@ impl Life {
         (has_news && self.link.is_some()) || (self.ending.is_some() && !self.last_word_taken)
     }
 
-    /// Returns the connection and the frames to send. Without one, reports wait for the next one.
+    /// Returns the connection and the frames to send.
+    ///
+    /// Without a connection, reports wait for the next one.
     pub(crate) fn take_frames(
         &mut self,
         settle: Duration,
@@ -121,7 +123,7 @@ impl Life {
         is_last
     }
 
-    /// Ends the life after its last report, which was sent if `is_told`.
+    /// Ends the receiver after its last report. `is_told` is `true` if the report was sent.
     ///
     /// A receiver that has finished continues to serve pieces while it is connected to the sender.
     pub(crate) fn last_word(&mut self, is_told: bool) {

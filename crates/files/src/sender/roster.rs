@@ -65,7 +65,7 @@ pub(crate) struct Ready {
 }
 
 const FETCH_OVERHEAD: Duration = Duration::from_secs(30);
-/// Each receiver sends two keepalives in this time.
+/// Time in which each receiver sends two keepalives.
 const QUIET: Duration = SIGN_OF_LIFE.saturating_mul(2);
 const ACCUSERS_BELIEVED: usize = 2;
 
@@ -366,7 +366,7 @@ impl Row {
         self.link.is_some() && self.accusers.len() < ACCUSERS_BELIEVED
     }
 
-    /// Returns `true` if the receiver made progress within `patience`, or has time for a fetch.
+    /// Returns `true` if the receiver made progress within `patience`, or has time for its fetches.
     pub(crate) fn is_moving(&self, patience: Duration) -> bool {
         self.moved_at.elapsed() < patience || Instant::now() < self.busy_until
     }

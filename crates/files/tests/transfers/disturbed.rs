@@ -156,7 +156,7 @@ fn source_changed_in_mid_transfer_ends_it_and_keeps_nothing() {
     for (at, receiving) in receiving.iter().enumerate() {
         let why = String::from("'data' has changed since the transfer began");
         assert_eq!(receiving.wait(), Err(ReceiveError::Discarded(why)));
-        assert_eq!(names(&places.folder(at)), [""; 0], "nothing of it is of use");
+        assert_eq!(names(&places.folder(at)), [""; 0], "nothing is kept");
     }
 }
 

@@ -150,7 +150,7 @@ fn the_same_content_under_the_same_names_is_the_same_transfer() {
     let first = id();
     fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("it is ours");
     places.file("data", 3_000_000);
-    assert_eq!(id(), first, "modes and times are not in it");
+    assert_eq!(id(), first, "the id excludes modes and times");
     fs::write(&file, noise("other", 3_000_000)).expect("it can be written");
     assert_ne!(id(), first);
 }
@@ -164,7 +164,7 @@ fn links_out_of_the_tree_and_special_files_are_not_sent() {
         symlink(target, root.join("link")).expect("it is new");
         let opened = Sending::open(vec![Source::Path(root)], with_receivers(1)).map(drop);
         let error = opened.expect_err("it leads out").to_string();
-        assert!(error.contains("link"), "the name is in it: {error}");
+        assert!(error.contains("link"), "the error names the link: {error}");
     }
     for path in ["/dev/null", "/", "/no/such/file"] {
         let opened = Sending::open(vec![Source::Path(path.into())], with_receivers(1)).map(drop);

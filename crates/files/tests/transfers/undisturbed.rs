@@ -59,8 +59,8 @@ fn late_joiner_gets_the_rest_by_stream_and_gaps_from_peers() {
     let summary = finish(sending, wire);
     assert!(summary.is_success(), "{summary:?}");
     let late = row(&summary, "receiver 2");
-    assert!(late.stream_bytes >= 3 << 20, "the rest came by the stream: {late:?}");
-    assert!(late.peer_bytes >= 3 << 20, "what was before came from the others: {late:?}");
+    assert!(late.stream_bytes >= 3 << 20, "later pieces came from the stream: {late:?}");
+    assert!(late.peer_bytes >= 3 << 20, "earlier pieces came from peers: {late:?}");
     assert_eq!(late.stream_bytes + late.peer_bytes, 8 << 20);
     assert_eq!((summary.stream_bytes, summary.sender_bytes), (8 << 20, 0));
     assert_eq!(
