@@ -21,7 +21,7 @@ const PAYLOAD_BYTES: usize = 1024;
 pub(crate) struct Workload {
     engine: Lateral,
     streams: Vec<(GroupId, NodeId, SeqNo)>,
-    /// Nodes outside these groups that could join them, in the same form.
+    /// Nodes outside these groups that could join them, in the form of `streams`.
     absent: Vec<(GroupId, NodeId, SeqNo)>,
     changes: Vec<ViewChange>,
     symbol: Symbol,

@@ -37,7 +37,8 @@ pub(crate) struct World {
     seed: u64,
     rng: Rng,
     pub(crate) datagrams_by_kind: BTreeMap<u8, u64>,
-    /// If set, datagrams with sender and receiver that only [`World::hand_over`] delivers.
+    /// Held-back datagrams, each with its sender and receiver. Only [`World::hand_over`] delivers
+    /// them. `None` if datagrams are not held back.
     pub(crate) held_back: Option<Vec<(usize, usize, Vec<u8>)>>,
     pub(crate) record: Option<Vec<Vec<u8>>>,
 }
