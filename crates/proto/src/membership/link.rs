@@ -14,8 +14,8 @@
 //!   peer that exceeds this limit is disconnected with [`LinkEnd::TooSlow`], and may reconnect. A
 //!   driver whose state machine lags should read less.
 //!
-//! Connection numbers are never reused. A state machine numbers the connections that it opens from
-//! 1. A driver numbers the connections that it accepts.
+//! Connection numbers are never reused. A state machine numbers the connections that it opens,
+//! starting with 1. A driver numbers the connections that it accepts.
 
 use core::fmt;
 

@@ -148,7 +148,7 @@ impl Gossip {
 
     /// Returns `true` if the packet is from the current incarnation of its origin.
     ///
-    /// A packet from a new incarnation replaces the previous one, unless it is a goodbye.
+    /// A packet from a new incarnation makes it the current one, unless the packet is a goodbye.
     pub(super) fn is_current(&mut self, origin: Origin, packet: &Packet) -> bool {
         let begins = !matches!(packet, Packet::Goodbye(node) if *node == origin.node);
         match self.peers.classify_start(self.cx.now, origin, begins) {

@@ -52,7 +52,8 @@ pub(super) enum RequestedChange {
         settings: GroupSettings,
         member: Member,
     },
-    /// The node is removed from the group unless it is a member in a later incarnation.
+    /// The node is removed if it is a member in this or an earlier incarnation and, if `start` is
+    /// given, with this start.
     Part {
         node: NodeId,
         incarnation: u32,
