@@ -5,8 +5,8 @@
 //! The new predecessor keeps packets for the receiver from the time at which it has its own new
 //! place. Its first repair shows that it has all packets from that one on. If there is no repair,
 //! the same is assumed after a while. The receiver notifies the previous predecessor of the first
-//! packet that it will get from the new one, and sends a last notification when it has all earlier
-//! packets. The previous predecessor then releases the packets that it kept for the receiver.
+//! packet that the new one repairs, and repeats the notification once it has all earlier packets.
+//! The previous predecessor then releases the packets that it kept for the receiver.
 
 use super::super::context::Context;
 use super::super::packet::{Packet, Place, RingAck, Seat};
@@ -109,5 +109,5 @@ impl Previous {
 /// Maximum number of previous predecessors. A receiver leaves at most two seats at once, and
 /// perhaps two more soon afterwards.
 const MAX_PREVIOUS: usize = 4;
-/// Number of notifications that a previous predecessor is unneeded, because some may be lost.
+/// Number of notifications to a predecessor that is no longer needed, because some may be lost.
 const NOTIFICATIONS: u32 = 3;
