@@ -254,7 +254,7 @@ impl Folder {
         Ok(rustix::fs::futimens(&self.0, &timestamps(modified))?)
     }
 
-    /// Sets the mode and time of an entry of the manifest. A symlink gets only its time.
+    /// Sets the time of an entry of the manifest, and its mode if it is a file.
     pub(crate) fn dress_entry(&self, entry: &Entry) -> io::Result<()> {
         let name = entry.path.name();
         if self.look(name)? == Found::File {
