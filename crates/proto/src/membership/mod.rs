@@ -28,8 +28,9 @@ pub trait Membership: Send {
     /// Adds this node to `group`.
     ///
     /// # Errors
-    /// [`JoinError::Contradiction`] or [`JoinError::NameCollision`] if a known member of the group
-    /// has other settings. The node is then not in the group. A provider can have further limits.
+    /// Returns [`JoinError::Contradiction`] or [`JoinError::NameCollision`] if a known member of
+    /// the group has other settings. The node is then not in the group. A provider can have
+    /// further limits.
     fn join(&mut self, now: Time, group: GroupId, settings: GroupSettings)
     -> Result<(), JoinError>;
 

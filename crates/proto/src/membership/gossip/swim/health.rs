@@ -6,8 +6,8 @@
 //!
 //! Deviations from Lifeguard:
 //! - A failed probe counts once its suspicion turns out to be wrong, so no NACKs are needed.
-//! - A suspicion shared by several nodes is not shortened: the healthiest node that probes the
-//!   member in vain decides.
+//! - A suspicion shared by several nodes is not shortened: the healthiest node whose probe of the
+//!   member fails decides.
 //! - A call that comes much later than requested is this node's own delay, for which the detector's
 //!   time stands still. A suspicion therefore needs little extension.
 

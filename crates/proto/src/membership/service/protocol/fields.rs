@@ -17,7 +17,7 @@ use crate::{Endpoint, GroupId, Incarnation, NodeId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Member {
-    /// The node.
+    /// Id of the node.
     pub node: NodeId,
     /// Number of the incarnation. Reports about an earlier one no longer apply.
     pub incarnation: u32,

@@ -8,7 +8,7 @@ use crate::{GroupId, GroupSettings, Incarnation, NodeId};
 pub struct Commit {
     /// Number of the commit at this process.
     pub id: CommitId,
-    /// The partition.
+    /// Partition to which the changes apply.
     pub partition: u16,
     /// Version that the partition must have before the first change. Each change adds one. If this
     /// owner has already written the last version, the store already has the commit.

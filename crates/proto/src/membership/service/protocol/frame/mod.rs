@@ -199,7 +199,7 @@ pub enum JoinRefusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Snapshot {
-    /// The group.
+    /// Group whose state is sent.
     pub group: GroupId,
     /// Version of the group.
     pub version: u64,
@@ -215,7 +215,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Update {
-    /// The group.
+    /// Group that has changed.
     pub group: GroupId,
     /// Previous version on this connection. A node with another version has missed an update.
     pub after: u64,
@@ -307,7 +307,7 @@ pub fn partition_of(group: GroupId, partitions: u16) -> u16 {
 pub struct Watched {
     /// `true` if the node must be watched from now on, `false` if it must not.
     pub watched: bool,
-    /// The node.
+    /// Node to watch, or to stop watching.
     pub member: Member,
 }
 
