@@ -188,7 +188,7 @@ impl Rdcm {
         Some(self.sender_in(group)?.receivers.manager.managed_by())
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the engine, summed over all groups.
     pub fn counters(&self) -> Counters {
         self.counters
     }

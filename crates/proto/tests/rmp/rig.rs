@@ -335,7 +335,7 @@ impl World {
         let Some(view) = self.hosts[number].engine.view(GROUP) else { return };
         for member in view.processes() {
             let is_it = |other: &usize| self.process(*other) == Some(member);
-            // A member that is out of the ring by now cannot be inspected.
+            // A member that has left the ring cannot be inspected.
             let Some(other) = (0..self.hosts.len()).find(is_it) else { continue };
             let Some(reached) = self.hosts[other].engine.reached(GROUP) else { continue };
             // A member that has accepted the list of a reformation holds everything that gets its

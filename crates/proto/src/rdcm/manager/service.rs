@@ -221,7 +221,7 @@ impl ManagerService {
         self.senders.iter().map(|(group, sender)| (*group, sender.node))
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the manager.
     pub fn counters(&self) -> ManagerCounters {
         self.counters
     }

@@ -191,12 +191,12 @@ impl MulticastTree {
         self.above.insert(vertex, above);
     }
 
-    /// Returns the sender.
+    /// Returns the sender, which is the root of the tree.
     pub fn sender(&self) -> Vertex {
         self.sender
     }
 
-    /// Returns the receivers.
+    /// Returns the receivers that the tree reaches.
     pub fn receivers(&self) -> &BTreeSet<Vertex> {
         &self.receivers
     }

@@ -63,7 +63,7 @@ impl RelayQueue {
                 cx.counters.data_relayed += 1;
                 return Some(data);
             }
-            // These receivers have another parent by now.
+            // These receivers now have another parent.
             cx.counters.data_not_relayed += 1;
         }
         None

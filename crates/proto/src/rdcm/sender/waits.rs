@@ -5,8 +5,8 @@
 //! normal for a window. A wait that is longer than the time within which all receivers report is
 //! charged to the receivers that expect no more, if at least half of the receivers do expect more.
 //! A receiver that is silent for that long, while the sender uses up its window, is charged for the
-//! whole silence. The sender paces the rest of the window, and therefore waits for less time than
-//! it is slowed down.
+//! whole silence. The sender paces the last packets of the window, and therefore waits for less
+//! time than it is slowed down.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
