@@ -36,7 +36,7 @@ pub(crate) trait Store {
     /// its connections: nodes are better served by another process, or by the members they know.
     fn is_serving(&self) -> bool;
 
-    /// Returns the reason why this process cannot own partitions at the moment, if there is one.
+    /// Returns the reason why this process currently cannot own partitions, if there is one.
     fn trouble(&self) -> Option<&str>;
 
     /// Takes the error that made the store unusable, if there is one. The process then ends with

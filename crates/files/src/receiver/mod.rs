@@ -117,7 +117,7 @@ impl Receiving {
         self.shared.manifest().id()
     }
 
-    /// Returns the manifest.
+    /// Returns the manifest of the transfer.
     pub fn manifest(&self) -> &Manifest {
         self.shared.manifest()
     }
