@@ -65,7 +65,7 @@ pub enum SendError {
         waiting_bytes: usize,
     },
     /// The window is full: a member has not confirmed enough of the earlier messages.
-    #[error("the window is full: member {by} is {behind} messages behind")]
+    #[error("the window is full: member {by} is {behind} packets behind")]
     HeldBack {
         /// The member that is furthest behind.
         by: NodeId,

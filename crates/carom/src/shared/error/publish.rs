@@ -64,7 +64,7 @@ impl PublishError {
 
 fn held_back(by: Option<(NodeId, u32)>) -> String {
     by.map(|(node, behind)| {
-        let noun = if behind == 1 { "message" } else { "messages" };
+        let noun = if behind == 1 { "packet" } else { "packets" };
         format!(": member {node} is {behind} {noun} behind")
     })
     .unwrap_or_default()
@@ -75,9 +75,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_message_behind_is_singular() {
+    fn one_packet_behind_is_singular() {
         let told = |behind| held_back(Some((NodeId(1), behind)));
-        assert!(told(1).ends_with(" is 1 message behind"), "{}", told(1));
-        assert!(told(2).ends_with(" is 2 messages behind"), "{}", told(2));
+        assert!(told(1).ends_with(" is 1 packet behind"), "{}", told(1));
+        assert!(told(2).ends_with(" is 2 packets behind"), "{}", told(2));
     }
 }
