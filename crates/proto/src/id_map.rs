@@ -18,31 +18,37 @@ impl<K: Hash + Eq, V> IdMap<K, V> {
     }
 
     /// Returns a reference to the value of `key`.
+    #[inline]
     pub fn get(&self, key: &K) -> Option<&V> {
         self.0.get(key)
     }
 
     /// Returns a mutable reference to the value of `key`.
+    #[inline]
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.0.get_mut(key)
     }
 
     /// Returns the value of `key`. Inserts `make()` first if the key has no value.
+    #[inline]
     pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         self.0.entry(key).or_insert_with(make)
     }
 
     /// Sets the value of `key`, and returns the previous value.
+    #[inline]
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         self.0.insert(key, value)
     }
 
     /// Removes `key`, and returns its value.
+    #[inline]
     pub fn remove(&mut self, key: &K) -> Option<V> {
         self.0.remove(key)
     }
 
     /// Returns `true` if `key` has a value.
+    #[inline]
     pub fn contains(&self, key: &K) -> bool {
         self.0.contains_key(key)
     }

@@ -61,6 +61,7 @@ impl Outbox {
         self.bytes.len() - self.taken_to
     }
 
+    #[inline]
     pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let (transmit, datagram) = self.waiting.pop_front()?;
         self.taken_to = datagram.end;

@@ -22,6 +22,7 @@ impl Rng {
     }
 
     /// Returns 64 random bits.
+    #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
@@ -30,6 +31,7 @@ impl Rng {
     ///
     /// # Panics
     /// Panics if `bound` is 0.
+    #[inline]
     pub fn below(&mut self, bound: usize) -> usize {
         assert!(bound > 0, "the bound of a random number must not be 0");
         let bound = bound as u64;

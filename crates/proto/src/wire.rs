@@ -177,6 +177,7 @@ impl<'a> Datagram<'a> {
     /// # Errors
     /// Returns an error if the datagram is not from Carom, or if its version or protocol is
     /// unknown.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let (raw, _) = RawHeader::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
         if raw.magic.get() != MAGIC {
@@ -216,6 +217,7 @@ impl<'a> Datagram<'a> {
     ///
     /// # Errors
     /// Returns an error if the datagram is corrupted.
+    #[inline]
     pub fn body(&self) -> Result<&'a [u8], DecodeError> {
         let (raw, body) =
             RawHeader::ref_from_prefix(self.bytes).map_err(|_| DecodeError::Length)?;
@@ -256,6 +258,7 @@ pub fn seal(out: &mut [u8], start: usize) {
 }
 
 /// Like [`seal`], but for a packet that is sent in parts if it does not fit in one datagram.
+#[inline]
 pub(crate) fn seal_in_parts(out: &mut [u8], start: usize) {
     let datagram = &mut out[start..];
     assert!(datagram.len() >= HEADER_BYTES, "the datagram has no header");
@@ -297,6 +300,7 @@ pub(crate) fn take_endpoint(bytes: &mut impl Buf) -> Result<Endpoint, DecodeErro
     Ok(Endpoint(SocketAddr::new(ip, port)))
 }
 
+#[inline]
 fn checksum(datagram: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&datagram[..CHECKSUM_OFFSET]);

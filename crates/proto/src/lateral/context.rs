@@ -56,6 +56,7 @@ impl Context {
         self.send([Destination::Node(node)], (GroupId::NONE, 0), packet);
     }
 
+    #[inline]
     pub(super) fn send(
         &mut self,
         destinations: impl IntoIterator<Item = Destination>,

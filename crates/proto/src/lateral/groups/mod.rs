@@ -65,6 +65,7 @@ impl Groups {
         group
     }
 
+    #[inline]
     pub(super) fn ix(&self, id: GroupId) -> Option<GroupIx> {
         self.by_id.get(&id).copied()
     }
@@ -79,6 +80,7 @@ impl Groups {
 
     /// Returns `true` if `node` may repair or retransmit packets of `sender`. Only members and the
     /// sender itself may, because other nodes could forge packets.
+    #[inline]
     pub(super) fn may_know(&self, group: GroupIx, node: NodeId, sender: NodeId) -> bool {
         node == sender || self.get(group).members.contains(node)
     }

@@ -149,6 +149,7 @@ impl Symbol {
     /// # Errors
     /// Returns an error if the length does not match the header, or if no message can have such a
     /// fragment.
+    #[inline]
     pub fn from_datagram(arena: &mut Arena, bytes: &[u8]) -> Result<Self, DecodeError> {
         if length(bytes)? != bytes.len() {
             return Err(DecodeError::Length);
@@ -180,11 +181,13 @@ impl Symbol {
     }
 
     /// Returns the message, or the fragment and the two numbers before it.
+    #[inline]
     pub fn payload(&self) -> Bytes {
         self.0.slice(SYMBOL_HEADER_BYTES..)
     }
 
     /// Returns the fragment and its bytes, or `None` if the symbol contains a whole message.
+    #[inline]
     pub fn fragment(&self) -> Option<(Fragment, &[u8])> {
         let fragment_bytes = self.raw().fragment_bytes.get();
         (fragment_bytes != 0).then(|| {
@@ -194,11 +197,13 @@ impl Symbol {
     }
 
     /// Returns the time at which the message was sent, by the sender's clock.
+    #[inline]
     pub fn sent_at(&self) -> Time {
         Time(self.raw().sent_at.get())
     }
 
     /// Returns the time for which the message is useful, or `None` if it has no deadline.
+    #[inline]
     pub fn deadline(&self) -> Option<Duration> {
         match self.raw().deadline_us.get() {
             0 => None,
@@ -253,12 +258,14 @@ impl Arena {
         self.retired.clear();
     }
 
+    #[inline]
     fn copy(&mut self, bytes: &[u8]) -> Symbol {
         let mut room = self.room(bytes.len());
         room.extend_from_slice(bytes);
         Symbol(room.freeze())
     }
 
+    #[inline]
     fn room(&mut self, bytes: usize) -> BytesMut {
         if self.chunk.capacity() < bytes {
             let full = core::mem::take(&mut self.chunk);

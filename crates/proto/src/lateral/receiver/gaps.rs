@@ -14,6 +14,7 @@ const MAX_MISSING: usize = 1 << 18;
 impl Receiver {
     /// Records the unknown packets before `end` as missing. Returns `false` if `end` is not
     /// believed, because the sender must first confirm a jump.
+    #[inline]
     pub(crate) fn notice_up_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
         let max_gap = cx.config.max_gap;
         let stream = self.streams.get_mut(ix);
@@ -33,6 +34,7 @@ impl Receiver {
     }
 
     /// Like [`Self::notice_up_to`], but for numbers that are confirmed or believed.
+    #[inline]
     pub(super) fn notice_believed(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
         let stream = self.streams.get_mut(ix);
         let ahead = end.distance_from(stream.window.end());

@@ -324,6 +324,7 @@ impl Receiver {
 
     /// Returns the stream of a sender, and opens it if it is unknown. Returns `None` if there is no
     /// room, or if the packet seems to be from a former incarnation.
+    #[inline]
     fn stream_of(
         &mut self,
         cx: &mut Context,
@@ -366,6 +367,7 @@ impl Receiver {
 
     /// Returns the stream of a sender that was heard directly, if there is room for it. If the
     /// packet is from an unknown incarnation, the sender is queried instead.
+    #[inline]
     pub(super) fn direct_stream_of(
         &mut self,
         cx: &mut Context,

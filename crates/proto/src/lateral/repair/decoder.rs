@@ -23,6 +23,7 @@ impl Decoder {
         Self { pending: PendingRepairs::new(solver, pending_repairs, pending_age, seed) }
     }
 
+    #[inline]
     pub(crate) fn accept(
         &mut self,
         cx: &mut Context,
@@ -88,6 +89,7 @@ impl Decoder {
 
     /// Accepts solved packets, and the packets that these solve in turn. The number per call is
     /// limited so that sockets are served in time.
+    #[inline]
     pub(crate) fn accept_all_solved(&mut self, cx: &mut Context, receiver: &mut Receiver) {
         for _ in 0..MAX_SOLVED_AT_ONCE {
             let Some(solved) = self.pending.pop_solved() else { return };

@@ -137,6 +137,7 @@ impl PendingRepairs {
         }
     }
 
+    #[inline]
     pub(crate) fn pop_solved(&mut self) -> Option<Solved> {
         if self.work.0 < MAX_WORK / 2 {
             return None;
@@ -247,6 +248,7 @@ impl Row {
         xor_growing(&mut self.sum, &other.sum);
     }
 
+    #[inline]
     fn is_solved(&self) -> bool {
         self.unknown.ones().nth(1).is_none()
     }

@@ -66,6 +66,7 @@ impl DataBuffer {
         self.reserved = bytes;
     }
 
+    #[inline]
     pub(crate) fn push(
         &mut self,
         now: Time,
@@ -112,6 +113,7 @@ impl DataBuffer {
         self.forget_dropped();
     }
 
+    #[inline]
     pub(crate) fn evict_first(&mut self) -> Option<(StreamIx, SeqNo)> {
         let first = self.packets.pop_front()?;
         self.first.0 = self.first.0.wrapping_add(1);

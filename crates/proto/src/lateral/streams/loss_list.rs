@@ -36,6 +36,7 @@ impl Missing {
 }
 
 impl Holders {
+    #[inline]
     pub(crate) fn add(&mut self, node: NodeId) {
         if !self.nodes.contains(&Some(node))
             && let Some(vacant) = self.nodes.iter_mut().find(|place| place.is_none())
@@ -64,6 +65,7 @@ impl LossList {
         self.slots[ix.0 as usize].as_ref().expect("a missing packet has a record")
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, ix: MissingIx) -> &mut Missing {
         self.slots[ix.0 as usize].as_mut().expect("a missing packet has a record")
     }

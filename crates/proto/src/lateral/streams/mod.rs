@@ -54,10 +54,12 @@ impl Streams {
         }
     }
 
+    #[inline]
     pub(super) fn find(&self, group: GroupIx, sender: NodeId) -> Option<StreamIx> {
         self.by_key.get(&(group, sender)).copied()
     }
 
+    #[inline]
     pub(super) fn find_packet(&self, groups: &Groups, id: PacketId) -> Option<StreamIx> {
         groups.ix(id.group).and_then(|group| self.find(group, id.sender))
     }
@@ -93,10 +95,12 @@ impl Streams {
         ix
     }
 
+    #[inline]
     pub(super) fn get(&self, ix: StreamIx) -> &Stream {
         self.slots[ix.0 as usize].as_ref().expect("an index does not outlive its stream")
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, ix: StreamIx) -> &mut Stream {
         self.slots[ix.0 as usize].as_mut().expect("an index does not outlive its stream")
     }
@@ -132,6 +136,7 @@ impl Streams {
         self.by_group.former_mut(group)
     }
 
+    #[inline]
     pub(super) fn held(&self, ix: StreamIx, seqno: SeqNo) -> Option<&Held> {
         match self.get(ix).window.place(seqno) {
             Place::At(Slot::Held(held)) => Some(self.buffer.get(held)),
@@ -141,6 +146,7 @@ impl Streams {
 
     /// Buffers a packet, which is in the window or just beyond its end. If the packet was missing,
     /// the caller must have removed its record. Packets that exceed the memory limit are evicted.
+    #[inline]
     pub(super) fn hold(
         &mut self,
         now: Time,
@@ -170,6 +176,7 @@ impl Streams {
         self.evict_excess();
     }
 
+    #[inline]
     fn evict_excess(&mut self) {
         while self.buffer.is_too_large() {
             self.evicted_by_bytes += 1;

@@ -163,6 +163,7 @@ impl ReceiveWindow {
         self.slots.push_front(Slot::Missing(missing));
     }
 
+    #[inline]
     pub(super) fn hold(&mut self, seqno: SeqNo, held: HeldIx) {
         self.set(seqno, Slot::Held(held));
     }
@@ -173,6 +174,7 @@ impl ReceiveWindow {
     }
 
     /// Sets the slot of a packet that is in the window or just beyond its end.
+    #[inline]
     fn set(&mut self, seqno: SeqNo, slot: Slot) {
         if seqno == self.end() {
             self.slots.push_back(slot);
@@ -182,6 +184,7 @@ impl ReceiveWindow {
         self.advance();
     }
 
+    #[inline]
     pub(super) fn evict(&mut self, seqno: SeqNo) {
         *self.slot_mut(seqno) = Slot::Settled;
         self.trim();

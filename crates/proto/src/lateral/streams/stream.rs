@@ -85,6 +85,7 @@ impl Stream {
         self.lost = self.lost.saturating_add(count);
     }
 
+    #[inline]
     pub(super) fn hold(&mut self, seqno: SeqNo, held: HeldIx) {
         if let Some(query) = &mut self.query {
             query.record_arrival(seqno);
@@ -197,6 +198,7 @@ impl Stream {
         !self.window.is_vouched(seqno) && (is_over || self.window.claimed() > CREDIBLE_CLAIMS)
     }
 
+    #[inline]
     pub(crate) fn is_large_step(&self, end: SeqNo, max_gap: u32) -> bool {
         let credible = CREDIBLE_STEP.min(max_gap) as i32;
         let ahead = end.distance_from(self.window.end());
