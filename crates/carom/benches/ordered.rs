@@ -3,9 +3,9 @@
 //! same runtime. The result is the ratio of the two rates. Run it with `cargo bench -p carom
 //! --bench ordered`.
 //!
-//! Both alternate in turns of 0.25 s, so that other load on the machine affects them equally.
-//! Messages are sent as fast as possible. The rate is that of the slowest receiver, so unreliable
-//! messages that receivers lose are not counted.
+//! The two kinds of traffic alternate in turns of 0.25 s, so that other load on the machine affects
+//! both equally. Messages are sent as fast as possible. The rate is that of the slowest receiver,
+//! so unreliable messages that receivers lose are not counted.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
@@ -65,7 +65,7 @@ fn rate(sender: &Group, qos: Qos, given: &[AtomicU64]) -> f64 {
         drop(sender.publish_with(vec![7; BYTES], qos).expect("an open group"));
     }
     let (after, took) = (counts(), start.elapsed().as_secs_f64());
-    // Messages still in flight must not count for the next turn.
+    // Messages still in flight must not count toward the next turn.
     let mut last = after.clone();
     loop {
         thread::sleep(Duration::from_millis(50));
@@ -86,6 +86,6 @@ fn tell(turns: &[[f64; 2]]) {
     let [low, median, high] = [1, 2, 3].map(|quarter| ratios[(ratios.len() - 1) * quarter / 4]);
     println!("unreliable:      {:>8.0} messages/s", mean(0));
     println!("totally ordered: {:>8.0} messages/s", mean(1));
-    println!("of the turns: quartiles of the ratio {low:.2}, {median:.2}, {high:.2}");
-    println!("ratio {:.2}; at least 0.60 is asked", mean(1) / mean(0));
+    println!("quartiles of the ratio over all turns: {low:.2}, {median:.2}, {high:.2}");
+    println!("ratio {:.2}; at least 0.60 is required", mean(1) / mean(0));
 }

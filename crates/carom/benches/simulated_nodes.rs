@@ -23,7 +23,7 @@ fn main() {
         let per_second = running.as_secs_f64() / SPAN.as_secs_f64();
         let rate = datagrams as f64 / running.as_secs_f64();
         println!(
-            "{name}: joining {joining:.2?}, then {per_second:.2} s a virtual second, \
+            "{name}: joining {joining:.2?}, then {per_second:.2} s per virtual second, \
              {rate:.0} datagrams delivered a second, {messages} messages"
         );
     }
@@ -93,7 +93,7 @@ fn join(
 
 const NODES: u32 = 64;
 const GROUPS_OF_NODE: usize = 64;
-/// With this number, a group has ten members on average.
+/// Number of groups, chosen so that a group has ten members on average.
 const GROUPS: usize = 410;
 const SETTLING: Duration = Duration::from_secs(3);
 const SPAN: Duration = Duration::from_secs(3);

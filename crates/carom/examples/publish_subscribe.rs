@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 println!("{text} from {}, {:?}", message.sender, message.how);
                 received += 1;
             }
-            // These messages could not be repaired in time. Nothing is lost silently.
+            // These messages could not be recovered in time. No message is lost silently.
             Some(Event::Lost(lost)) => {
                 println!("{} messages lost: {}", lost.count(), lost.cause);
                 received += lost.count();

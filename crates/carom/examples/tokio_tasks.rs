@@ -34,7 +34,7 @@ async fn publish(group: Group) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// Counts received messages until each message is received or reported as lost.
+/// Counts received messages until every message has been received or reported as lost.
 async fn count(group: Group) -> u32 {
     let (mut received, mut lost) = (0, 0);
     while received + lost < TICKS {

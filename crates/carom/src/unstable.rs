@@ -1,4 +1,4 @@
-//! Settings and counters of the engines and the contract for custom ones, without semver
+//! Settings and counters of the engines, and the contract for custom engines, without semver
 //! guarantees.
 //!
 //! An engine changes as its protocol is tuned, so these types can change incompatibly in every

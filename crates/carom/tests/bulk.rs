@@ -17,12 +17,12 @@ fn cluster(count: usize, build: impl Fn(usize, Builder) -> Builder) -> (Vec<Node
     let join = |node: &Node| node.join("images", Profile::bulk()).expect("a group");
     let groups: Vec<Group> = nodes.iter().map(join).collect();
     for (node, group) in nodes.iter().zip(&groups) {
-        wait_for(node, "all in the group", |_| group.members().len() == count - 1);
+        wait_for(node, "all members in the group", |_| group.members().len() == count - 1);
     }
     (nodes, groups)
 }
 
-/// With these settings, no receiver is evicted, even if the machine schedules it late.
+/// Returns settings with which no receiver is evicted, even if the machine schedules it late.
 fn patient() -> rdcm::Config {
     rdcm::Config {
         gone_after: Duration::from_secs(20),
@@ -118,7 +118,7 @@ fn second_sender_is_refused() {
     let (nodes, groups) = cluster(3, |_, builder| builder);
     groups[0].publish(message(0)).expect("published");
     take(&groups[1], 1);
-    groups[1].publish(message(1)).expect("it is not known yet");
+    groups[1].publish(message(1)).expect("the other sender is not known yet");
     loop {
         match next_event(&groups[1]) {
             Event::Lost(lost) => {
@@ -131,7 +131,7 @@ fn second_sender_is_refused() {
     }
     let refused = groups[1].confirm(PATIENCE).expect_err("nobody has it");
     assert_eq!(refused, ConfirmError::GivenUp);
-    groups[0].confirm(PATIENCE).expect("the first one goes on");
+    groups[0].confirm(PATIENCE).expect("the first sender continues");
 }
 
 const MESSAGE_BYTES: usize = 64 << 10;

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// Cargo has built the example beside this test.
+/// Runs an example, which Cargo has built beside this test.
 fn run(name: &str) {
     let test = std::env::current_exe().expect("this program");
     let target = test.ancestors().nth(2).expect("target/debug/deps/test");

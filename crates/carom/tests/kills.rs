@@ -4,7 +4,7 @@
 //! The test also serves as the member process: it starts itself again, with an environment variable
 //! that [`member_process`] checks.
 
-#![expect(clippy::print_stdout, reason = "the test tells its figures, the member its news")]
+#![expect(clippy::print_stdout, reason = "the test prints its results, and the member its events")]
 
 mod network;
 
@@ -22,10 +22,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const MEMBERS: usize = 4;
-/// With short timers, a member that a busy machine does not schedule for 30 ms is removed.
+/// Maximum number of removed members. With short timers, one that is not scheduled for 30 ms is
+/// removed.
 const MOST_REMOVED: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Messages beyond the capacity of the slowest reader would queue where the test cannot see them.
+/// Time between messages. A faster sender would fill queues that the test cannot see.
 const PAUSE: Duration = Duration::from_millis(2);
 const PORT: &str = "CAROM_TEST_MEMBER_PORT";
 const TIMERS: &str = "CAROM_TEST_MEMBER_TIMERS";
@@ -34,7 +35,7 @@ type Name = (u64, u64);
 
 #[derive(Debug)]
 enum Said {
-    /// The process runs the node with this id and has joined the ring.
+    /// The process runs the node with this id, which has joined the ring.
     Begun(u64),
     Given(Name),
     View(usize),
@@ -193,7 +194,7 @@ impl Ring {
             let left = PATIENCE.saturating_sub(start.elapsed());
             let Ok((place, said)) = self.said.recv_timeout(left) else {
                 let each = self.members.iter().map(|it| (it.id, it.members, it.log.len()));
-                panic!("{what} did not come to pass: {:?}", each.collect::<Vec<_>>());
+                panic!("{what} did not happen: {:?}", each.collect::<Vec<_>>());
             };
             let member = &mut self.members[place];
             match said {
@@ -268,7 +269,7 @@ fn kill_token_sites(kills: usize, timers: &'static str) {
     ring.until_whole();
     let mut whole_after = Vec::new();
     for round in 0..kills {
-        // The oldest member is killed, so that every member is in the ring for a while.
+        // The oldest member is killed, so that every member is in the ring for some time.
         let place = ring.members.iter().position(|it| it.is_alive).expect("somebody lives");
         ring.kill(place);
         let dead_at = Instant::now();

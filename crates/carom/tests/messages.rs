@@ -32,7 +32,7 @@ fn cluster<const N: usize>(
         wait_for(node, "all members on known paths", |it| {
             it.members.len() == N - 1 && it.members.iter().all(|it| it.path != MemberPath::Unknown)
         });
-        wait_for(node, "all in the group", |_| group.members().len() == N - 1);
+        wait_for(node, "all members in the group", |_| group.members().len() == N - 1);
     }
     (nodes, groups)
 }
@@ -136,7 +136,7 @@ fn confirmed_messages_are_at_all_members() {
         while let Some(event) = group.try_recv() {
             count += usize::from(matches!(event, Event::Message(_)));
         }
-        assert_eq!(count, 2000, "all are there already, of {}", nodes[0].id());
+        assert_eq!(count, 2000, "all messages of {} have arrived", nodes[0].id());
     }
 }
 
@@ -172,7 +172,7 @@ fn timed_out_confirmation_names_the_missing_members() {
     let nothing = group.confirm(PATIENCE).expect("nothing was sent");
     assert_eq!(nothing.members, 1);
     group.publish("into the void").expect("published");
-    let error = group.confirm(Duration::from_millis(50)).expect_err("nobody is there");
+    let error = group.confirm(Duration::from_millis(50)).expect_err("no member is online");
     assert_eq!(error, ConfirmError::Timeout { waiting_for: vec![absent] });
 }
 
@@ -234,7 +234,7 @@ fn full_event_queue_is_reported_as_losses() {
             _ => {}
         }
     }
-    assert_eq!(messages + lost, 500, "told once each");
+    assert_eq!(messages + lost, 500, "each is reported once");
     assert_eq!(u64::from(lost), nodes[1].status().stats.queue_dropped);
     assert!(messages >= 15 && lost > 0, "{messages} messages, {lost} lost");
 }

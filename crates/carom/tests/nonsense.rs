@@ -21,7 +21,7 @@ fn a_node_works_while_a_million_damaged_datagrams_come_in() {
     let nodes = [(); 3].map(|()| start(on_loopback(port)));
     let groups = nodes.each_ref().map(join);
     for (node, group) in nodes.iter().zip(&groups) {
-        wait_for(node, "all in the group", |_| group.members().len() == 2);
+        wait_for(node, "all members in the group", |_| group.members().len() == 2);
     }
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.connect(nodes[1].endpoint()).expect("an address");
@@ -40,7 +40,7 @@ fn a_node_works_while_a_million_damaged_datagrams_come_in() {
     }
     let stats = nodes[1].status().stats;
     let refused = stats.lateral.malformed + stats.node.datagrams_unknown;
-    assert!(refused > DATAGRAMS as u64 / 100, "they did come in: {refused} were refused");
+    assert!(refused > DATAGRAMS as u64 / 100, "only {refused} datagrams were refused");
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_member_is_reached_as_it_says_itself() {
         status.members.len() == 1 && status.members[0].path == MemberPath::Unicast
     };
     wait_for(&node, "a member without multicast", is_unicast);
-    wait_for(&node, "it in the group", |_| in_node.members().len() == 1);
+    wait_for(&node, "the member in the group", |_| in_node.members().len() == 1);
     // The node has received a message from the member's own address.
     in_deaf.publish(b"1".to_vec()).expect("published");
     next_message(&in_node);
@@ -78,7 +78,7 @@ fn a_member_is_reached_as_it_says_itself() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.send_to(&datagram, node.endpoint()).expect("it is sent");
     let heard = |status: &carom::Status| status.stats.path_elsewhere == before + 1;
-    let status = wait_for(&node, "what is not its own word", heard);
+    let status = wait_for(&node, "a forged report", heard);
     assert!(is_unicast(&status), "{status:#?}");
 }
 

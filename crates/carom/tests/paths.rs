@@ -19,12 +19,12 @@ fn members_on_loopback_hear_each_others_multicast() {
     let (port, members) = (multicast_port(), members::<3>());
     let nodes = [0, 1, 2].map(|which| member(on_loopback(port), which, &members));
     for node in &nodes {
-        let status = wait_for(node, "multicast to everybody", |status| {
+        let status = wait_for(node, "multicast to all members", |status| {
             status.members.iter().all(|it| it.path == MemberPath::Multicast)
         });
         assert_eq!(status.members.len(), 2);
         assert!(node.settled(PATIENCE));
-        assert!(status.stats.own_echo > 0, "own hellos come back and are passed over");
+        assert!(status.stats.own_echo > 0, "own hellos are looped back and ignored");
         assert_eq!(status.stats.path_unknown, 0);
     }
 }

@@ -106,7 +106,7 @@ fn the_same_store_counts_over_real_sockets() {
     }
     let start = std::time::Instant::now();
     while replicas.iter().any(|replica| replica.value("votes") != 6) {
-        assert!(start.elapsed() < PATIENCE, "not all know all");
+        assert!(start.elapsed() < PATIENCE, "the replicas did not converge");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -156,7 +156,7 @@ fn troubled(seed: u64) -> (BTreeMap<String, i64>, u64, Vec<u8>) {
     replicas.world.run_for(Duration::from_secs(3));
     replicas.world.run_troubled(Duration::from_secs(20), &Troubles::default());
     replicas.converge();
-    replicas.world.end_trace().expect("memory takes all");
+    replicas.world.end_trace().expect("writing to memory cannot fail");
     (replicas.agreed(), replicas.world.history(), capture.take())
 }
 

@@ -28,7 +28,8 @@ use store::{NotDone, Outcome, Store};
 const REPLICAS: u32 = 5;
 const KEYS: u64 = 8;
 
-/// Operations on different keys are independent, so each key is checked on its own.
+/// One key of the map. Operations on different keys are independent, so each key is checked on its
+/// own.
 #[derive(Clone, Debug, Default)]
 struct Register(Option<String>);
 
@@ -54,7 +55,8 @@ impl SequentialSpec for Register {
 #[derive(Default)]
 struct History {
     of_keys: BTreeMap<String, LinearizabilityTester<i64, Register>>,
-    /// The tester tries callers in order. Callers whose last call was never answered come last.
+    /// The next caller. The tester tries callers in order; those whose last call was never answered
+    /// come last.
     callers: i64,
     answered: usize,
     unanswered: usize,
@@ -139,7 +141,7 @@ impl Replicas {
 
     fn are_all_ready(&self) -> bool {
         let now = self.now.borrow();
-        // A replica in a minority that does not know of its removal yet counts itself as ready.
+        // A replica in a minority that does not yet know of its removal counts itself as ready.
         let is_back = |store: &Rc<Store>| store.is_ready() && store.others() + 1 == now.len();
         now.len() == REPLICAS as usize && now.values().all(is_back)
     }
@@ -153,7 +155,7 @@ impl Replicas {
         }
         let now = self.now.borrow();
         let lacking: Vec<&u32> = now.keys().filter(|host| !now[host].is_ready()).collect();
-        panic!("replicas {lacking:?} did not get the map");
+        panic!("replicas {lacking:?} did not receive the map");
     }
 
     fn converge(&mut self) -> BTreeMap<String, String> {
@@ -225,7 +227,7 @@ fn the_same_map_is_shared_over_real_sockets() {
         thread::spawn(move || block_on(replica.replicate()));
         let start = std::time::Instant::now();
         while !store.is_ready() {
-            assert!(start.elapsed() < PATIENCE, "it does not get the map");
+            assert!(start.elapsed() < PATIENCE, "a replica did not receive the map");
             thread::sleep(Duration::from_millis(1));
         }
         store
@@ -262,13 +264,13 @@ fn minority_answers_no_request_and_gets_the_map_again() {
     replicas.world.run_for(Duration::from_secs(10));
     let stale = replicas.now.borrow()[&0].values();
     let fresh = replicas.now.borrow()[&4].values();
-    assert!(stale != fresh, "the majority goes on");
+    assert!(stale != fresh, "the majority continues");
     replicas.converge();
     replicas.history.borrow().assert_linearisable();
 }
 
-/// A majority of the replicas with the map remains. The others receive it again before the next
-/// fault.
+/// Applies a fault. A majority of the replicas with the map remains, and the others receive it
+/// again before the next fault.
 fn trouble(replicas: &mut Replicas, dice: &mut Dice) {
     let pause = |dice: &mut Dice| Duration::from_millis(300 + dice.below(4000));
     for _ in 0..6 {

@@ -57,7 +57,7 @@ fn closing_a_node_ends_its_groups() {
             told.send(()).expect("somebody waits");
             group.recv()
         });
-        waits.recv().expect("the thread runs");
+        waits.recv().expect("the thread is running");
         node.close();
         assert_eq!(receiver.join().expect("it ends"), None);
     });
@@ -78,7 +78,7 @@ fn node_closes_although_threads_continue_to_publish() {
                 while group.publish("tick").is_ok() {}
             });
         }
-        (0..2).for_each(|_| waits.recv().expect("the thread runs"));
+        (0..2).for_each(|_| waits.recv().expect("the thread is running"));
         node.close();
     });
 }

@@ -32,7 +32,7 @@ fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
     let groups = nodes.each_ref().map(join);
     for (node, groups) in nodes.iter().zip(&groups) {
         let is_in = |group: &Group| group.members().len() == 2;
-        wait_for(node, "all in the groups", |_| groups.iter().all(is_in));
+        wait_for(node, "all members in the groups", |_| groups.iter().all(is_in));
     }
     let epoch = groups_work(&groups, "before");
     let (member, groups_of_all) = (nodes[0].id(), groups[0].each_ref().map(|group| group.id()));
@@ -42,7 +42,7 @@ fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
         let stranger = Stranger { own, member, epoch, groups: groups_of_all };
         [stranger.lateral(), stranger.ordered(), stranger.bulk()].concat()
     };
-    // Each kind of packet has its own source address, and is sent in the names of twenty nodes.
+    // Each kind of packet has its own source address and is sent in the name of twenty nodes.
     let mut kinds = Vec::new();
     for kind in 0..packets(0).len() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -55,7 +55,7 @@ fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
         }
         kinds.push((name, socket, sent));
     }
-    // Repeated answers count as well, because most timers fire within this time.
+    // Repeated answers count as well, so wait until most timers have fired.
     std::thread::sleep(Duration::from_secs(2));
     for (name, socket, sent) in kinds {
         let came = bytes_that_came(&socket);
@@ -65,12 +65,12 @@ fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
     groups_work(&groups, "after");
 }
 
-/// Returns the number of bytes received on a socket. At least a probe arrives at each address.
+/// Returns the number of bytes received by a socket. At least one probe arrives at each address.
 fn bytes_that_came(socket: &UdpSocket) -> usize {
     socket.set_read_timeout(Some(PATIENCE)).expect("a time");
     let mut buffer = [0; 1 << 16];
     let first = socket.recv(&mut buffer).expect("a probe");
-    socket.set_nonblocking(true).expect("a socket that does not wait");
+    socket.set_nonblocking(true).expect("a nonblocking socket");
     first + std::iter::from_fn(|| socket.recv(&mut buffer).ok()).sum::<usize>()
 }
 

@@ -1,4 +1,4 @@
-//! Tests tasks of an async program on real nodes: they wait, sleep and give up.
+//! Tests tasks of an async program on real nodes: waiting, sleeping and giving up.
 
 mod network;
 

@@ -1,9 +1,9 @@
 //! A store of counters that all replicas hold, and that each replica can change at any time.
 //!
 //! For each counter, every replica keeps the totals that each replica has added and subtracted so
-//! far. The totals only increase, and a replica keeps the larger one of two values. The order and
-//! the repetition of messages therefore do not matter. In the literature, this is a PN-counter.
-//! When a replica changes a counter, it multicasts its new totals.
+//! far. The totals only increase, and a replica keeps the larger of two values, so messages may be
+//! reordered or repeated. In the literature, this is a PN-counter. When a replica changes a
+//! counter, it multicasts its new totals.
 //!
 //! Losses are repaired by comparison. Every second, and whenever a member joins or a loss is
 //! reported, a replica multicasts a digest of its state. A replica with a different state answers
@@ -46,10 +46,11 @@ impl Counters {
         Ok(Self { node, group, known: Mutex::new(Known::default()) })
     }
 
-    /// Changes a counter, immediately at this replica and soon at the others.
+    /// Adds `amount` to a counter. The other replicas learn of the change by multicast.
     ///
     /// # Errors
-    /// See [`Group::publish`]. The counter has changed at this replica even then.
+    /// See [`Group::publish`]. Even if an error is returned, the counter has changed at this
+    /// replica.
     ///
     /// # Panics
     /// Panics if the counter's name is longer than 255 bytes.
@@ -69,7 +70,7 @@ impl Counters {
         self.group.publish([&[TOTALS], &change[..]].concat()).await.map(drop)
     }
 
-    /// Returns the value of a counter, as far as this replica knows it.
+    /// Returns the value of a counter as known to this replica.
     pub fn value(&self, counter: &str) -> i64 {
         self.known().0.get(counter).map_or(0, value)
     }
@@ -115,7 +116,7 @@ impl Counters {
         }
     }
 
-    /// Processes an event, and returns what must be published because of it.
+    /// Processes an event and returns the required reaction.
     fn take(&self, event: Event) -> News {
         match event {
             Event::Message(message) => match message.payload.split_first() {
@@ -196,8 +197,8 @@ fn value(replicas: &BTreeMap<NodeId, Totals>) -> i64 {
     replicas.values().map(of_one).sum()
 }
 
-/// Encodes the length of the name (1 byte), the name, the replica (8 bytes), the added total (8
-/// bytes), and the subtracted total (8 bytes).
+/// Encodes the name's length (1 byte), the name, the replica (8 bytes), the added total (8 bytes),
+/// and the subtracted total (8 bytes).
 fn encode_totals(counter: &str, replica: NodeId, totals: Totals) -> Vec<u8> {
     let mut out = vec![u8::try_from(counter.len()).expect("checked where counters are changed")];
     out.extend(counter.as_bytes());

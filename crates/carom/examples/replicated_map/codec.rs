@@ -1,9 +1,9 @@
-//! Encoding of the messages of the replicated map. Numbers are big-endian, and each text follows
-//! its length.
+//! Encoding of the messages of the replicated map. Numbers are big-endian, and each string is
+//! preceded by its length.
 
 use std::collections::BTreeMap;
 
-/// An operation, and its number among the operations of the same caller.
+/// An operation, and its number among the operations of its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Command {
     pub(crate) number: u64,

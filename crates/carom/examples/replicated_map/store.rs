@@ -45,10 +45,10 @@ pub enum Outcome {
     Replaced(bool),
 }
 
-/// The error for an operation that was not done, or whose outcome is unknown.
+/// The error returned when an operation was not executed or its outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotDone {
-    /// This replica does not have the map yet. Nothing was done.
+    /// This replica does not have the map yet. The operation was not executed.
     NotReady,
     /// This replica was removed or closed before the outcome was known. The operation may or may
     /// not have taken effect.
@@ -65,8 +65,8 @@ struct Replica {
 }
 
 impl Store {
-    /// Joins the replicas of the map `name`, and creates the map, which is empty at
-    /// first. Call this only once in the life of the map.
+    /// Joins the replicas of the map `name` and creates the map, which is empty at first. Call this
+    /// only once in the life of the map.
     ///
     /// # Errors
     /// See [`Node::join`].
@@ -75,8 +75,7 @@ impl Store {
         Ok(Self { node, shared: SharedState::founding(group), replica: Mutex::default() })
     }
 
-    /// Joins the replicas of the map `name`, one of which sends the map to this
-    /// replica.
+    /// Joins the replicas of the map `name`, one of which sends the map to this replica.
     ///
     /// # Errors
     /// See [`Node::join`].
@@ -162,7 +161,7 @@ impl Store {
                     }
                 }
                 StateEvent::Take(map) => {
-                    self.replica().map = decode_map(&map).expect("a replica has encoded it");
+                    self.replica().map = decode_map(&map).expect("a replica encoded it");
                 }
                 StateEvent::Forget => self.replica().forget(),
                 _ => {}
@@ -196,16 +195,17 @@ impl Replica {
         (self.last, answer)
     }
 
-    /// Discards the map after this replica was removed from the ring. Numbers are not reused.
+    /// Discards the map after this replica was removed from the ring. Operation numbers are not
+    /// reused.
     fn forget(&mut self) {
         self.map.clear();
         // Dropping the senders ends the waiting calls with an unknown outcome.
         self.asked.clear();
     }
 
-    /// Executes the operation of a message. If its caller is at this replica, sends it the outcome.
+    /// Executes the operation of a message, and sends the outcome to its caller if that is local.
     fn execute(&mut self, message: &Message, node: &Node) {
-        let command = Command::decode(&message.payload).expect("a replica has encoded it");
+        let command = Command::decode(&message.payload).expect("a replica encoded it");
         let outcome = self.apply(command.operation);
         if message.sender == node.id()
             && let Some(asked) = self.asked.remove(&command.number)

@@ -3,8 +3,8 @@
 //! Each type wraps the type of the same name in the crate's root and has the same methods. A method
 //! blocks the calling thread where the wrapped type returns a future. For methods that never wait,
 //! each type dereferences to the wrapped type. Time limits are measured by the calling thread's
-//! clock. [`Group::split`] returns a handle for publishing and an iterator of events, instead of a
-//! sink and a stream.
+//! clock. [`Group::split`] returns a handle for publishing and an iterator over events, instead of
+//! a sink and a stream.
 //!
 //! ```no_run
 //! use carom::Profile;
@@ -310,7 +310,7 @@ impl Published {
         self.delivered_timeout(Duration::MAX)
     }
 
-    /// Like [`Published::delivered`], but for at most `timeout`.
+    /// Like [`Published::delivered`], but waits for at most `timeout`.
     #[track_caller]
     pub fn delivered_timeout(self, timeout: Duration) -> Result<(), DeliveryError> {
         let group = Arc::clone(&self.0.group);

@@ -46,7 +46,7 @@ impl Group {
         self.handle.shared.id
     }
 
-    /// Returns the maximum size of a message, in bytes. All engines have a default of 16 MiB.
+    /// Returns the maximum size of a message, in bytes. The default of every engine is 16 MiB.
     pub fn payload_limit(&self) -> usize {
         self.handle.shared.limits.message
     }
@@ -126,7 +126,7 @@ impl Group {
         before(self.handle.node.sleep(timeout), self.recv()).await.ok_or(Timeout(timeout))
     }
 
-    /// Returns the next event if one has arrived.
+    /// Returns the next event if one has already arrived.
     pub fn try_recv(&self) -> Option<Event> {
         match self.handle.events.take() {
             Poll::Ready(found) => self.taken(found),

@@ -51,8 +51,8 @@ impl Node {
         self.handle.driver.now()
     }
 
-    /// Waits for the duration `span` by the node's clock. Ends early only if the node's driver has
-    /// stopped.
+    /// Waits for the duration `span` by the node's clock. The wait ends early only if the node's
+    /// driver has stopped.
     pub fn sleep(&self, span: Duration) -> impl Future<Output = ()> + Send + use<> {
         self.handle.sleep(span)
     }

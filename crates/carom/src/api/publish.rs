@@ -11,7 +11,7 @@ use crate::shared::receipt::Outcome;
 use crate::shared::send_queue::{Outgoing, Refused};
 use crate::shared::sleep::before;
 
-/// The time after its multicast for which a message is useful.
+/// The time for which a message is useful, measured from its multicast.
 ///
 /// After the deadline, the message is no longer repaired, and counts as lost where it has not
 /// arrived.

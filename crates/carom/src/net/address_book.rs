@@ -55,7 +55,8 @@ impl AddressBook {
     }
 }
 
-/// An address that other nodes report must never make this node send to broadcast or multicast.
+/// Returns `false` for broadcast and multicast addresses, to which a report by another node must
+/// never make this node send.
 pub(crate) fn is_usable(address: SocketAddr) -> bool {
     match address.ip() {
         IpAddr::V4(ip) => {

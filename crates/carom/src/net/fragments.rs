@@ -12,7 +12,7 @@ use carom_proto::{Endpoint, NodeId, Origin, Time};
 
 use super::paths::{PART_OVERHEAD, Packet, Part};
 
-/// Returns the size of each part except the last.
+/// Encodes a datagram in parts. Returns the size, in bytes, of each part except the last.
 pub(crate) fn split(
     origin: Origin,
     id: u32,
@@ -96,7 +96,7 @@ impl Fragments {
     }
 }
 
-/// Limits a datagram to about 1100 parts.
+/// Minimum payload of a part, in bytes. It limits a datagram to about 1100 parts.
 const MIN_PART_BYTES: usize = 60;
 /// Maximum number of incomplete datagrams, each of up to 64 KiB.
 const MAX_PENDING: usize = 64;

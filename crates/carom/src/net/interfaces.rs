@@ -14,12 +14,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::shared::error::StartError;
 
-/// A network interface with one of its IPv4 addresses.
+/// A network interface and one of its IPv4 addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Name of the interface, such as `eth0`.
     pub name: String,
-    /// IPv4 address.
+    /// IPv4 address of the interface.
     pub address: Ipv4Addr,
     /// `true` if the interface is up.
     pub is_up: bool,

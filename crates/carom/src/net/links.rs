@@ -22,7 +22,7 @@ pub(crate) struct Links {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkCounters {
     pub(crate) opened: u64,
-    /// Open links that the registry or the network closed.
+    /// Open links closed by the registry or the network.
     pub(crate) broken: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
@@ -43,13 +43,13 @@ struct Link {
 enum State {
     Connecting,
     Open,
-    /// The membership has closed the link. Waiting bytes are still written.
+    /// The membership has closed the link. Unsent bytes are still written.
     Closing,
 }
 
 pub(crate) const MAX_LINKS: usize = 14;
-/// Enough for a thousand changes of members. After these, sockets must be drained, and a keepalive
-/// may be due.
+/// Maximum number of bytes per link and turn, enough for a thousand view changes. Then the sockets
+/// must be drained, and a keepalive may be due.
 const BYTES_PER_TURN: usize = 32 << 10;
 const BUFFER_BYTES: usize = BYTES_PER_TURN;
 
@@ -124,7 +124,8 @@ impl Links {
         Ok(())
     }
 
-    /// A closed link whose last bytes are not accepted makes room for a new one.
+    /// Returns a free place. If there is none, removes a closed link whose last bytes are still
+    /// unsent.
     fn vacant_place(&mut self, registry: &Registry) -> Option<usize> {
         let vacant = self.places.iter().position(Option::is_none);
         vacant.or_else(|| {

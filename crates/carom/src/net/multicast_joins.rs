@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
-/// Multicast memberships are held on separate unbound sockets: by default, a socket holds 20 of
-/// them, and memberships on a receiving socket cost time per packet.
+/// Multicast memberships on separate unbound sockets. By default, a socket can hold 20 of them, and
+/// memberships on a receiving socket cost time per packet.
 #[derive(Debug)]
 pub(crate) struct MulticastJoins {
     interface: Ipv4Addr,
@@ -67,8 +67,8 @@ impl MulticastJoins {
         let mut result = Ok(());
         for (address, membership) in &self.joined {
             let socket = &self.sockets[membership.holder].socket;
-            // When the interface loses its last address, the kernel drops a membership, but the
-            // socket keeps it.
+            // When the interface loses its last address, the kernel drops the membership, but the
+            // socket still lists it.
             let _ = socket.leave_multicast_v4(address, &interface);
             if let Err(error) = socket.join_multicast_v4(address, &interface) {
                 self.failures += 1;
@@ -86,7 +86,8 @@ impl MulticastJoins {
         self.failures
     }
 
-    /// The operating system may allow fewer memberships per socket than usual.
+    /// Joins on a socket with room, or on a new one. A system may allow fewer memberships than
+    /// usual.
     fn hold(&mut self, address: Ipv4Addr) -> io::Result<usize> {
         for place in 0..self.sockets.len() {
             let holder = &mut self.sockets[place];

@@ -5,7 +5,8 @@ use carom_proto::{Endpoint, GroupId, NodeId, Time, Wakeup};
 
 use crate::shared::status::{MemberPath, Stats};
 
-/// The default methods describe a network that carries packets of any size to every node.
+/// The network of a node. The default methods describe one that carries packets of any size to
+/// every node.
 pub(crate) trait Network {
     fn listen_to(&mut self, group: GroupId) -> Option<Ipv4Addr>;
 
@@ -17,7 +18,7 @@ pub(crate) trait Network {
 
     fn part(&mut self, _node: NodeId) {}
 
-    /// Drops state that was derived from views, after a view has changed.
+    /// Drops state that was derived from views. Called after a view has changed.
     fn forget_views(&mut self) {}
 
     fn path(&self, _node: NodeId) -> MemberPath {

@@ -1,4 +1,4 @@
-//! Receives datagrams: many per system call, with injected loss, into a bounded buffer.
+//! Receives datagrams into a bounded buffer: many per system call, and with injected loss.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::sockets::Socket;
 
 /// The memory into which system calls receive. All sockets of a driver share it, because received
-/// datagrams are copied into the receive buffer of their node at once.
+/// datagrams are copied to their node's receive buffer at once.
 pub(crate) struct RecvBuffer {
     bytes: Vec<u8>,
     meta: [RecvMeta; BATCH_SIZE],
@@ -60,9 +60,9 @@ impl Receiver {
     /// Reads the waiting datagrams from `socket`. Returns `true` if more datagrams may be waiting,
     /// because the limit of one turn was reached.
     ///
-    /// The unicast socket must be drained first, and its datagrams are returned last. The packets
-    /// that caused a peer to send a repair were multicast earlier, so they have been read by then.
-    /// Thus, a packet that still waits in the multicast socket is not considered missing.
+    /// Drain the unicast socket first; its datagrams are returned last. The packets that caused a
+    /// peer to send a repair were multicast earlier, so they have been read by then. Thus, a packet
+    /// still waiting in the multicast socket does not count as missing.
     pub(crate) fn drain(
         &mut self,
         from: SocketKind,
@@ -79,7 +79,7 @@ impl Receiver {
                 Ok(count) => taken += self.take(from, buffer, count),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return Ok(false),
-                    // An error for a datagram sent earlier, which does not affect receiving.
+                    // The error concerns a datagram sent earlier and does not affect receiving.
                     ErrorKind::Interrupted | ErrorKind::ConnectionRefused => {}
                     _ => return Err(error),
                 },
@@ -94,7 +94,8 @@ impl Receiver {
         multicast.pop().or_else(|| unicast.pop())
     }
 
-    /// Announces to `node` the datagrams that [`Receiver::pop`] will return next.
+    /// Announces to `node` the datagrams that [`Receiver::pop`] will return next, without removing
+    /// them.
     pub(crate) fn announce(&self, node: &Node) {
         let waiting = self.waiting().take(LOOK_AHEAD);
         node.look_ahead(&waiting.collect::<SmallVec<[_; LOOK_AHEAD]>>());
@@ -141,8 +142,8 @@ impl Receiver {
             return;
         };
         if datagram.header().sender == self.own {
-            // A node's own datagram is not subject to injected loss, because dropping it would be
-            // no loss for any node.
+            // A node's own datagram is not subject to injected loss, because its loss would affect
+            // no node.
             self.counters.own_echo += 1;
         } else if !self.injector.drops_next() {
             self.inboxes[from as usize].push(source, &datagram);
@@ -154,8 +155,8 @@ impl Receiver {
 const SLOT_BYTES: usize = 1 << 16;
 /// Maximum number of datagrams that the last system call of a turn adds, as runs of segments.
 const BATCH_DATAGRAMS: usize = BATCH_SIZE * 128;
-/// Equals the capacity of the kernel's buffer, if that is granted. Thus, a pause of the thread
-/// loses nothing. Only a lasting overload does.
+/// Capacity of the receive buffer. It equals the requested capacity of the kernel's buffer, so that
+/// only a lasting overload loses datagrams, not a pause of the thread.
 const INBOX_DATAGRAMS: usize = 4 * Inbox::DEFAULT_CAPACITY;
 /// Separates the random draws of losses from those of the receive buffer.
 const LOSS_STREAM: u64 = 0x1055;

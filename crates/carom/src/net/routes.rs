@@ -15,7 +15,8 @@ pub(crate) struct Route {
     pub(crate) unicast: Vec<SocketAddr>,
     /// `true` if the unicast addresses replace multicast.
     pub(crate) is_copied: bool,
-    /// `true` if no node can receive the datagram.
+    /// `true` if a route without addresses is expected, so that its datagrams do not count as
+    /// unroutable.
     pub(crate) is_empty_group: bool,
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct RouteContext<'a> {
 }
 
 impl Routes {
-    /// `multicast_port` is `None` if the node has no multicast.
+    /// Creates empty routes. `multicast_port` is `None` if the node has no multicast.
     pub(crate) fn new(
         choice: PathChoice,
         pool: MulticastPool,
@@ -46,7 +47,7 @@ impl Routes {
         Self { choice, pool, multicast_port, groups, single }
     }
 
-    /// Drops the routes of groups, after a view, a path or an address has changed.
+    /// Drops the routes of groups. Called after a view, a path or an address has changed.
     pub(crate) fn forget(&mut self) {
         self.groups.clear();
     }
@@ -91,7 +92,8 @@ impl Routes {
         &self.single
     }
 
-    /// A bulk group's data goes to the members that multicast reaches, and to those that relay it.
+    /// Returns the route of bulk data: to members that multicast reaches, and to those that relay
+    /// it.
     fn along_tree(&mut self, group: GroupId, hops: &Hops, context: &RouteContext<'_>) -> &Route {
         let Hops { by_multicast, relays } = hops;
         self.single.multicast = by_multicast.then(|| self.group_address(group)).flatten();

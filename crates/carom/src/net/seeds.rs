@@ -3,7 +3,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use crate::shared::addressing::DEFAULT_PORT;
 use crate::shared::error::StartError;
 
-/// Omits `own`, so that all nodes can be given the same list.
+/// Resolves seeds to addresses. Omits `own`, so that all nodes can be given the same list.
 pub(crate) fn resolve(seeds: &[String], own: SocketAddr) -> Result<Vec<SocketAddr>, StartError> {
     let failed = |seed: &str, reason| StartError::Seed { seed: seed.into(), reason };
     let mut addresses = resolve_all(seeds, DEFAULT_PORT, failed)?;

@@ -12,7 +12,7 @@ use quinn_udp::Transmit;
 use super::routes::Route;
 use super::sockets::Socket;
 
-/// Call `buffer` and `add` for each datagram, and `send` for each completed run.
+/// Sends datagrams. Call `buffer` and `add` for each datagram, and `send` for each completed run.
 #[derive(Debug)]
 pub(crate) struct Sender {
     source: Ipv4Addr,
@@ -24,7 +24,7 @@ pub(crate) struct Sender {
     pub(crate) counters: SendCounters,
 }
 
-/// Datagrams of the same size to the same destination. The last one may be shorter.
+/// A run of datagrams of the same size to the same destination. The last one may be shorter.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) destination: Destination,
@@ -55,7 +55,7 @@ pub(crate) struct SendCounters {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Multicast {
-    /// The multicast was sent, or the route had none.
+    /// The multicast was sent, or the route had no multicast address.
     Fine,
     Unreachable,
 }
@@ -140,7 +140,7 @@ impl Sender {
         self.buffer.drain(..run.bytes).collect()
     }
 
-    /// Returns `true` if a datagram was refused as too large since the last call.
+    /// Returns `true` if a datagram has been refused as too large since the last call.
     pub(crate) fn has_met_limit(&mut self) -> bool {
         std::mem::take(&mut self.has_met_limit)
     }
@@ -305,7 +305,7 @@ fn is_one_of(error: &io::Error, errnos: &[Errno]) -> bool {
     error.raw_os_error().is_some_and(|raw| errnos.contains(&Errno::from_raw(raw)))
 }
 
-/// Maximum payload of one UDP datagram, which the kernel splits.
+/// Maximum payload, in bytes, of one UDP datagram that the kernel splits.
 const MAX_RUN_BYTES: usize = 65_000;
 const BACKLOG_BYTES: usize = 4 << 20;
 
@@ -406,7 +406,8 @@ mod tests {
         let mut sender = Sender::new(Ipv4Addr::LOCALHOST);
         assert!(add(&mut sender, &Destination::Group(GroupId(1)), 40).is_none());
         let run = sender.finish().expect("a run");
-        // A socket without permission for broadcast is refused in the same way as multicast can be.
+        // Broadcast from a socket without permission for it is refused in the same way as multicast
+        // can be.
         let multicast = Some(SocketAddr::new(Ipv4Addr::BROADCAST.into(), 9));
         let route = Route { multicast, unicast: vec![here.endpoint], ..Route::default() };
         assert_eq!(sender.send(&here.unicast, &run, &route), Multicast::Unreachable);

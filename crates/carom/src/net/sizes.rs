@@ -17,7 +17,7 @@ use crate::shared::status::Stats;
 #[derive(Debug)]
 pub(crate) struct Sizes {
     origin: Origin,
-    /// Maximum packet size according to the settings. The interface may carry less.
+    /// Maximum packet size, in bytes, according to the settings. The interface may carry less.
     wanted: u16,
     next_check: Time,
     pub(crate) fragments: Fragments,
@@ -40,7 +40,7 @@ impl Sizes {
         self.next_check <= now
     }
 
-    /// Returns `None` if the interface carries too little for every engine.
+    /// Returns the current maximum packet size, or `None` if it is too small for every engine.
     pub(crate) fn check(&mut self, now: Time, address: Ipv4Addr) -> Option<u16> {
         self.next_check = now + CHECK_INTERVAL;
         Some(Self::ceiling(self.wanted, address)).filter(|ceiling| *ceiling >= MIN_MTU)
@@ -82,7 +82,7 @@ impl Sizes {
 }
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// An interface with a smaller MTU is useless for every engine.
+/// Minimum MTU, in bytes. No engine works with less.
 const MIN_MTU: u16 = 576;
-/// Maximum number of notices about sizes. More would add no information.
+/// Maximum number of notices about packet sizes. More would add no information.
 const MAX_NOTICES: usize = 64;

@@ -31,7 +31,8 @@ impl Socket {
         &self.state
     }
 
-    /// If a packet is too large, the kernel returns the same error as for unsupported segmentation.
+    /// Restores segmentation, because the kernel reports a packet that is too large with the same
+    /// error as unsupported segmentation.
     pub(crate) fn renew(&mut self) {
         if let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.io)) {
             self.state = state;
@@ -62,7 +63,8 @@ pub(crate) struct Bindings {
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(crate) unicast: Socket,
-    /// It has no memberships, because each costs a lookup per packet; see `multicast_joins`.
+    /// The multicast socket. It holds no memberships, because each costs a lookup per packet; see
+    /// `multicast_joins`.
     pub(crate) multicast: Option<Socket>,
     pub(crate) endpoint: SocketAddr,
     pub(crate) buffers: Buffers,
@@ -167,7 +169,7 @@ fn lesser(so_far: usize, granted: usize) -> usize {
     if so_far == 0 { granted } else { so_far.min(granted) }
 }
 
-/// Exceeds the system's limit if this is permitted. Returns the granted size.
+/// Sets the receive buffer, beyond the system's limit if permitted. Returns the granted size.
 fn grant_receive(raw: &RawSocket, bytes: usize) -> io::Result<usize> {
     #[cfg(target_os = "linux")]
     let forced = nix::sys::socket::setsockopt(raw, nix::sys::socket::sockopt::RcvBufForce, &bytes);
@@ -191,11 +193,12 @@ fn grant_send(raw: &RawSocket, bytes: usize) -> io::Result<usize> {
     Ok(raw.send_buffer_size()? / KERNEL_FACTOR)
 }
 
-/// Returns the last column of the socket's line in the kernel's table, which is found by inode.
+/// Returns the number of drops from the socket's line in the kernel's table, which is found by
+/// inode.
 fn drops_of(fd: RawFd) -> Option<u64> {
     let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
     let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
-    // The table of this thread, because threads may be in different network namespaces.
+    // This thread's table is read, because threads may be in different network namespaces.
     let table = std::fs::read_to_string("/proc/thread-self/net/udp").ok()?;
     table.lines().find_map(|line| {
         let columns: Vec<&str> = line.split_whitespace().collect();
@@ -203,7 +206,7 @@ fn drops_of(fd: RawFd) -> Option<u64> {
     })
 }
 
-/// Multicast remains in the local network, because no router forwards it.
+/// Time to live of multicast: it remains in the local network, because no router forwards it.
 const MULTICAST_TTL: u32 = 1;
 /// Linux doubles the requested size to account for its own overhead, and reports the doubled size.
 const KERNEL_FACTOR: usize = if cfg!(target_os = "linux") { 2 } else { 1 };

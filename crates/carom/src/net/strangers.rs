@@ -20,7 +20,8 @@ pub(crate) struct Strangers {
     pub(crate) withheld: u64,
 }
 
-/// A stranger is reached at its last proven address, if any, or else at its last source.
+/// A stranger. It is reached at its last proven address, if any, or else at its last source
+/// address.
 #[derive(Debug, Default)]
 struct Stranger {
     proven: Option<SocketAddr>,
@@ -103,7 +104,7 @@ impl Strangers {
     }
 }
 
-/// Above this number, strangers that have not answered are forgotten, or all if that is not enough.
+/// Maximum number of strangers. Beyond it, those that have not answered are forgotten, or else all.
 const MAX_STRANGERS: usize = 4096;
 /// Maximum number of bytes sent to an address that has not answered, per byte that came from it.
 const BYTES_PER_BYTE: usize = 2;

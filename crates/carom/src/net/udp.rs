@@ -42,7 +42,7 @@ pub(crate) struct UdpNetwork {
     interface: String,
     watch: Watch,
     address: AddressWatch,
-    /// New endpoint of the node, until its runtime has taken it.
+    /// New endpoint of the node, until the runtime has taken it.
     moved_to: Option<SocketAddr>,
     links: Links,
     sizes: Sizes,
@@ -114,7 +114,7 @@ impl UdpNetwork {
         Ok(())
     }
 
-    /// `which` is the unicast socket (0), the multicast socket (1), or a link.
+    /// Handles readiness of the unicast socket (0), the multicast socket (1), or a link.
     pub(crate) fn on_socket(&mut self, which: usize, is_writable: bool) {
         if let Some(link) = which.checked_sub(UDP_SOCKETS) {
             self.links.on_socket(link);
@@ -205,8 +205,8 @@ impl UdpNetwork {
         }
     }
 
-    /// Joins a multicast address. If this fails, the node reports to the other nodes that it does
-    /// not receive multicast, and they send it unicast copies.
+    /// Joins a multicast address. If this fails, the node notifies the other nodes, which then send
+    /// it unicast copies.
     fn listen(&mut self, address: Ipv4Addr) {
         if let Err(error) = self.joins.join(address) {
             self.paths.stop_receiving();
@@ -230,8 +230,8 @@ impl UdpNetwork {
         self.links.carry(now, registry, node);
     }
 
-    /// Registers interest in a writable unicast socket only while datagrams wait for it, because
-    /// the socket is almost always writable.
+    /// Waits for the unicast socket to become writable only while datagrams are queued for it,
+    /// because it is almost always writable.
     pub(crate) fn await_room_to_send(&mut self, registry: &Registry) {
         let is_blocked = self.sender.is_blocked();
         if is_blocked == self.watch.is_writable_awaited {

@@ -2,8 +2,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use carom_proto::Time;
 
-/// Nanoseconds since the Unix epoch, set once from the system's clock and advanced by the monotonic
-/// clock, so that they never step back.
+/// A clock in nanoseconds since the Unix epoch, set once from the system's clock and advanced by
+/// the monotonic clock, so that it never steps back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     anchor: Instant,

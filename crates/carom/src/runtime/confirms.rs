@@ -13,7 +13,7 @@ pub(crate) struct Confirms(Vec<PendingConfirm>);
 #[derive(Debug)]
 pub(crate) struct PendingConfirm {
     group: GroupId,
-    /// The engine is queried once the last covered message has left the queue.
+    /// The messages to confirm. The engine is queried once the last of them has left the queue.
     covered: Covered,
     up_to: Option<SeqNo>,
     deadline: Time,
@@ -59,7 +59,8 @@ impl Confirms {
         has_queried
     }
 
-    /// The confirmation of a sender that has yielded its bulk group covers all queried messages.
+    /// Answers the calls that `confirmed` covers. If a bulk sender has yielded, it covers all
+    /// queried messages.
     pub(crate) fn on_confirmed(
         &mut self,
         own: &mut OwnMessages,

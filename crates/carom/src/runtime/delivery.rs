@@ -7,8 +7,8 @@ use carom_proto::{Event, GroupId, LossCause, Lost, NodeId, SeqNo};
 
 use crate::shared::event_queue::{EventReceiver, EventSender, Waiting, bytes_of, event_queue};
 
-/// Messages that do not fit in the queue become [`LossCause::QueueFull`], or wait here in a group
-/// that guarantees all messages in order.
+/// The delivery of one group. Messages that do not fit in the queue become
+/// [`LossCause::QueueFull`], or wait here if the group guarantees all messages in order.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     group: GroupId,
@@ -17,7 +17,7 @@ pub(crate) struct Delivery {
     keeps_all: bool,
     staged: VecDeque<Event>,
     staged_bytes: usize,
-    /// An upper bound: staged events, and those in the queue at the last check.
+    /// Upper bound on the waiting events: those staged, and those in the queue at the last check.
     waiting: Waiting,
     overflow: Overflow,
 }
@@ -60,7 +60,7 @@ impl Delivery {
             return self.stage(event);
         }
         self.overflow.add(event, self.keeps_all);
-        // Requests room, or finds that there is room by now.
+        // This requests room, or finds that there is room by now.
         self.flush();
     }
 
@@ -86,7 +86,8 @@ impl Delivery {
         }
     }
 
-    /// Returns the backlog as a fraction of the capacity in events or in bytes.
+    /// Returns the backlog as a fraction of the capacity, in events or in bytes, whichever is
+    /// larger.
     pub(crate) fn backlog(&self) -> f64 {
         let events = self.overflow.others.len() as f64 / self.capacity as f64;
         let bytes = self.overflow.bytes as f64 / QUEUE_BYTES as f64;
@@ -140,7 +141,8 @@ impl Delivery {
 }
 
 impl Drop for Delivery {
-    /// Room is no longer requested now, and losses must be reported before the end of the queue.
+    /// Queues the remaining events, because room is no longer requested and losses must be
+    /// reported.
     fn drop(&mut self) {
         while let Some(event) = self.overflow.pop(self.group) {
             self.staged.push_back(event);
@@ -156,7 +158,7 @@ impl Overflow {
 
     fn add(&mut self, event: Event, keeps_all: bool) {
         match event {
-            // Only the last event counts.
+            // Only the latest of these events matters.
             event if is_of_stability(&event) && self.others.back().is_some_and(is_of_stability) => {
                 self.others.pop_back();
                 self.others.push_back(event);
@@ -175,7 +177,8 @@ impl Overflow {
         }
     }
 
-    /// If there are too many ranges, the last one is widened, so that no loss is unreported.
+    /// Records lost messages. If there are too many ranges, widens the last one, so that no loss is
+    /// unreported.
     fn add_lost(&mut self, sender: NodeId, first: SeqNo, last: SeqNo) {
         let ranges = self.lost.entry(sender).or_default();
         if let Some(range) = ranges.back_mut() {
@@ -227,7 +230,7 @@ fn ranges_are_many(ranges: usize) -> bool {
     ranges >= MAX_RANGES
 }
 
-/// Maximum size of the messages in a queue. A larger message fits if it is the only one.
+/// Maximum size of the messages in a queue, in bytes. A larger message fits if it is the only one.
 const QUEUE_BYTES: usize = 64 << 20;
 /// Maximum number of events handed over together, unless a quarter of the queue is smaller.
 const MAX_STAGED: usize = 256;
@@ -285,12 +288,12 @@ mod tests {
         assert_eq!(
             receiver.take(),
             Poll::Ready(Some((message(7, 1), Room::Wanted))),
-            "half is free"
+            "half of the queue is free"
         );
         assert_eq!(
             receiver.take(),
             Poll::Ready(Some((message(7, 2), Room::NotWanted))),
-            "it was told"
+            "room was already reported"
         );
         delivery.deliver(message(7, 10));
         assert_eq!(given(&mut delivery, &receiver), Some(lost(7, 3, 9)));
@@ -348,7 +351,7 @@ mod tests {
             assert_eq!(given(&mut delivery, &receiver), Some(lost(7, seqno, seqno)));
         }
         delivery.deliver(large(6));
-        assert!(given(&mut delivery, &receiver) == Some(large(6)), "there is room again");
+        assert!(given(&mut delivery, &receiver) == Some(large(6)), "the queue has room again");
         assert_eq!(delivery.queue.waiting(), Waiting::default());
     }
 
@@ -362,7 +365,7 @@ mod tests {
         assert_eq!(
             taken,
             Poll::Ready(Some((message(7, 1), Room::NotWanted))),
-            "nobody has asked yet"
+            "no room was requested yet"
         );
         delivery.flush();
         assert_eq!(given(&mut delivery, &receiver), Some(lost(7, 2, 2)));
@@ -386,7 +389,8 @@ mod tests {
         let application = std::thread::spawn(move || {
             let mut settled = 0;
             while settled < MESSAGES {
-                let (event, room) = block_on(receiver.next()).expect("the driver tells all");
+                let (event, room) =
+                    block_on(receiver.next()).expect("the driver reports every message");
                 match event {
                     Event::Message(_) => settled += 1,
                     Event::Lost(lost) => settled += lost.count(),
@@ -409,7 +413,7 @@ mod tests {
             delivery.flush();
             delivery.hand_over();
         }
-        application.join().expect("it has got all");
+        application.join().expect("it receives every message");
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub struct Driver {
 
 #[derive(Debug)]
 struct Shared {
-    /// Unbounded, but each handle has at most one request in flight and one for its end.
+    /// Unbounded, but each handle has at most one request in flight, plus one command when it is
+    /// dropped.
     commands: Option<Sender<Command>>,
     waker: Waker,
     clock: Clock,
@@ -88,7 +89,7 @@ impl Driver {
         Self { shared: Arc::clone(&self.shared) }
     }
 
-    /// Returns `None` if the thread has stopped.
+    /// Hands a node to the thread. Returns `None` if the thread has stopped.
     pub(crate) fn attach(
         &self,
         node: NodeRuntime<UdpNetwork>,
@@ -102,7 +103,8 @@ impl Driver {
         })
     }
 
-    /// If the thread has stopped, the command is dropped, which wakes waiting callers.
+    /// Sends a command. If the thread has stopped, the command is dropped, which wakes waiting
+    /// callers.
     fn command(&self, command: Command) {
         if let Some(commands) = &self.shared.commands {
             let _ = commands.send(command);
@@ -129,7 +131,7 @@ impl Drop for Shared {
         self.commands = None;
         let woken = self.waker.wake().is_ok();
         if let Some(thread) = self.thread.take().filter(|_| woken && !self.is_this_thread()) {
-            // A panic of the thread was already reported by the panic hook.
+            // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
     }
@@ -166,7 +168,8 @@ impl DriverHandle for ThreadHandle {
 }
 
 impl Drop for Loop {
-    /// Also runs after a panic. Otherwise, sleeping tasks would never be woken.
+    /// Closes the timers. This also runs after a panic, because sleeping tasks would never be woken
+    /// otherwise.
     fn drop(&mut self) {
         self.timers.close();
     }
@@ -202,8 +205,8 @@ impl Loop {
             if !self.is_abandoned && !self.take_commands() {
                 self.close_all();
             }
-            // If a task on this thread closes a node, no caller waits for it. The node still leaves
-            // its rings in order.
+            // If a task on this thread closes a node, no caller waits for it, but the node still
+            // leaves its rings in order.
             if self.is_abandoned && self.nodes.is_empty() {
                 return;
             }
@@ -220,7 +223,8 @@ impl Loop {
         }
     }
 
-    /// No handle can use these nodes any more, so even those that were never closed are closed.
+    /// Closes all nodes, even those that were never closed, because no handle can use them any
+    /// more.
     fn close_all(&mut self) {
         self.is_abandoned = true;
         let now = self.clock.now();

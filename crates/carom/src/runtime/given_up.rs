@@ -1,10 +1,10 @@
 use std::collections::VecDeque;
 
-/// Messages that this node has given up. They are numbered from 1 in the order of publishing.
+/// The messages that this node has given up, numbered from 1 in the order of publishing.
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
     ranges: VecDeque<(u64, u64)>,
-    /// Up to this number, a confirmation has already failed because of given-up messages.
+    /// Highest message number covered by a confirmation that failed because of given-up messages.
     reported: u64,
 }
 
@@ -16,7 +16,7 @@ pub(crate) struct Covered {
 }
 
 impl GivenUp {
-    /// The messages must come after all messages added before.
+    /// Adds messages, which must come after all those added before.
     pub(crate) fn add(&mut self, first: u64, last: u64) {
         match self.ranges.back_mut() {
             Some((_, end)) if first <= *end + 1 => *end = last.max(*end),
@@ -32,7 +32,7 @@ impl GivenUp {
         }
     }
 
-    /// Returns the messages published and not yet reported, or all if all are reported.
+    /// Returns the published messages that are not yet reported, or all if all are reported.
     pub(crate) fn covered(&self, published: u64) -> Covered {
         let since = if published > self.reported { self.reported } else { 0 };
         Covered { since, last: published, is_one: false }
@@ -56,7 +56,7 @@ impl Covered {
     }
 }
 
-/// When there are more ranges, the two oldest are merged.
+/// Maximum number of ranges. Beyond it, the two oldest are merged.
 const MOST_RANGES: usize = 64;
 
 #[cfg(test)]

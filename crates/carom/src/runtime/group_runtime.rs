@@ -32,7 +32,7 @@ pub(crate) struct GroupRuntime {
 pub(crate) enum Progress {
     Empty,
     More,
-    /// A member lags too far behind, the engine is full, or the group is still being joined.
+    /// A member lags too far behind, the engine is full, or the join is still in progress.
     Held,
 }
 
@@ -85,12 +85,12 @@ impl GroupRuntime {
         (share, Progress::More)
     }
 
-    /// Sends only the messages that are queued now, because later ones might never end.
+    /// Sends the messages that are queued now, but not later ones, because these might never end.
     pub(crate) fn publish_rest(&mut self, node: &mut Node, now: Time) {
         let _ = self.publish(node, now, self.own.waiting());
     }
 
-    /// Returns `None` if there was no backlog at this call and the last one.
+    /// Returns the backlog, or `None` if there was none at this call and the previous one.
     fn changed_backlog(&mut self) -> Option<f64> {
         if !self.shared.profile.promises_all() {
             return None;
@@ -174,7 +174,7 @@ impl Drop for GroupRuntime {
     }
 }
 
-/// The event for the loss of an own message that never received a sequence number.
+/// Returns the event for the loss of an own message that never received a sequence number.
 fn unnumbered(group: GroupId, sender: NodeId) -> Event {
     let (first, last, cause) = (SeqNo(0), SeqNo(0), LossCause::AnotherSender);
     Event::Lost(Lost { group, sender, first, last, cause })

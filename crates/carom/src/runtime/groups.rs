@@ -10,7 +10,8 @@ use crate::shared::group::GroupShared;
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     joined: BTreeMap<GroupId, GroupRuntime>,
-    /// Only the application has left these groups. Their multicast addresses are still received.
+    /// Groups that the application has left, but the engine has not. Their multicast is still
+    /// received.
     leaving: BTreeMap<GroupId, Option<Ipv4Addr>>,
     fresh: BTreeSet<GroupId>,
     left_unsent: u64,
@@ -26,7 +27,7 @@ impl Groups {
         self.joined.get_mut(&group)
     }
 
-    /// Returns the group unless this handle was replaced by leaving and joining again.
+    /// Returns the handle's group, unless the application has left it and joined it again.
     pub(crate) fn of_handle(&mut self, handle: &Arc<GroupShared>) -> Option<&mut GroupRuntime> {
         let group = self.joined.get_mut(&handle.id);
         group.filter(|group| Arc::ptr_eq(&group.shared, handle))

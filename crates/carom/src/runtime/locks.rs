@@ -9,7 +9,8 @@ use carom_proto::{GroupId, Time};
 use crate::shared::commands::{LockGrant, ReplySender};
 use crate::shared::error::LockError;
 
-/// The ring receives one request of this node per lock, and the node's tasks take turns.
+/// The locks of one group. The ring receives one request of this node per lock, and the node's
+/// tasks take turns.
 #[derive(Debug, Default)]
 pub(crate) struct LockTable {
     by_name: BTreeMap<LockName, LocalLock>,
@@ -153,7 +154,7 @@ mod tests {
     const GROUP: GroupId = GroupId(1);
     const LOCK: LockName = LockName(9);
 
-    /// The tests make up the grants of this ring of one member.
+    /// Creates a ring of one member. The tests make up its grants.
     fn engine(now: Time) -> Rmp {
         let mut engine = Rmp::new(NodeId(1), Config::default(), 1);
         let settings = GroupSettings::new("jobs", Profile::Ordered(Quorum::Majority));
@@ -178,7 +179,7 @@ mod tests {
         let first = granted(&mut locks, &mut ring);
         locks.on_change(&mut ring, LockNews { name: LOCK, change: LockChange::Lost });
         assert!(first.lost.is_closed());
-        // The ring was formed anew, so its numbers start again.
+        // The ring was formed anew, so its fences start again.
         let mut ring = Ring { now, group: GROUP, engine: &mut later };
         let second = granted(&mut locks, &mut ring);
         locks.release(&mut ring, LOCK, first.number);

@@ -1,5 +1,6 @@
-//! Threads that drive nodes, and the state of each node around its engines. The runtime reaches the
-//! application only through `shared`, and the sockets only through `net`.
+//! Threads that drive nodes, and the state of each node around its engines. The runtime
+//! communicates with the application only through `shared`, and with the sockets only through
+//! `net`.
 
 mod calls;
 mod clock;

@@ -17,7 +17,7 @@ use crate::shared::send_queue::SendQueueReader;
 pub(crate) struct OwnMessages {
     shared: Arc<GroupShared>,
     queue: SendQueueReader,
-    /// Receipts of messages that are delivered at their place in the order, by sequence number.
+    /// Receipts of messages that await delivery at their place in the order, by sequence number.
     awaited: BTreeMap<u32, Receipt>,
     is_held: bool,
     accepted: u64,
@@ -72,8 +72,8 @@ impl OwnMessages {
                 }
                 Sent::Held
             }
-            // The application's call has already checked these conditions, so the group was left
-            // before the message was sent.
+            // The application's call has already checked the size and the quality of service, so
+            // the group was left before the message was sent.
             Err(SendError::NotJoined | SendError::TooLarge { .. } | SendError::Qos { .. }) => {
                 self.drop_next();
                 Sent::Dropped
@@ -108,7 +108,8 @@ impl OwnMessages {
         self.awaited.remove(&seqno.0)
     }
 
-    /// After the removal, messages begin with the first sequence number again.
+    /// Gives up the unconfirmed messages. After a removal, sequence numbers start again from the
+    /// first.
     pub(crate) fn on_removed(&mut self, why: Removal) {
         self.give_up_unconfirmed();
         for receipt in std::mem::take(&mut self.awaited).into_values() {
@@ -134,7 +135,7 @@ impl OwnMessages {
         self.given_up.note_reported(covered);
     }
 
-    /// Settles these messages and all earlier ones that were not given up.
+    /// Settles the covered messages and all earlier ones that were not given up.
     pub(crate) fn note_confirmed(&mut self, covered: Covered, confirmed: &Confirmed) {
         if covered.last >= self.last_confirmed() && !confirmed.is_unconfirmed() {
             self.confirmed = Some((covered.last, confirmed.clone()));

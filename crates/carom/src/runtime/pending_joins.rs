@@ -8,7 +8,7 @@ use crate::shared::commands::ReplySender;
 use crate::shared::error::JoinGroupError;
 use crate::shared::group::GroupParts;
 
-/// A join waits until the node has settled, so that conflicts with members are reported.
+/// A join that waits until the node has settled, so that conflicts with members are reported.
 #[derive(Debug)]
 pub(crate) struct PendingJoin {
     pub(crate) group: GroupId,
@@ -17,7 +17,8 @@ pub(crate) struct PendingJoin {
     reply: ReplySender<Result<GroupParts, JoinGroupError>>,
 }
 
-/// Joins are examined only after a change or a deadline, because there may be thousands.
+/// The pending joins. They are examined only after a change or a deadline, because there may be
+/// thousands.
 #[derive(Debug, Default)]
 pub(crate) struct PendingJoins {
     by_group: BTreeMap<GroupId, PendingJoin>,
@@ -107,7 +108,8 @@ impl PendingJoins {
         None
     }
 
-    /// While the registry answers other joins, those without an answer continue to wait.
+    /// Removes a join whose deadline has passed. While the registry answers other joins, the
+    /// deadline is extended.
     pub(crate) fn pop_late(&mut self, now: Time) -> Option<PendingJoin> {
         loop {
             let &(deadline, group) = self.by_deadline.first()?;
@@ -127,7 +129,8 @@ impl PendingJoins {
         self.by_deadline.first().map(|(deadline, _)| *deadline)
     }
 
-    /// A ring that has not formed is no error, because it may wait for its quorum.
+    /// Returns the error of a join without an answer. A ring that has not formed is no error,
+    /// because it may wait for its quorum.
     pub(crate) fn unanswered(&self, node: &Node, group: GroupId) -> Option<JoinGroupError> {
         if !self.registries.is_empty() && !node.is_admitted(group) {
             let why = node.membership().trouble();

@@ -1,4 +1,4 @@
-//! Precise wake-ups of the driver.
+//! Precise timer for the driver's wake-ups.
 //!
 //! The timeout of `epoll_wait` has a resolution of milliseconds, so a timer descriptor is used on
 //! Linux.

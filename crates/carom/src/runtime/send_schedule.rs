@@ -42,6 +42,6 @@ impl SendSchedule {
     }
 }
 
-/// Number of messages of one group before another group's turn: enough to send them together.
+/// Number of messages that a group sends before another group's turn: enough to batch them.
 const SHARE: usize = 32;
 const MESSAGES_PER_TURN: usize = 256;

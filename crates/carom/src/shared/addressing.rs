@@ -72,7 +72,7 @@ pub enum PathChoice {
     Unicast,
 }
 
-/// The error for a text that is not a pool of multicast addresses.
+/// The error returned when a text is not a pool of multicast addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "multicast pool {0:?} is invalid: expected FIRST+COUNT with multicast addresses, such as \
@@ -113,7 +113,8 @@ fn is_usable(address: u32) -> bool {
 pub(crate) const DEFAULT_PORT: u16 = 7400;
 pub(crate) const DEFAULT_MULTICAST_PORT: u16 = 7401;
 const DEFAULT_HELLO: Ipv4Addr = Ipv4Addr::new(239, 77, 255, 1);
-/// Addresses in 224.0.0.x are for protocols of the local link, and every switch floods them.
+/// First usable multicast address. Those in 224.0.0.x are for protocols of the local link, and
+/// every switch floods them.
 const FIRST_USABLE: u32 = 0xE000_0100;
 const LAST_USABLE: u32 = 0xEFFF_FFFF;
 

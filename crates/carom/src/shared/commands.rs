@@ -15,7 +15,7 @@ use super::group::{GroupParts, GroupShared};
 use super::profile::Profile;
 use super::status::Status;
 
-/// If the group handle in a command has been replaced, the reply channel is dropped.
+/// A command to a node. If the group handle in it has been replaced, its reply channel is dropped.
 pub(crate) enum NodeCommand {
     Join {
         name: String,
@@ -109,7 +109,7 @@ impl Topic {
     }
 }
 
-/// Dropping the sender without a reply closes the caller's channel.
+/// A channel for one reply. Dropping it without a reply closes the caller's end.
 #[derive(Debug)]
 pub(crate) struct ReplySender<T>(Sender<T>);
 
@@ -132,7 +132,7 @@ pub enum Reply {
 pub(crate) struct LockGrant {
     pub(crate) fence: Timestamp,
     pub(crate) number: u64,
-    /// Closes when the lock is lost.
+    /// Channel that closes when the lock is lost.
     pub(crate) lost: Receiver<()>,
 }
 

@@ -6,7 +6,7 @@ use super::commands::NodeCommand;
 use super::timers::TimerQueue;
 
 pub(crate) trait DriverHandle: Send + Sync {
-    /// A command to a closed node is dropped, with its reply channel.
+    /// Sends a command. A command to a closed node is dropped, with its reply channel.
     fn send(&self, command: NodeCommand);
 
     /// Wakes the node for work that no command announces.

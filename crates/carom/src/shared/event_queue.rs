@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use carom_proto::Event;
 use event_listener::{Event as Signal, EventListener};
 
-/// Dropping the sender closes the queue.
+/// The driver's end. Dropping it closes the queue.
 #[derive(Debug)]
 pub(crate) struct EventSender(Arc<Queue>);
 
@@ -33,7 +33,7 @@ pub(crate) struct Waiting {
 struct Queue {
     content: Mutex<Content>,
     arrived: Signal,
-    /// The driver is notified at or below this number, so that not every event wakes it.
+    /// Backlog at or below which the driver is notified, so that not every event wakes it.
     enough_room: Waiting,
 }
 
@@ -70,7 +70,7 @@ impl EventSender {
         waiting
     }
 
-    /// The driver is notified with the event that leaves at most `enough_room` waiting.
+    /// Requests a notification with the event that leaves at most `enough_room` waiting.
     pub(crate) fn request_room(&self) -> Waiting {
         let mut content = self.0.lock();
         content.is_room_wanted = true;
@@ -136,8 +136,8 @@ impl EventReceiver {
                 arrival.0 = None;
                 return Poll::Ready(next);
             }
-            // An event that arrives before the task listens does not wake the task, so it checks
-            // once more.
+            // An event that arrives before the task listens does not wake the task, so the task
+            // checks once more.
             match &mut arrival.0 {
                 None => arrival.0 = Some(self.0.arrived.listen()),
                 Some(listener) => {
@@ -149,7 +149,7 @@ impl EventReceiver {
     }
 }
 
-/// Dropping the listener of a waiting task passes a received wake-up on to the next task.
+/// A task's wait for an event. Dropping it passes a received wake-up on to the next task.
 #[derive(Debug, Default)]
 pub(crate) struct Arrival(Option<EventListener>);
 

@@ -26,7 +26,7 @@ pub(crate) struct GroupShared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PayloadLimits {
     pub(crate) message: usize,
-    /// Initial limit for unreliable messages in an ordered group. The limit follows the path MTU.
+    /// Limit for unreliable messages in an ordered group, in bytes. It follows the path MTU.
     pub(crate) unreliable: usize,
 }
 
@@ -75,7 +75,8 @@ impl GroupShared {
         self.changed.notify(usize::MAX);
     }
 
-    /// The list is not copied, because the failure of a rack can change it thousands of times.
+    /// Applies a view change. The list is not copied, because the failure of a rack can change it
+    /// thousands of times.
     pub(crate) fn change_members(&self, change: &ViewChange) {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).apply(change);
         self.changed.notify(usize::MAX);

@@ -1,4 +1,4 @@
-//! Types that the handles of the application and the runtime share. Nothing here imports another
+//! Types that the handles of the application share with the runtime. Nothing here imports another
 //! folder.
 
 pub(crate) mod addressing;

@@ -16,7 +16,7 @@ pub(crate) struct NodeState {
     is_settled: AtomicBool,
     is_away: AtomicBool,
     endpoint: Mutex<SocketAddr>,
-    /// Closes when the node has settled or is closed.
+    /// Channel that closes when the node has settled or is closed.
     settling: Receiver<()>,
     first_status: Status,
 }

@@ -4,9 +4,9 @@ use std::sync::{Mutex, PoisonError};
 /// A message for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Text of the notice, one line.
+    /// Text of the notice, in one line.
     pub text: String,
-    /// Suggested fix, one line, if there is one.
+    /// Suggested fix in one line, if there is one.
     pub fix: Option<String>,
     /// `true` if the notice reports normal operation, so that a log can omit it.
     pub is_routine: bool,

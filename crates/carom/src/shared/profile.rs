@@ -3,7 +3,7 @@ use std::fmt;
 use carom_proto::ring::Quorum;
 use carom_proto::{self as proto, RateOfFire};
 
-/// The engine of a group and the settings on which all its members must agree.
+/// The engine of a group, and the settings on which all its members must agree.
 ///
 /// Choose [`Profile::time_critical`] for the lowest latency, without order between messages;
 /// [`Profile::ordered`] if all members must deliver all messages in the same order; and
@@ -124,7 +124,7 @@ impl Profile {
         self.rejoins
     }
 
-    /// Messages are kept for an application that is slow to receive them.
+    /// Returns `true` if messages are kept for an application that is slow to receive them.
     pub(crate) fn promises_all(self) -> bool {
         self.is_ordered() || self.is_bulk()
     }

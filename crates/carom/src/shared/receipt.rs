@@ -7,7 +7,7 @@ use super::error::DeliveryError;
 #[derive(Debug)]
 pub(crate) struct Receipt(Sender<Result<(), DeliveryError>>);
 
-/// The mutex makes the receiver [`Sync`].
+/// The receiving end of a receipt. The mutex makes it [`Sync`].
 pub(crate) struct Outcome(Mutex<Receiver<Result<(), DeliveryError>>>);
 
 impl Receipt {

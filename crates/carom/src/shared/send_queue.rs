@@ -18,8 +18,9 @@ pub(crate) struct Outgoing {
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// The publishers' end. Waiting publishers continue when half of the queue is free. Until then no
-/// publisher gets room, because later publishers would take it from those that wait.
+/// The publishers' end. When the queue was full, waiting publishers continue once half of it is
+/// free. Until then no publisher gets room, because later publishers would take it from those that
+/// wait.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     content: Mutex<Content>,
@@ -84,7 +85,7 @@ impl ReadyList {
 }
 
 impl SendQueue {
-    /// Returns the message's number, from 1.
+    /// Adds a message if there is room. Returns the message's number, counted from 1.
     pub(crate) fn try_put(&self, outgoing: Outgoing) -> Result<u64, Refused> {
         let mut content = self.lock();
         if content.is_closed {
@@ -142,14 +143,15 @@ impl SendQueueReader {
         Self { queue, batch: VecDeque::new() }
     }
 
-    /// Fetches up to `count` messages if the batch is empty. An empty queue leaves the ready list.
+    /// Returns the first message. Fetches up to `count` if the batch is empty, and unlists an empty
+    /// queue.
     pub(crate) fn front(&mut self, count: usize) -> Option<&Outgoing> {
         if self.batch.is_empty() {
             self.queue.take(count, &mut self.batch);
         }
         if self.batch.is_empty() {
-            // A publisher that added its message before the mark was cleared has not entered the
-            // group in the list.
+            // A publisher that added its message before the flag was cleared has not added the
+            // group to the list.
             self.queue.is_listed.store(false, Ordering::SeqCst);
             self.queue.take(count, &mut self.batch);
         }
@@ -229,7 +231,7 @@ mod tests {
         let mut taken = VecDeque::new();
         list.take(&mut taken);
         assert_eq!(taken, [GroupId(1), GroupId(2)]);
-        assert!(!list.enter(GroupId(1), &a), "its queue has not been emptied yet");
+        assert!(!list.enter(GroupId(1), &a), "its queue is not empty yet");
         let a = Arc::new(a);
         assert!(SendQueueReader::new(Arc::clone(&a)).front(1).is_none());
         assert!(list.enter(GroupId(1), &a));
@@ -258,14 +260,14 @@ mod tests {
     fn few_large_messages_wait_beside_many_small_ones() {
         let (queue, mut reader) = queue();
         for _ in 0..LARGE_MESSAGES {
-            queue.try_put(message(LARGE_BYTES + 1)).expect("there is a place");
+            queue.try_put(message(LARGE_BYTES + 1)).expect("there is room for a large message");
         }
         assert!(is_full_for(&queue, LARGE_BYTES + 1));
-        queue.try_put(message(LARGE_BYTES)).expect("it needs no place");
+        queue.try_put(message(LARGE_BYTES)).expect("it is not large");
         reader.front(1).expect("a message");
         assert!(is_full_for(&queue, LARGE_BYTES + 1), "the engine has not accepted it yet");
         reader.pop().expect("a message");
-        queue.try_put(message(LARGE_BYTES + 1)).expect("a place is free again");
+        queue.try_put(message(LARGE_BYTES + 1)).expect("there is room again");
         reader.close();
         assert_eq!(block_on(queue.put(message(LARGE_BYTES + 1))), Err(Closed));
     }

@@ -130,7 +130,7 @@ pub struct Stats {
     pub node: NodeCounters,
     /// Received datagrams that loss injection dropped.
     pub losses_injected: u64,
-    /// Datagrams dropped at random because the receive buffer was full.
+    /// Datagrams dropped at random because the node's receive buffer was full.
     pub inbox_dropped: u64,
     /// Datagrams received, including this node's own, counted after the kernel's segments were
     /// split.

@@ -1,4 +1,4 @@
-//! A single-threaded executor whose order depends only on the tasks.
+//! A single-threaded executor whose order of execution depends only on the tasks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;

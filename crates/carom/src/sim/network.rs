@@ -9,7 +9,8 @@ use super::report::Report;
 use crate::net::network::Network;
 use crate::shared::status::Stats;
 
-/// The world collects sent datagrams from here right after each call.
+/// The network of a simulated node. The world collects sent datagrams from here right after each
+/// call.
 #[derive(Debug)]
 pub(crate) struct SimNetwork {
     outbox: VecDeque<(Transmit, usize)>,

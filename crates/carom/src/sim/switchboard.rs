@@ -12,7 +12,7 @@ use crate::shared::commands::NodeCommand;
 use crate::shared::driver_handle::DriverHandle;
 use crate::shared::timers::TimerQueue;
 
-/// The world collects these calls while no task runs, before the next task.
+/// The calls of tasks. The world collects them while no task runs, before the next task.
 pub(crate) struct Switchboard {
     now: AtomicU64,
     pub(super) timers: TimerQueue,
@@ -21,7 +21,8 @@ pub(crate) struct Switchboard {
 }
 
 struct State {
-    /// `None` once the world is gone. Calls are then dropped without a reply.
+    /// Calls not yet collected. `None` once the world is gone: calls are then dropped without a
+    /// reply.
     calls: Option<VecDeque<Call>>,
     tenants: BTreeMap<HostIx, u64>,
     starts: BTreeMap<HostIx, u64>,
@@ -36,7 +37,7 @@ pub(super) enum Call {
 
 pub(super) type SendTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Number of a node among all nodes of its world. It shows whether a host still has the node.
+/// The number of a node among all nodes of its world. It shows whether a host still has the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease(pub(super) u64);
 

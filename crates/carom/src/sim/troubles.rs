@@ -43,7 +43,7 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// All kinds.
+    /// All kinds of trouble.
     pub const ALL: [Self; 8] = [
         Self::Crash,
         Self::Pause,
@@ -172,7 +172,7 @@ impl Under<'_> {
         }
     }
 
-    /// Skips a host that has no program or is already down.
+    /// Crashes a host, unless it has no program or is already down.
     fn crash(&mut self, ix: HostIx, lasting: Duration) {
         if self.world.has_program(ix) && self.down.insert(ix) {
             let host = self.world.host(ix.0);

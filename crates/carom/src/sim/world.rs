@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// No network event may be due before `now`.
+    /// Advances the time to `now`. No network event may be due before.
     fn pass_to(&mut self, now: Time) {
         if now > self.switchboard.now() {
             self.polls = 0;
@@ -254,14 +254,14 @@ impl World {
         }
         if now > self.network.now() {
             let happened = self.network.next_at().is_some_and(|next| next < now);
-            assert!(!happened, "no network event is due earlier");
+            assert!(!happened, "a network event was due earlier");
             self.network.run_until(now, &mut |happening| {
                 unreachable!("{} has reported {:?} in between", happening.host, happening.event)
             });
         }
     }
 
-    /// Runs all that is ready at the current time. Returns `true` if the guest is done.
+    /// Runs everything that is ready at the current time. Returns `true` if the guest is done.
     fn settle(&mut self, mut guest: Option<Guest<'_>>) -> bool {
         loop {
             while let Some(happening) = self.network.poll_event() {
@@ -306,7 +306,8 @@ impl World {
         }
     }
 
-    /// A previous node that was closed while its host was paused cannot notify the other nodes.
+    /// Attaches a node. A previous node that was closed while its host was paused cannot notify the
+    /// others, so its crash is reported.
     fn attach(&mut self, host: HostIx, lease: Lease, id: NodeId, machine: SimMachine) {
         let is_paused = self.network.is_paused(host);
         if let Some(before) = self.network.node_id(host) {

@@ -4,7 +4,7 @@ use carom_proto::rdcm::topology::TopologyError;
 
 use crate::shared::error::plain;
 
-/// The error for a topology file. `Display` gives the line and the cause.
+/// The error returned for a topology file. `Display` gives the line and the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{fault}", place(*line))]
 pub struct TopologyFileError {
@@ -29,7 +29,7 @@ pub enum Fault {
     Form {
         /// Message of the TOML parser.
         message: String,
-        /// Keys that are allowed at this place. Empty unless an unknown key was given.
+        /// Keys that are allowed here. Empty unless an unknown key was given.
         known: Vec<String>,
     },
     /// The file places no node.

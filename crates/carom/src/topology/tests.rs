@@ -53,8 +53,8 @@ fn topology_file_lists_switches_racks_hosts_links_and_nodes() {
     assert_eq!(near, ["spine 1", "leaf b"]);
     assert_eq!(at(LEAVES, "10.0.1.1:9999").as_deref(), Some("10.0.1.1"));
     assert_eq!(at(LEAVES, "10.0.1.2:7400").as_deref(), Some("10.0.1.2:7400"));
-    assert_eq!(at(LEAVES, "10.0.1.2:7401"), None, "another port is another node");
-    assert!(!topology.visitors().is_empty(), "who is not named has a place as well");
+    assert_eq!(at(LEAVES, "10.0.1.2:7401"), None, "another port means another node");
+    assert!(!topology.visitors().is_empty(), "unnamed nodes have a place as well");
     assert!(!topology.forwards(store));
 }
 
@@ -181,7 +181,7 @@ fn invalid_node_addresses_and_unreadable_files_are_refused() {
         assert!(cause.starts_with(&format!("node '{bad}' is invalid: ")), "{cause}");
         assert!(fix.starts_with("give an IPv4 address"), "{fix}");
     }
-    let missing = read(Path::new("no/such/file.toml")).expect_err("it is not there");
+    let missing = read(Path::new("no/such/file.toml")).expect_err("the file does not exist");
     assert!(matches!(&missing.fault, Fault::Read(it) if it.kind() == ErrorKind::NotFound));
     assert_eq!(missing.line, None);
     assert_eq!(missing.fault.to_string(), "cannot read the file: no such file or directory");

@@ -11,7 +11,7 @@ use carom::{Builder, Event, Message, NodeId, Profile, Status};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// No other test uses this port at this time. It is below the range of ephemeral ports.
+/// Returns a port that no other test uses at the same time, below the range of ephemeral ports.
 pub fn multicast_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let own = u64::from(std::process::id()) * 41;
@@ -59,7 +59,7 @@ pub fn next_event(group: &Group) -> Event {
     group.recv_timeout(PATIENCE).expect("an event in time").expect("an open group")
 }
 
-/// Panics if a message is lost.
+/// Returns the next message. Panics if a message is lost.
 pub fn next_message(group: &Group) -> Message {
     loop {
         match next_event(group) {
@@ -77,7 +77,7 @@ pub fn wait_for(node: &Node, what: &str, is_so: impl Fn(&Status) -> bool) -> Sta
         if is_so(&status) {
             return status;
         }
-        assert!(start.elapsed() < PATIENCE, "{what} did not come to pass: {status:#?}");
+        assert!(start.elapsed() < PATIENCE, "{what} did not happen: {status:#?}");
         std::thread::yield_now();
     }
 }

@@ -57,7 +57,7 @@ fn removed_member_is_notified_and_rejoins_unless_it_opts_out() {
                 _ => None,
             };
             let (why, unsent) = until(&groups[3], removed).await;
-            assert!(unsent.is_some(), "one message is not known to have come anywhere");
+            assert!(unsent.is_some(), "the outcome of one message is unknown");
             assert_eq!(cut_off.delivered().await, Err(DeliveryError::Removed { why }));
             if !rejoins {
                 assert_eq!(groups[3].recv().await, None);

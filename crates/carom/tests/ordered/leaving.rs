@@ -63,14 +63,14 @@ fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
         let first = a.join("accounts", Profile::ordered()).await.expect("a group");
         drop(first);
         let of_a = a.join("accounts", Profile::time_critical()).await.expect("another group");
-        // The other node would refuse the new settings until it knows of them.
+        // The other node would refuse the new settings until it knows of the departure.
         b.sleep(Duration::from_secs(1)).await;
         let groups =
             [of_a, b.join("accounts", Profile::time_critical()).await.expect("another group")];
         groups[0].wait_for_members(1).await.expect("open");
         drop(groups[0].publish("x").await.expect("published"));
         assert_eq!(take(&groups[1], 1).await, ["x"]);
-        // The end of leaving the first membership has no effect.
+        // When the first membership finally ends, this has no effect.
         a.sleep(Duration::from_secs(5)).await;
         drop(groups[0].publish("y").await.expect("published"));
         assert_eq!(take(&groups[1], 1).await, ["y"]);
@@ -78,7 +78,7 @@ fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
     world.block_on(PATIENCE, program).expect("in time");
 }
 
-/// A task that its own waker polls, on the thread of the driver on which the task sleeps.
+/// A task that its own waker polls, on the thread of the driver whose clock it sleeps by.
 struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
 impl Wake for Task {
@@ -118,7 +118,9 @@ fn node_closed_on_its_driver_thread_leaves_rings_in_order() {
             Some(RingNews::View(view)) if view.view.len() == 1 && view.joined.is_empty() => {
                 break view;
             }
-            Some(RingNews::Minority { .. }) => panic!("the other is gone, and had {given} sent"),
+            Some(RingNews::Minority { .. }) => {
+                panic!("the other member is gone after {given} messages")
+            }
             _ => {}
         }
     };

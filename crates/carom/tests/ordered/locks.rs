@@ -23,7 +23,7 @@ fn one_task_at_a_time_holds_a_lock_and_each_has_its_turn() {
         let take_turns = async |member: usize| {
             for _ in 0..5 {
                 let lock = groups[member].lock("the ledger").await.expect("it is given back");
-                assert_eq!(inside.replace(1), 0, "two hold it");
+                assert_eq!(inside.replace(1), 0, "two members hold it");
                 assert!(lock.is_held() && lock.fence() > last_fence.replace(lock.fence()));
                 nodes[member].sleep(Duration::from_millis(3)).await;
                 inside.set(0);

@@ -11,14 +11,15 @@ use crate::simulation::{PATIENCE, news, start, world};
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 async fn only_ring(node: &Node) -> RingStatus {
-    let mut rings = node.query("accounts", TIMEOUT).await.expect("it may look");
+    let mut rings = node.query("accounts", TIMEOUT).await.expect("the query is allowed");
     assert_eq!(rings.len(), 1, "{rings:?}");
     rings.remove(0)
 }
 
 async fn ring_of(node: &Node, group: &Group) -> RingStatus {
     let groups = node.status().await.groups;
-    let status = groups.into_iter().find(|it| it.id == group.id()).expect("it is in it");
+    let status =
+        groups.into_iter().find(|it| it.id == group.id()).expect("the node is in the group");
     status.ring.expect("it is in a ring")
 }
 
@@ -50,7 +51,7 @@ fn stranger_sees_the_ring_of_the_members_without_any_event() {
             assert_eq!(holder.map(|process| process.node), Some(first.id()));
         }
         let own = ring_of(first, group).await;
-        assert_eq!(only_ring(first).await, own, "a member knows it itself");
+        assert_eq!(only_ring(first).await, own, "a member reports its own ring");
         assert_eq!(views(group), 0, "somebody has changed the ring");
         assert_eq!(stranger.query("another group", TIMEOUT).await, Ok(Vec::new()));
         assert!(stranger.status().await.groups.is_empty());
@@ -69,7 +70,8 @@ fn a_ring_is_seen_over_sockets_with_and_without_multicast() {
         let stranger = on_loopback(port).path(path).seeds([seed]).start().expect("a node");
         let begun = Instant::now();
         let rings = loop {
-            let rings = block_on(stranger.query("accounts", TIMEOUT)).expect("it may look");
+            let rings =
+                block_on(stranger.query("accounts", TIMEOUT)).expect("the query is allowed");
             // The member may not have formed its ring yet.
             if !rings.is_empty() || begun.elapsed() > PATIENCE {
                 break rings;

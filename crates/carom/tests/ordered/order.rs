@@ -75,7 +75,7 @@ fn ordered_messages_carry_places_and_stability_is_reported() {
         for group in &groups {
             told.push(places_until_stable(group, 100).await);
         }
-        assert_eq!(told[0].len(), 75, "what is not totally ordered has no place");
+        assert_eq!(told[0].len(), 75, "only totally ordered messages have a place");
         let mut places: Vec<Place> = told[0].values().copied().collect();
         places.sort_unstable();
         places.dedup();
@@ -99,7 +99,7 @@ async fn places_until_stable(group: &Group, count: usize) -> BTreeMap<String, Pl
             Event::Ring(event) => match event.news {
                 RingNews::View(view) => assert!(Some(view.place) > last.replace(view.place)),
                 RingNews::Stable { up_to, members } => {
-                    assert!(Some(up_to) <= last, "nobody is told of what it was not given");
+                    assert!(Some(up_to) <= last, "no member learns of messages it did not deliver");
                     if given == count && Some(up_to) == last {
                         assert_eq!(members, 3);
                         return places;

@@ -31,8 +31,8 @@ fn every_promise_is_kept_and_confirmed() {
             let told = published.expect("published").delivered_timeout(PATIENCE).await;
             assert_eq!(told, Ok(()), "{qos}");
             if qos == Qos::TotallyResilient {
-                // All members hold the message by now. Each delivers it once it has learned this
-                // itself.
+                // All members hold the message by now, but each delivers it only after it has
+                // learned this.
                 for group in [&groups[0], &groups[2]] {
                     until(group, |event| text(event).filter(|it| *it == qos.to_string())).await;
                 }
@@ -90,7 +90,7 @@ fn stability_is_reported_when_all_members_have_a_message() {
                     RingNews::Stable { up_to, members }
                         if place.is_some_and(|place| place <= up_to) =>
                     {
-                        assert!(has_failed, "the third has it not");
+                        assert!(has_failed, "the third member does not have it");
                         return members;
                     }
                     _ => {}
@@ -126,11 +126,11 @@ fn promise_beyond_the_group_is_refused_at_once() {
         let refused = group.publish_with(vec![0; 2000], Qos::Unreliable).await.err();
         assert!(matches!(refused, Some(PublishError::TooLarge { bytes: 2000, limit: ..1500 })));
         let told = group.publish("this one fits").await.expect("it does").delivered().await;
-        assert_eq!(told, Ok(()), "nothing that was refused is in the way");
+        assert_eq!(told, Ok(()), "a refused message blocks no other");
 
         for profile in [Profile::ordered(), Profile::time_critical()] {
             let refused = b.join("accounts", profile).await.map(drop);
-            let error = refused.expect_err("the group is otherwise");
+            let error = refused.expect_err("the settings differ");
             let is_contradiction =
                 matches!(error, JoinGroupError::Refused(JoinError::Contradiction { .. }));
             assert!(is_contradiction, "{error}");

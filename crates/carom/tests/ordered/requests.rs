@@ -68,7 +68,7 @@ fn handler_answers_all_callers_and_is_replaced_when_it_dies() {
     let of_member = of_member.expect("in time");
     for round in 0..30 {
         if round == 10 || round == 20 {
-            // The current server crashes, with its work in progress.
+            // The current server crashes while it is working.
             let last = served.borrow()[&format!("b{}", round - 1)][0];
             world.crash(&world.host(last));
         }

@@ -20,7 +20,7 @@ struct Replica {
     delivered: u64,
 }
 
-/// The replicas by host. The founder's state begins with this many bytes.
+/// The replicas, by host. The founder's state initially has this many bytes.
 #[derive(Clone, Default)]
 struct Replicas {
     by_host: Rc<RefCell<BTreeMap<u32, Replica>>>,
@@ -33,7 +33,7 @@ impl Replicas {
         Self { state_bytes, ..Self::default() }
     }
 
-    /// The state of these replicas is large and is sent in many pieces.
+    /// Creates replicas whose state is large and is sent in many pieces.
     fn large() -> Self {
         let ordered = rmp::Config { message_bytes: PIECE_BYTES, ..rmp::Config::default() };
         Self { ordered, ..Self::new(STATE_BYTES) }
@@ -73,7 +73,7 @@ impl Replicas {
     }
 }
 
-/// The links of this world need about three seconds for the large state.
+/// Creates a world whose links need about three seconds for the large state.
 fn slow_world(hosts: u32, seed: u64) -> World {
     let link = Link { bandwidth: Some(8_000_000), queue_bytes: 1 << 20, ..Link::default() };
     World::new(WorldConfig::new(Topology::lan(hosts, link), seed))
@@ -82,7 +82,7 @@ fn slow_world(hosts: u32, seed: u64) -> World {
 fn run_until(world: &mut World, is_so: impl Fn() -> bool) {
     let limit = world.now() + PATIENCE;
     while !is_so() {
-        assert!(world.now() < limit, "it never came to that");
+        assert!(world.now() < limit, "the condition was never met");
         world.run_for(Duration::from_millis(10));
     }
 }
@@ -244,7 +244,7 @@ fn newcomers_learn_that_all_holders_died_in_a_transfer() {
     for host in [1, 2] {
         let replica = replicas.of(host);
         assert_eq!((replica.told_of_no_holder, replica.ring), (1, 2), "once in a view");
-        assert!(replica.state.is_none(), "a part of the state is none");
+        assert!(replica.state.is_none(), "an incomplete state is discarded");
     }
 }
 

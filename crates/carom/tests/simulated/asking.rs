@@ -61,7 +61,7 @@ proptest! {
             let [group, server] = join_both(&nodes).await;
             let payload = vec![7; bytes];
             beside(&server, async {
-                // The server has its locks by then.
+                // By then, the server has its locks.
                 group.lock("last").await.expect("it is free");
                 nodes[0].sleep(Duration::from_secs(1)).await;
                 match is_member {
@@ -74,8 +74,8 @@ proptest! {
         let answer = world.block_on(PATIENCE, asked);
         let is_served = handler.is_none_or(|it| it.number() < SERVED);
         let is_hurried = patience.is_some_and(|it| it < Duration::from_secs(1));
-        // Such a request is delivered at once or never, and never as the first packet of an
-        // outsider.
+        // Such a request is delivered at once or never. From a node outside the group it is never
+        // delivered first.
         let is_dropped = !is_member && options.qos == Qos::Unreliable;
         match answer {
             None => {

@@ -11,7 +11,7 @@ use carom::{Event, Loss, Node, Profile, SeqNo};
 
 use crate::{PATIENCE, config, simulation};
 
-/// A value for a setting, which uses the field of its type.
+/// A value for a setting, as one field per type of setting.
 #[derive(Clone, Copy, Debug)]
 struct To {
     count: u64,
@@ -22,7 +22,7 @@ struct To {
 
 type Change<Config> = fn(&mut Config, To);
 
-/// The values include the bounds of settings and their neighbors.
+/// Returns values that include the bounds of settings and their neighbors.
 fn values() -> impl Iterator<Item = To> {
     let counts = [0, 1, 2, 63, 64, 65, 575, 576, 699, 700, 1499, 1500].into_iter();
     let large = [1000, 1001, 1 << 20, (1 << 20) + 1, 1 << 24, (1 << 24) + 1, u64::MAX];

@@ -22,14 +22,14 @@ fn members_meet_lose_a_crashed_node_and_meet_its_successor() {
         in_a.wait_for_members(2).await.expect("open");
         in_a
     };
-    // The group of `b` is dropped with the future, so `b` has left.
+    // The group handle of `b` is dropped with the future, so `b` has left.
     let in_a = world.block_on(PATIENCE, view).expect("all have met");
     world.run_for(Duration::from_secs(1));
     assert_eq!(in_a.members(), [c_id]);
     world.crash(&host);
     assert_eq!(world.tasks_of(&host), 0);
     world.run_for(Duration::from_secs(10));
-    assert_eq!(in_a.members(), [], "its failure was found out");
+    assert_eq!(in_a.members(), [], "its failure was detected");
     let successor = Node::builder().start_on(&host).expect("a node");
     assert!(![a_id, b_id, c_id].contains(&successor.id()));
     let met = world.block_on(PATIENCE, join_with(&successor, 1)).expect("they have met");

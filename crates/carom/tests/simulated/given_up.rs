@@ -1,4 +1,4 @@
-//! Messages that are given up are never confirmed, no matter when the confirmation is requested.
+//! Tests that given-up messages are never confirmed, no matter when the confirmation is requested.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ fn bulk_messages_complete_before_their_sender_yielded_are_safe() {
     let published = second.try_publish("the others have this").expect("it is the only sender");
     let is_message = |event: &Event| matches!(event, Event::Message(_));
     world.block_on(PATIENCE, until(third, is_message)).expect("in time");
-    drop(first.try_publish("no receiver").expect("it hears no other sender"));
+    drop(first.try_publish("no receiver").expect("it knows of no other sender"));
     world.run_for(Duration::from_secs(5));
     world.apply(&Fault::Heal);
     world.run_for(Duration::from_secs(10));
@@ -105,7 +105,7 @@ fn ordered_messages_of_a_removed_member_are_not_safe_later() {
             assert_eq!(group.confirm(PATIENCE).await, Err(ConfirmError::GivenUp));
         }
         drop(group.publish("back again").await.expect("published"));
-        let safe = group.confirm(PATIENCE).await.expect("what is new is confirmed");
+        let safe = group.confirm(PATIENCE).await.expect("new messages are confirmed");
         assert_eq!(safe.members, 3);
     };
     world.block_on(PATIENCE, program).expect("in time");

@@ -1,5 +1,5 @@
-//! A program has the same result on sockets and in a simulated world, and the history of the world
-//! follows from its seed.
+//! Tests that a program has the same result on sockets and in a simulated world, and that the
+//! history of the world follows from its seed.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,7 +14,8 @@ use crate::network::{multicast_port, on_loopback};
 use crate::simulation::Capture;
 use crate::{PATIENCE, config, join_with, simulation};
 
-/// A member that leaves cannot confirm the messages of the other one, so the group is returned.
+/// Exchanges messages. Returns the group, because a member that left could not confirm the other's
+/// messages.
 async fn exchange(node: &Node, own: u32) -> (Vec<u32>, Group) {
     let group = join_with(node, 1).await;
     for number in 0..100_u32 {
@@ -96,7 +97,7 @@ fn busy(seed: u64, membership: Membership) -> (u64, Vec<u8>, BTreeMap<NodeId, Ve
     }));
     world.restart(&host);
     world.run_for(Duration::from_secs(7));
-    world.end_trace().expect("memory takes all");
+    world.end_trace().expect("writing to memory cannot fail");
     let history = world.history();
     drop(world);
     let heard = Rc::try_unwrap(heard).expect("the world is gone").into_inner();

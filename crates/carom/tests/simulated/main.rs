@@ -34,7 +34,7 @@ async fn join_with(node: &Node, others: usize) -> Group {
     group
 }
 
-/// Sets the number of cases, unless the environment does. Each case is a separate world.
+/// Sets the number of cases, unless the environment sets it. Each case is a separate world.
 fn cases(usual: u32) -> ProptestConfig {
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
     if asked { ProptestConfig::default() } else { ProptestConfig::with_cases(usual) }

@@ -106,7 +106,7 @@ fn pools() -> impl Strategy<Value = MulticastPool> {
     (address, count, hello).prop_map(|(first, count, hello)| MulticastPool { first, count, hello })
 }
 
-/// Includes losses with which a message still arrives, and some that are invalid.
+/// Generates losses with which a message still arrives, and some that are invalid.
 fn losses() -> impl Strategy<Value = Loss> {
     let share = || prop_oneof![4 => 0.0..0.1, 1 => Just(1.5), 1 => Just(-0.1), 1 => Just(f64::NAN)];
     let bursts = (share(), prop_oneof![Just(0), 1..4_u32]);
@@ -205,7 +205,7 @@ proptest! {
             (odd, twin, fine, fine_twin)
         };
         let joined = world.block_on(PATIENCE, both);
-        let (odd, twin, _fine, _fine_twin) = joined.expect("no group hides another one");
+        let (odd, twin, _fine, _fine_twin) = joined.expect("no group blocks another one");
         let (odd, twin) = match (odd, twin) {
             (Ok(odd), Ok(twin)) => (odd, twin),
             (Err(error), Err(twin)) => {
@@ -225,7 +225,7 @@ proptest! {
         let fate = drawn.fate();
         if !matches!(fate, Fate::Works) {
             let told = until_told(&here, [&odd, &twin], |news| is_told(news, fate));
-            prop_assert!(world.block_on(PATIENCE, told).is_some(), "nobody is told: {fate:?}");
+            prop_assert!(world.block_on(PATIENCE, told).is_some(), "no report: {fate:?}");
             return Ok(());
         }
         let meet = async {
@@ -236,7 +236,7 @@ proptest! {
         match odd.try_publish_with(vec![7; bytes], SendOptions { qos, deadline }) {
             Ok(published) => {
                 let heard = world.block_on(PATIENCE, next_message(&twin));
-                prop_assert_eq!(heard, Some(bytes), "what was taken is delivered");
+                prop_assert_eq!(heard, Some(bytes), "accepted messages are delivered");
                 drop(published);
                 let ring = assert_ring(drawn, [&here, &there], &there);
                 prop_assert!(world.block_on(PATIENCE, ring).is_some());

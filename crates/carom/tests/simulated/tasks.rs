@@ -39,7 +39,7 @@ fn crash_of_a_host_drops_its_own_tasks_only() {
     world.crash(&crashed);
     assert_eq!((world.tasks_of(&crashed), dropped.get()), (0, 2));
     world.run_for(Duration::from_secs(1));
-    assert_eq!((begun.get(), dropped.get()), (13, 3), "only the other host's task went on");
+    assert_eq!((begun.get(), dropped.get()), (13, 3), "only the other host's task continued");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_task_starts_tasks_and_a_join_that_it_gives_up_is_undone() {
 
     let node = Node::builder().start_on(&host).expect("a node");
     let given_up = world.block_on(Duration::ZERO, node.join("a", Profile::time_critical()));
-    assert!(given_up.is_none(), "gossip looks for others first");
+    assert!(given_up.is_none(), "gossip searches for other nodes first");
     world.run_for(Duration::from_secs(5));
     let status = world.block_on(PATIENCE, node.status()).expect("at once");
     assert_eq!(status.groups, []);
@@ -128,7 +128,7 @@ fn a_waker_that_is_replaced_may_own_a_sleep() {
         let polled = outer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         done.send(polled.is_pending())
     });
-    assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok(true), "it locks itself out");
+    assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok(true), "the waker deadlocks");
 }
 
 /// A waker that holds the last reference to a task.

@@ -10,7 +10,7 @@ pub(crate) struct Provider {
     pub(crate) origin: Origin,
     pub(crate) endpoint: SocketAddr,
     pub(crate) static_members: Option<Vec<(NodeId, SocketAddr)>>,
-    /// If any registry is given, no other provider is used.
+    /// If any registry is given, the node uses no other membership provider.
     pub(crate) registries: Vec<SocketAddr>,
     pub(crate) cluster: String,
     pub(crate) rack: String,
@@ -46,5 +46,5 @@ impl Provider {
     }
 }
 
-/// Fits any usable path, including tunnels. The sockets refuse fragmentation.
+/// Size that any usable path carries, including tunnels. The sockets refuse fragmentation.
 const MAX_DATAGRAM_BYTES: usize = 1200;

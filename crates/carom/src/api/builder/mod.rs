@@ -125,9 +125,9 @@ impl Builder {
         self
     }
 
-    /// Adds nodes for the first contact, each as `HOST:PORT` or `HOST`.
+    /// Adds seeds, which are nodes for the first contact, each as `HOST:PORT` or `HOST`.
     ///
-    /// Default: none. The node then finds nodes of this host at port 7400, and others by multicast.
+    /// Default: none. The node then finds nodes on this host at port 7400, and others by multicast.
     /// If seeds are given and none answers, joining a group fails.
     pub fn seeds<S: AsRef<str>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
         self.seeds.extend(seeds.into_iter().map(|seed| seed.as_ref().to_owned()));

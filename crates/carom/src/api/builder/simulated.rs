@@ -40,7 +40,7 @@ impl Builder {
         let mut reservation = host.reserve().ok_or(taken)?;
         let id = self.node_id.unwrap_or(NodeId(reservation.rng.next_u64()));
         self.bulk.network.node_up(id, Endpoint(host.endpoint()));
-        // Drawn before the builder's own seed, which may be the same at each start, is used.
+        // Drawn from the world first, because the builder's own seed may be the same at each start.
         let origin = Origin { node: id, incarnation: Incarnation(reservation.rng.next_u64()) };
         let mut rng = Rng::new(self.seed.unwrap_or(reservation.rng.next_u64()));
         let has_explicit_seeds = !explicit_seeds.is_empty();
@@ -87,7 +87,7 @@ fn membership(provider: Provider, reservation: &Reservation) -> Box<dyn Membersh
     }
 }
 
-/// A host name is refused because its resolution cannot be reproduced from the world's seed.
+/// Refuses a host name, because its resolution cannot be reproduced from the world's seed.
 fn refuse_name(seed: &str) -> Result<(), StartError> {
     let host = seed.rsplit_once(':').map_or(seed, |(host, _)| host);
     if seed.parse::<IpAddr>().is_ok() || host.parse::<IpAddr>().is_ok() {

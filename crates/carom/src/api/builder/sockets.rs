@@ -129,7 +129,8 @@ fn first_notices(choice: &InterfaceChoice, sockets: &Sockets) -> NoticeLog {
     notices
 }
 
-/// Uses the standard library's hasher keys, which come from the operating system.
+/// Returns 64 random bits from the standard library's hasher keys, which the operating system
+/// seeds.
 fn system_random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

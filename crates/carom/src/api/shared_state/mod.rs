@@ -70,7 +70,7 @@ pub enum StateEvent {
     Event(Event),
 }
 
-/// Knowledge about the holders of the state. All holders have the same at each place in the order.
+/// The holders of the state, as known to this member. All holders agree at each place in the order.
 #[derive(Debug, Default)]
 struct Sharing {
     has_state: bool,
@@ -298,7 +298,7 @@ impl Sharing {
         let begun = self.pieces.take().filter(|(begun, ..)| *begun == place);
         let (_, next, mut pieces) = begun.unwrap_or((place, 0, BytesMut::new()));
         if number != next {
-            // A giver that was removed has returned in the middle of its pieces.
+            // The giver was removed and has returned in the middle of its transfer.
             return;
         }
         pieces.extend_from_slice(&payload);
@@ -332,7 +332,8 @@ impl Sharing {
         self.cuts.iter_mut().for_each(|cut| cut.kept -= before);
     }
 
-    /// All members at the start of the transfer now have the state. Others may have joined since.
+    /// Ends a transfer. All members at its start now have the state, but others may have joined
+    /// since.
     fn on_given(&mut self, members: &[Process], end: Place, own: NodeId) {
         let is_member = |process: &&Process| self.members.contains(process);
         self.holders = members.iter().filter(is_member).copied().collect();
@@ -340,7 +341,8 @@ impl Sharing {
         self.begin_transfer(end, own);
     }
 
-    /// All holders begin the transfer at the same place in the order.
+    /// Begins a transfer if a member lacks the state. All holders begin it at the same place in the
+    /// order.
     fn begin_transfer(&mut self, place: Place, own: NodeId) {
         let all_have_it = self.members.iter().all(|member| self.holders.contains(member));
         let Some(giver) = self.holders.first().copied() else { return };
@@ -362,7 +364,8 @@ impl Sharing {
         Some(put_before(LACKS, view, 0, &[]))
     }
 
-    /// If all members lack the state, none can give it.
+    /// Processes the report of a member that lacks the state. If all members lack it, none can give
+    /// it.
     fn on_lack(&mut self, sender: NodeId, mut payload: Bytes) {
         let view = take_head(&mut payload).map(|(view, _)| view);
         if self.has_state || view.is_none() || view != self.view {
@@ -404,7 +407,8 @@ impl Sharing {
         self.begin_transfer(event.place, own);
     }
 
-    /// A founder whose ring of one member merges into a larger ring remains a founder.
+    /// Resets this member. A founder whose ring of one member merges into a larger ring remains a
+    /// founder.
     fn on_removed(&mut self) {
         let (had_state, is_founder) = (self.has_state, self.is_alone);
         let (actions, limit_bytes) = (std::mem::take(&mut self.actions), self.limit_bytes);

@@ -112,7 +112,7 @@ impl Ring {
     }
 
     fn states(&mut self) -> Vec<Vec<u8>> {
-        assert!(self.read().is_empty(), "nobody is to give");
+        assert!(self.read().is_empty(), "nobody gives the state");
         self.sharings.iter().map(|(.., state)| state.clone()).collect()
     }
 }
@@ -163,7 +163,7 @@ fn transfer_continues_when_the_view_changes() {
     // During the transfer, another member joins and a third one fails.
     ring.add(4, false);
     ring.tell_view(&[1, 3, 4], &[2]);
-    assert!(ring.read().is_empty(), "the transfer is not begun again");
+    assert!(ring.read().is_empty(), "the transfer does not restart");
     ring.apply(5);
     let rest = [1, giver.2.len()];
     ring.give(&giver, rest);

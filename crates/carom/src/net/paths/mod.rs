@@ -64,8 +64,8 @@ struct Peer {
 }
 
 impl Paths {
-    /// `says_hello` is `true` if the node sends multicast. `ceiling` is the size of the largest
-    /// packet that it sends.
+    /// `says_hello` is `true` if the node sends multicast. `ceiling` is the maximum size, in bytes,
+    /// of a packet that it sends.
     pub(crate) fn new(
         origin: impl Into<Origin>,
         says_hello: bool,
@@ -138,7 +138,7 @@ impl Paths {
         }
     }
 
-    /// All members must send copies, because this node does not receive all multicast.
+    /// Requests copies from all members, because this node does not receive all multicast.
     pub(crate) fn stop_receiving(&mut self) {
         self.is_deaf = true;
         for peer in self.peers.values_mut() {
@@ -262,7 +262,7 @@ impl Paths {
 
     fn on_answer(&mut self, sender: NodeId, whose: NodeId, path: MemberPath) {
         match self.peers.get_mut(&sender) {
-            // An answer for an earlier process at this node's address.
+            // This answer is for an earlier process at this node's address.
             _ if whose != self.own => self.counters.unknown += 1,
             Some(peer) if self.says_hello => {
                 self.has_changed |= peer.path != path;
@@ -299,7 +299,8 @@ impl Paths {
         }
     }
 
-    /// If there are too many members for one hello, successive hellos list different ones.
+    /// Returns members to list in a hello. If they do not all fit, successive hellos list different
+    /// ones.
     fn unconfirmed(&self) -> Vec<NodeId> {
         let mut asked: Vec<NodeId> = self.unreached().into_iter().collect();
         if asked.len() > packet::MAX_ASKED {
@@ -330,7 +331,8 @@ pub fn fuzz_path_packet(datagram: &[u8]) -> Option<Vec<u8>> {
     Some(again)
 }
 
-/// With 20 % loss in both directions, all of these rarely fail. They take one second in total.
+/// Gaps between the first hellos, about one second in total. With 20 % loss in both directions, all
+/// of them rarely fail.
 const HELLO_GAPS: [Duration; 6] = [
     Duration::from_millis(20),
     Duration::from_millis(40),
@@ -342,9 +344,9 @@ const HELLO_GAPS: [Duration; 6] = [
 const HELLO_PERIOD: Duration = Duration::from_secs(2);
 /// A member that has not confirmed after this time counts as unreached.
 const PATIENCE: Duration = Duration::from_millis(900);
-/// Time of five missed hellos. With 20 % loss, five in a row are missed once in 3000 periods.
+/// Duration of five missed hellos. With 20 % loss, five in a row are missed once in 3000 periods.
 const SILENCE: Duration = Duration::from_secs(10);
-/// A complaint is repeated because it may be lost.
+/// Number of times a complaint is sent, because it may be lost.
 const COMPLAINTS: u8 = 3;
 const MAX_ANSWERS: usize = 1024;
 

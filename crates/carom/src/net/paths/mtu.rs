@@ -60,7 +60,7 @@ impl PathMtu {
 
     pub(crate) fn meet(&mut self, now: Time, node: NodeId) {
         if self.peers.is_empty() {
-            // The value for the removed members was kept until now.
+            // Until now, the value for the removed members was kept.
             self.least = self.or_common(None);
         }
         let nonce = self.rng.next_u64() as u32;
@@ -127,7 +127,7 @@ impl PathMtu {
         self.next = Some(self.next.map_or(time, |next| next.min(time)));
     }
 
-    /// Returns the known path MTU, or the common one before the first search ends.
+    /// Returns the confirmed path MTU, or the common MTU before the first search ends.
     fn or_common(&self, confirmed: Option<u16>) -> u16 {
         confirmed.unwrap_or(COMMON_MTU).min(self.ceiling)
     }
@@ -174,7 +174,7 @@ impl PathMtu {
         self.compute_least();
     }
 
-    /// `bytes` excludes the IP and UDP headers.
+    /// Processes the answer to a probe of `bytes` bytes, without the IP and UDP headers.
     pub(crate) fn on_carried(&mut self, now: Time, node: NodeId, nonce: u32, bytes: u16) {
         let (ceiling, interval) = (self.ceiling, self.interval());
         let Some(search) = self.peers.get_mut(&node).filter(|it| it.nonce == nonce) else { return };
@@ -197,7 +197,8 @@ impl PathMtu {
         }
     }
 
-    /// The interval grows with the number of members, to limit the probes per second.
+    /// Returns the time between searches. It grows with the number of members, to limit the probe
+    /// rate.
     fn interval(&self) -> Duration {
         SEARCH_EVERY.max(SEARCH_SHARE * self.peers.len() as u32)
     }
@@ -240,7 +241,7 @@ impl Search {
         }
         match self.carried {
             Some(carried) => self.settle(now + interval, carried.max(LADDER_END)),
-            // Without any answer, nothing is known about sizes.
+            // Without any answer, nothing is known about packet sizes.
             None => (self.phase, self.tries, self.due) = (Phase::Greeting, 0, now + self.gap),
         }
         Vec::new()
@@ -248,15 +249,15 @@ impl Search {
 }
 
 pub(crate) const IP_UDP_BYTES: u16 = 28;
-/// MTU of nearly every network. A larger MTU is assumed only after a successful probe.
+/// MTU of nearly every network, in bytes. A larger MTU is assumed only after a successful probe.
 pub(crate) const COMMON_MTU: u16 = 1500;
-/// Jumbo frames, Ethernet, and the sizes that remain inside tunnels: PPPoE, GRE, VXLAN, WireGuard,
-/// IPsec.
+/// Probed sizes, in bytes: jumbo frames, Ethernet, and what remains inside tunnels (PPPoE, GRE,
+/// VXLAN, WireGuard, IPsec).
 const LADDER: [u16; 21] = [
     9000, 8900, 8192, 4096, 2048, 1500, 1492, 1480, 1460, 1450, 1440, 1420, 1400, 1380, 1350, 1300,
     1280, 1200, 1000, 800, LADDER_END,
 ];
-/// A size that every host accepts. No engine works with smaller packets.
+/// Packet size, in bytes, that every host accepts. No engine works with smaller packets.
 const LADDER_END: u16 = 576;
 const WHOLE_TRIES: u32 = 3;
 const LADDER_ROUNDS: u32 = 3;

@@ -93,7 +93,7 @@ fields! {
     };
 }
 
-/// The size of a probe, whose datagram is filled with zeros up to this size.
+/// Codec of a probe's size: the datagram is padded with zeros up to this size.
 mod padding {
     use super::{DecodeError, PROBE_OVERHEAD};
 
@@ -131,8 +131,8 @@ impl Packet {
     }
 }
 
-/// Size of the smallest probe, in bytes. It exceeds the size of the answer, so that a forged probe
-/// gains nothing.
+/// Size of the smallest probe, in bytes. It exceeds the size of the answer, so that forged
+/// probes cannot amplify traffic.
 pub(crate) const LEAST_PROBE_BYTES: u16 = 64;
 pub(crate) const PART_OVERHEAD: usize = HEADER_BYTES + 8;
 

@@ -64,8 +64,8 @@ impl<N: Network> NodeRuntime<N> {
                 }
             }
             NodeCommand::Room { group } => {
-                // The backlog is updated now, so that the ring regains its speed without another
-                // message.
+                // The backlog is updated now, so that the ring speeds up again without waiting for
+                // another message.
                 let backlog = self.groups.get_mut(group).and_then(GroupRuntime::on_room);
                 if let Some(backlog) = backlog {
                     self.on_backlog(now, group, backlog);
@@ -117,7 +117,7 @@ impl<N: Network> NodeRuntime<N> {
             }
             Err(error) => {
                 reply.send_if_wanted(Err(error));
-                // A group that was being left may have been left by now.
+                // A group that was being left may have been left in the meantime.
                 self.dispatch_events(now);
             }
         }
@@ -132,7 +132,7 @@ impl<N: Network> NodeRuntime<N> {
         let (rejoin, is_voter) = (profile.rejoins(), profile.is_voter());
         let options = JoinOptions { rejoin, is_voter, ..JoinOptions::default() };
         let group = self.node.join_with(now, name, profile.settings(), options)?;
-        // The address of a group that is still being left is already received.
+        // The address of a group that is still being left is already joined.
         let address = match self.groups.take_leaving(group) {
             Some(address) => address,
             None => self.network.listen_to(group),
@@ -148,7 +148,8 @@ impl<N: Network> NodeRuntime<N> {
         Ok((group, parts))
     }
 
-    /// A handle whose group was refused later must not end another membership in the same group.
+    /// Leaves the group of `handle`. A handle whose join was refused later must not end another
+    /// membership in the same group.
     pub(super) fn leave(&mut self, now: Time, handle: &Arc<GroupShared>) {
         if self.groups.of_handle(handle).is_some() {
             self.leave_group(now, handle.id);

@@ -108,7 +108,7 @@ impl<N: Network> NodeRuntime<N> {
         &mut self.network
     }
 
-    /// The membership reports its initial knowledge with the first call.
+    /// Handles the first timeout, with which the membership reports its initial knowledge.
     pub(crate) fn begin(&mut self, now: Time) {
         self.node.handle_timeout(now);
         self.dispatch_events(now);
@@ -201,7 +201,8 @@ impl NodeRuntime<UdpNetwork> {
         is_due || self.is_called || !self.state.ready.is_empty()
     }
 
-    /// A link that cannot be opened is reported at once, which may cause more work.
+    /// Executes the link commands of the membership. A link that cannot be opened is reported at
+    /// once, which may cause more work.
     pub(crate) fn carry_links(&mut self, now: Time, registry: &Registry) {
         self.network.carry_links(now, registry, &mut self.node);
         self.dispatch_events(now);

@@ -73,7 +73,7 @@ impl Membership for Played {
     fn poll_joined(&mut self) -> Option<GroupId> {
         self.with(|answered| answered.news.pop_first())
     }
-    /// The immediate wake-up makes the node poll for confirmations at each turn.
+    /// Returns an immediate wake-up, so that the node polls for confirmations at each turn.
     fn poll_timeout(&self) -> Option<Wakeup> {
         Some(Wakeup { at: Time::ZERO, reason: "the test" })
     }
@@ -140,9 +140,9 @@ fn join_that_the_service_answered_succeeds_without_a_ring() {
     for second in 0..=10 {
         runtime.serve(after(second));
     }
-    let joined = answered.try_recv().expect("its time is over");
-    assert!(joined.is_ok(), "the service has answered: {:?}", joined.err());
-    let refused = open.try_recv().expect("its time is over");
+    let joined = answered.try_recv().expect("its time limit has passed");
+    assert!(joined.is_ok(), "the registry has answered: {:?}", joined.err());
+    let refused = open.try_recv().expect("its time limit has passed");
     assert!(matches!(refused, Err(JoinGroupError::ServiceAway { .. })), "{refused:?}");
 }
 
@@ -152,7 +152,7 @@ fn questions(groups: u64, profile: Profile) -> u64 {
     let names: Vec<String> = (0..groups).map(|number| format!("group {number}")).collect();
     let waits = |name: &String| join(&mut runtime, Time::ZERO, name, profile);
     let mut joins: Vec<Answer> = names.iter().map(waits).collect();
-    assert!(joins.iter().all(|answer| answer.try_recv().is_err()), "nobody has answered yet");
+    assert!(joins.iter().all(|answer| answer.try_recv().is_err()), "no registry has answered yet");
     for name in &names {
         service.answer(name);
         runtime.serve(after(1));
@@ -162,7 +162,7 @@ fn questions(groups: u64, profile: Profile) -> u64 {
         joins.retain(|answer| answer.try_recv().map(|joined| joined.expect("joined")).is_err());
         runtime.serve(after(1) + step * Duration::from_millis(100));
     }
-    assert_eq!(joins.len(), 0, "the service has answered, and there is nobody to wait for");
+    assert_eq!(joins.len(), 0, "the registry has answered, and no member is awaited");
     service.questions()
 }
 
@@ -170,7 +170,7 @@ fn questions(groups: u64, profile: Profile) -> u64 {
 fn joining_many_groups_at_once_costs_the_same_for_each() {
     for profile in [Profile::time_critical(), Profile::ordered()] {
         let (few, many) = (questions(50, profile), questions(500, profile));
-        assert!(many <= 10 * few, "{few} questions for 50 groups, {many} for 500");
+        assert!(many <= 10 * few, "{few} queries for 50 groups, {many} for 500");
     }
 }
 
@@ -190,7 +190,7 @@ fn join_waits_while_the_service_answers_others() {
     runtime.serve(after(28));
     assert!(joins[9].try_recv().is_err(), "4 s after the last answer");
     runtime.serve(after(29));
-    let refused = joins[9].try_recv().expect("its time is over");
+    let refused = joins[9].try_recv().expect("its time limit has passed");
     assert!(matches!(refused, Err(JoinGroupError::ServiceAway { .. })), "{refused:?}");
 }
 

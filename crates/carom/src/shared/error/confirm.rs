@@ -3,7 +3,7 @@ use std::time::Duration;
 use carom_proto::NodeId;
 use carom_proto::ring::Removal;
 
-/// The error for a confirmation: the messages are not known to be settled at all members.
+/// The error returned when messages are not known to be settled at all members.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfirmError {
@@ -25,7 +25,7 @@ pub enum ConfirmError {
     Closed,
 }
 
-/// The error for a message whose guarantee is not known to be fulfilled.
+/// The error returned when a message's guarantee is not known to be fulfilled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeliveryError {
@@ -36,10 +36,10 @@ pub enum DeliveryError {
         /// Reason for the removal.
         why: Removal,
     },
-    /// Members have lost messages, up to and including this one.
+    /// Members have lost this message or earlier ones.
     #[error("messages were lost by {}", counts(lost_by))]
     Incomplete {
-        /// The members that lost messages, each with the number of this node's messages that it
+        /// The members that lost messages, each with the number of this node's messages that were
         /// lost.
         lost_by: Vec<(NodeId, u32)>,
     },

@@ -1,6 +1,6 @@
 use carom_proto::{GroupSettings, JoinError};
 
-/// The error for a group that could not be joined.
+/// The error returned when a group could not be joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinGroupError {

@@ -16,7 +16,7 @@ pub use ring::{LockError, QueryError, RequestError};
 pub use start::StartError;
 pub(crate) use system_text::plain;
 
-/// The error for a call to a group that was left, or whose node was closed.
+/// The error returned by a call to a group that was left, or whose node was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the group is closed")]
 pub struct GroupClosed;
@@ -28,7 +28,7 @@ impl GroupClosed {
     }
 }
 
-/// The error for a call that received no event within this time.
+/// The error returned when no event arrived within this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no event arrived within {0:?}")]
 pub struct Timeout(pub Duration);

@@ -2,7 +2,7 @@ use bytes::Bytes;
 use carom_proto::NodeId;
 use carom_proto::ring::Qos;
 
-/// The error for a message that was not published. No part of it was sent.
+/// The error returned when a message was not published. No part of the message was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {

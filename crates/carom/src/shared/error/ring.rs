@@ -3,7 +3,7 @@ use std::time::Duration;
 use carom_proto::NodeId;
 use carom_proto::ring::{self, Qos};
 
-/// The error for a lock that could not be acquired.
+/// The error returned when a lock could not be acquired.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -36,7 +36,7 @@ pub enum LockError {
     Closed,
 }
 
-/// The error for a request without an answer.
+/// The error returned when a request received no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -55,7 +55,7 @@ pub enum RequestError {
     Closed,
 }
 
-/// The error for a ring query.
+/// The error returned when a ring query failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {

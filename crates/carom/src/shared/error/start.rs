@@ -6,8 +6,8 @@ use carom_proto::{lateral, rdcm, rmp};
 use super::system_text::plain;
 use crate::shared::addressing::{DEFAULT_MULTICAST_PORT, MulticastPool};
 
-/// The error for a node that could not be started. `Display` gives the cause, and `fix` suggests a
-/// remedy.
+/// The error returned when a node could not be started. `Display` gives the cause, and `fix`
+/// suggests a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -96,7 +96,7 @@ pub enum StartError {
     System {
         /// Operation that failed.
         action: String,
-        /// Error of the operating system. The message contains its text, so that it is not a
+        /// Error of the operating system. Its text is part of the message, so it is not a
         /// [`source`](std::error::Error::source).
         error: io::Error,
     },

@@ -1,6 +1,6 @@
 use std::io;
 
-/// Omits the error number, and begins in lower case like the rest of the message.
+/// Returns the error's text without its number, and in lower case like the rest of the message.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

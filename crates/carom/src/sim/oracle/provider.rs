@@ -10,14 +10,15 @@ use carom_proto::{
 
 use crate::sim::report::Report;
 
-/// The world empties these queues after every call to the node.
+/// Queues between the world and one node. The world empties them after every call to the node.
 #[derive(Debug, Default)]
 pub(crate) struct OracleLink {
     pub(crate) news: VecDeque<News>,
     pub(crate) reports: VecDeque<Report>,
 }
 
-/// `stay` counts the receiver's joins of the group. News for an earlier stay is ignored.
+/// A report of the world to a node. `stay` counts the receiver's joins of the group; news for an
+/// earlier stay is ignored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum News {
     Joined { group: GroupId, stay: u32, node: NodeId, endpoint: Endpoint },
