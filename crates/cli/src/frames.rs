@@ -54,7 +54,8 @@ impl Framing {
     }
 }
 
-/// A line above the limit is read to its end in bounded memory, so that its size can be reported.
+/// Reads a line. A line above the limit is read to its end in bounded memory, so that its size can
+/// be reported.
 fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Found> {
     let mut line = Vec::new();
     from.by_ref().take(limit as u64 + 1).read_until(b'\n', &mut line)?;
@@ -100,7 +101,7 @@ mod tests {
     fn messages(framing: Framing, mut bytes: &[u8], limit: usize) -> Vec<Found> {
         let mut found = Vec::new();
         loop {
-            let next = framing.read(&mut bytes, limit).expect("a slice gives no error");
+            let next = framing.read(&mut bytes, limit).expect("reading from a slice cannot fail");
             let last = !matches!(next, Found::Message(_));
             found.push(next);
             if last {
@@ -114,7 +115,7 @@ mod tests {
         for framing in [Framing::Lines, Framing::Frames] {
             let mut bytes = Vec::new();
             for message in [&b"one"[..], b"", b"three"] {
-                framing.write(message, &mut bytes).expect("a vector takes it");
+                framing.write(message, &mut bytes).expect("writing to a vector cannot fail");
             }
             let message = |text: &[u8]| Found::Message(text.to_vec());
             let expected = [message(b"one"), message(b""), message(b"three"), Found::End];

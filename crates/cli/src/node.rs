@@ -103,7 +103,7 @@ impl NodeArgs {
         let news = News::of_start();
         news.tell(&node);
         let settled = self.find_seeds(&node, interrupt).and_then(|()| settle(&node, interrupt));
-        // Some restrictions of the network become known only when the node sends.
+        // Some restrictions of the network become known only once the node sends.
         news.tell(&node);
         settled.map(|()| node)
     }
@@ -177,7 +177,7 @@ pub(crate) fn refused(group: &str, error: &JoinGroupError) -> CliError {
 }
 
 /// Returns the error for a group that was closed while in use. Its cause is a notice of the node. A
-/// group is closed if, after this node joined it, its members turn out to have other settings.
+/// group is closed if its members turn out to have other settings after this node has joined it.
 pub(crate) fn closed(node: &Node, group: &str) -> CliError {
     let notice = why_closed(node.notices(), group);
     let fix = notice.as_ref().and_then(|notice| notice.fix.clone());
@@ -188,7 +188,7 @@ pub(crate) fn closed(node: &Node, group: &str) -> CliError {
     )
 }
 
-/// Returns the last notice about the end of `group`. Later notices can be about something else.
+/// Returns the last notice about the end of `group`, ignoring later notices about anything else.
 fn why_closed(notices: Vec<Notice>, group: &str) -> Option<Notice> {
     let begin = format!("group {group:?} is closed: ");
     notices.into_iter().rfind(|notice| notice.text.starts_with(&begin))

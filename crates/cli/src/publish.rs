@@ -153,7 +153,7 @@ struct Publisher<'a> {
     left: Cell<usize>,
     failed: Cell<usize>,
     service: ServiceWatch,
-    /// Set only in an ordered group, like the next two fields.
+    /// `Some` only in an ordered group. The next two fields are also used only there.
     qos: Option<Qos>,
     promises: RefCell<Promises>,
     ring: RefCell<RingWatch>,
@@ -187,7 +187,8 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Waits for the members, and until no more join: a member receives only later messages.
+    /// Waits for the members, and until no more join, because a member receives only later
+    /// messages.
     fn wait_for_members(&self, limit: Limit) -> Result<(), CliError> {
         let started = Instant::now();
         let give_up = limit.of_rest(started);
@@ -251,7 +252,7 @@ impl<'a> Publisher<'a> {
                         result = Err(error);
                         break 'input;
                     }
-                    // Without input, unused credit does not accumulate.
+                    // Unused credit does not accumulate while there is no input.
                     None => {
                         pace.idle(Instant::now());
                         break;

@@ -117,7 +117,8 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
         return Err(CliError::new(cause, "give a directory (created if missing)"));
     }
     let tried = try_writing(there).or_else(|error| match error.kind() {
-        // A resumed transfer may need no more space. Otherwise, a lack of space is reported later.
+        // A resumed transfer may need no more space. If it does, the lack of space is reported
+        // later.
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Ok(()),
         _ => Err(error),
     });
@@ -218,8 +219,8 @@ impl Taker<'_> {
         }
     }
 
-    /// Connects and verifies the data that is already present. Reads the stream meanwhile, so that
-    /// the group does not wait. Returns the last messages that were read.
+    /// Connects, and verifies the data that is already present. Reads the stream meanwhile, so that
+    /// the group does not wait. Returns the messages read last.
     fn start(
         &self,
         offer: &Offer,

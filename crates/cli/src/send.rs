@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     interrupt::into_outcome(transfer::told_in_json(args.json, send(args, interrupt)))
 }
 
-/// Parses `--rate`. A zero without a unit gets one, so that the error is about the zero.
+/// Parses `--rate`. Adds a unit to a zero without one, so that the error is about the value zero.
 fn rate(text: &str) -> Result<Bandwidth, UnitError> {
     let is_zero = text.trim().parse() == Ok(0.0);
     units::bandwidth(if is_zero { "0kbit" } else { text })
@@ -141,7 +141,7 @@ fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     Ok(Outcome::of(!summary.is_success()))
 }
 
-/// Raises the limit of open files: the default is too low for a thousand connected receivers.
+/// Raises the limit on open files, because the default is too low for a thousand receivers.
 fn allow_connections() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     // If the limit stays low, surplus receivers are refused, and they report this.
@@ -197,9 +197,9 @@ struct Sender<'a> {
     is_over: bool,
     /// Path MTU to all receivers while the stream was running.
     path_mtu: Option<u16>,
-    /// Accepted pieces, each with the number of sent bytes at which it has been sent.
+    /// Accepted pieces, each with the total of sent bytes at which the piece is complete.
     ahead: VecDeque<(u32, u64)>,
-    /// Pieces of the transfer, pieces that were sent, and bytes that were multicast.
+    /// Numbers of pieces in the transfer, pieces sent, and bytes multicast.
     progress: (u32, u32, u64),
     slow: RefCell<BTreeMap<NodeId, SlowReceiver>>,
 }
@@ -361,7 +361,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Shows the progress of the stream, without data that is accepted but not sent.
+    /// Shows the progress of the stream, excluding data that is accepted but not sent.
     fn advance(&mut self, stream: &Stream<'_>) {
         let status = self.node.status();
         stream.set_path_mtu(status.path_mtu);

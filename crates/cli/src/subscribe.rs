@@ -87,7 +87,7 @@ struct Receiver {
     framing: Framing,
     json: bool,
     count: u64,
-    /// Set only in an ordered group.
+    /// `Some` only in an ordered group.
     ring: Option<RingWatch>,
     /// Shared with the interrupt handler, which prints the summary while the output is blocked.
     tally: Arc<Tally>,
@@ -103,13 +103,15 @@ struct Tally {
     lost: AtomicU64,
     /// Losses because this program's event queue was full. Included in `lost`.
     lost_here: AtomicU64,
-    /// Messages that did not fit in the event queue, and events still in it at the end.
+    /// Messages that did not fit in the event queue.
     dropped: AtomicU64,
+    /// Events still in the event queue at the end.
     unread: AtomicU64,
     /// Messages that contain a line feed. Reported once, in the summary.
     broken_lines: AtomicU64,
-    /// In an ordered group: changes of the ring, and removals of this node from it.
+    /// Changes of the ring of an ordered group.
     views: AtomicU64,
+    /// Removals of this node from the ring.
     removals: AtomicU64,
 }
 
@@ -380,14 +382,14 @@ impl Tally {
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes what is written to it");
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
         text
     })
 }
 
 const OUT_BYTES: usize = 64 << 10;
 const IDLE: Duration = Duration::from_millis(50);
-/// Wait before leaving. A sender queries the members after its last message, perhaps twice.
+/// Wait before leaving, because a sender may query the members up to twice after its last message.
 const CONFIRM_WITHIN: Duration = Duration::from_millis(500);
 const EXAMPLE: &str = "Examples:
   carom sub numbers

@@ -147,12 +147,12 @@ mod tests {
             args: Args,
         }
         let args = ["tune", "--model"].iter().chain(more);
-        <Only as clap::Parser>::try_parse_from(args).map(|only| only.args).expect("it is right")
+        <Only as clap::Parser>::try_parse_from(args).map(|only| only.args).expect("valid arguments")
     }
 
     #[test]
     fn a_sweep_has_a_point_for_every_c_and_they_are_the_papers() {
-        let advice = advise(&args(&["--up-to-c", "8"])).expect("the setting can be");
+        let advice = advise(&args(&["--up-to-c", "8"])).expect("a possible setting");
         assert_eq!(
             advice.points.iter().map(|point| point.c).collect::<Vec<_>>(),
             [1, 2, 3, 4, 5, 6, 7, 8]
@@ -164,7 +164,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_with_a_way_out() {
-        let refused = |more: &[&str]| advise(&args(more)).expect_err("it cannot be").to_string();
+        let refused =
+            |more: &[&str]| advise(&args(more)).expect_err("an impossible setting").to_string();
         let error = refused(&["--view", "65"]);
         assert!(error.contains("views of 65") && error.contains("--view 64"), "{error}");
         let error = refused(&["--group-size", "4"]);

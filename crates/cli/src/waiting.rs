@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Waits for `future`. Returns `None` once `gives_up`, which is polled every 20 ms, returns `true`.
+/// Waits for `future`. Polls `gives_up` every 20 ms, and returns `None` once it returns `true`.
 pub(crate) fn until<T>(
     future: impl Future<Output = T>,
     mut gives_up: impl FnMut() -> bool,
@@ -35,9 +35,9 @@ fn poll<T>(
     }
 }
 
-/// Waits for `work`, which runs on a separate thread. Returns `None` once `gives_up`, which is
-/// polled every 20 ms, returns `true`. The work is not stopped then: it ends with the process at
-/// the latest.
+/// Waits for `work`, which runs on a separate thread. Polls `gives_up` every 20 ms, and returns
+/// `None` once it returns `true`. The work is not stopped then: it ends with the process at the
+/// latest.
 pub(crate) fn done<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     mut gives_up: impl FnMut() -> bool,

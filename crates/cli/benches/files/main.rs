@@ -6,15 +6,15 @@
 //! the settings.
 //!
 //! The rate of a receiver is that of the bytes of the file, from the start of the sender until the
-//! sender learns that the receiver has verified and named everything. The TCP streams are read and
-//! discarded, neither verified nor written.
+//! sender learns that the receiver has verified the file and given it its final name. The TCP
+//! streams are read and discarded, neither verified nor written.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 mod tcp;
 mod transfer;
 
-#[allow(dead_code, unused_imports, reason = "what tests do besides is not done here")]
+#[allow(dead_code, unused_imports, reason = "a benchmark uses a part of the lab")]
 #[path = "../../tests/lab/mod.rs"]
 mod lab;
 
@@ -45,7 +45,7 @@ struct Args {
     /// Part of the file that each TCP stream carries, in MiB
     #[arg(long)]
     tcp_mib: Option<u64>,
-    /// Number of repetitions of a transfer; each run reports receivers that fell behind
+    /// Number of repetitions of a transfer; each repetition reports receivers that fell behind
     #[arg(long, default_value_t = 1)]
     runs: usize,
     /// Share of datagrams that each receiver loses in repeated transfers
@@ -67,7 +67,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    // The same program is the TCP sender and the TCP receivers, in their namespaces.
+    // The same program is the TCP sender and each TCP receiver, in their namespaces.
     if let Some(role) = tcp::Role::of_this_process() {
         return role.play();
     }
@@ -122,7 +122,7 @@ fn hold(lab: &Lab, mbit: u32) {
     let words = ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate];
     let sizes = ["burst", "128kb", "limit", "4mb"];
     let status = lab.at(1).command("tc", &[&words[..], &sizes].concat()).status();
-    assert!(status.expect("tc is part of iproute2").success(), "tbf cannot be had here");
+    assert!(status.expect("tc is part of iproute2").success(), "tbf is not available here");
 }
 
 fn tell_runs(runs: impl Iterator<Item = Outcome>) {

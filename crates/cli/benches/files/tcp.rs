@@ -47,8 +47,8 @@ fn receive() {
     println!("ready");
     let (mut stream, _) = listener.accept().expect("a connection");
     let mut chunk = vec![0; CHUNK];
-    while stream.read(&mut chunk).expect("the stream goes on") > 0 {}
-    stream.write_all(b"x").expect("the sender waits for it");
+    while stream.read(&mut chunk).expect("the stream continues") > 0 {}
+    stream.write_all(b"x").expect("the sender waits for the byte");
 }
 
 fn send(bytes: u64, to: &[String]) {
@@ -61,10 +61,10 @@ fn send(bytes: u64, to: &[String]) {
             let chunk = &chunk;
             scope.spawn(move || {
                 for _ in 0..bytes.div_ceil(CHUNK as u64) {
-                    stream.write_all(chunk).expect("it takes everything");
+                    stream.write_all(chunk).expect("the receiver reads everything");
                 }
                 stream.shutdown(std::net::Shutdown::Write).expect("it is open");
-                stream.read_exact(&mut [0]).expect("the receiver says that it has it");
+                stream.read_exact(&mut [0]).expect("the receiver acknowledges the bytes");
                 began.elapsed()
             })
         });

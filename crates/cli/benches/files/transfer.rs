@@ -58,7 +58,7 @@ const STOPPED: Duration = Duration::from_millis(300);
 const RUNNING: Duration = Duration::from_millis(100);
 
 impl Disturbance {
-    /// Returns the number of disturbed receivers, which are the last ones.
+    /// Returns the number of disturbed receivers, which come last.
     fn count(self) -> usize {
         match self {
             Self::Several { .. } => 3,
@@ -77,7 +77,7 @@ impl Transfer<'_> {
         let at_first = count - usize::from(is_one_late);
         let mut receivers: Vec<Running> = (1..=at_first).map(|it| self.receiver(it)).collect();
         receivers.iter_mut().for_each(|it| drop(it.said.wait_for("waiting for a transfer")));
-        let file = self.file.to_str().expect("a name of letters");
+        let file = self.file.to_str().expect("a UTF-8 path");
         let expected = at_first.to_string();
         let mut args = vec!["send", file, "--to", "bench", "--json", "--interface", "eth0"];
         args.extend(["--patience", "8s"]);
@@ -144,7 +144,7 @@ impl Transfer<'_> {
     fn receiver(&self, number: usize) -> Running {
         let (target, loss) = (self.target(number), self.loss.to_string());
         fs::create_dir_all(&target).expect("a directory");
-        let target = target.to_str().expect("a name of letters");
+        let target = target.to_str().expect("a UTF-8 path");
         let name = format!("r{number}");
         let mut args = vec!["recv", "--from", "bench", target, "--name", &name, "--json"];
         args.extend(["--interface", "eth0"]);
@@ -197,7 +197,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Returns the time until each of the first `count` receivers had everything.
+/// Returns the times at which the first `count` receivers had everything, measured from `began`.
 fn await_finished(sender: &mut Running, count: usize, began: Instant) -> Vec<Duration> {
     let mut took = Vec::new();
     while took.len() < count {
@@ -212,7 +212,7 @@ fn await_finished(sender: &mut Running, count: usize, began: Instant) -> Vec<Dur
     took
 }
 
-/// Returns the peak memory of the largest of these processes in bytes, when all have ended.
+/// Waits until these processes have ended. Returns the peak memory, in bytes, of the largest one.
 fn most_memory(pids: &[Pid]) -> u64 {
     let resident = |pid: &Pid| -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

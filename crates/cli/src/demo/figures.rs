@@ -46,7 +46,7 @@ pub(crate) struct Delays(Histogram<u64>);
 impl Default for Delays {
     fn default() -> Self {
         let histogram = Histogram::new_with_bounds(1, MOST_NANOS, DIGITS);
-        Self(histogram.expect("the bounds are constants that it takes"))
+        Self(histogram.expect("the bounds are valid constants"))
     }
 }
 

@@ -47,7 +47,7 @@ impl Label {
     }
 }
 
-/// Message counters that one member of one group has received, by publisher.
+/// The message counters that one member of one group has received, by publisher.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     seen: BTreeMap<u32, Seen>,

@@ -64,7 +64,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Publishes for `--seconds`. Then waits until all is settled, or 10 s pass without progress.
+    /// Publishes for `--seconds`. Then waits until everything is settled, or 10 s pass without
+    /// progress.
     pub(crate) fn until_the_end(&mut self) {
         while self.started.elapsed() < self.args.seconds && !self.interrupt.is_asked() {
             self.publish_what_is_due();
@@ -126,7 +127,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Publishes a message of `node`. Returns `false` if backpressure refuses it: it stays due.
+    /// Publishes a message of `node`. Returns `false` if backpressure refuses it, so that it stays
+    /// due.
     fn publish(&mut self, node: usize) -> bool {
         let sender = &mut self.senders[node];
         let place = self.rng.below(sender.counters.len());

@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// Waits for complete views: a member that is missing from a view receives no messages.
+    /// Waits for complete views, because a member that is missing from a view receives no messages.
     fn await_views(&self, plan: &Plan, interrupt: &Interrupt) -> Result<(), CliError> {
         let mut progress = Instant::now();
         let mut least = usize::MAX;
@@ -160,8 +160,8 @@ fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, C
     Ok(nodes)
 }
 
-/// Returns a UDP port that is currently free. Another demo may find the same port. Different
-/// addresses and seeds then keep the two apart.
+/// Returns a UDP port that is currently free. If another demo finds the same port, different
+/// addresses and seeds keep the two apart.
 fn free_port() -> Result<u16, CliError> {
     UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
         .and_then(|socket| socket.local_addr())

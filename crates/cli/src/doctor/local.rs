@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(judge(4 << 20).level, Level::Ok);
         assert_eq!(judge(212_992).level, Level::Warn);
         assert_eq!(judge(32 << 10).level, Level::Bad);
-        let fix = judge(212_992).fix.expect("it is short");
+        let fix = judge(212_992).fix.expect("the buffer is too small");
         assert!(fix.starts_with("sysctl -w net.core.rmem_max=4194304"), "{fix}");
     }
 
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn an_unknown_interface_is_an_error_that_lists_the_known_ones() {
-        let error = interfaces(Some("nosuch0")).expect_err("nobody has it");
+        let error = interfaces(Some("nosuch0")).expect_err("no interface has this name");
         assert!(error.to_string().contains("nosuch0"), "{error}");
         assert!(error.to_string().contains("lo (127.0.0.1)"), "{error}");
     }

@@ -8,8 +8,8 @@
 //! | 12 | 4 | size | bytes of the whole datagram |
 //! | 16 | 8 | token | drawn by the querying side, repeated in the answer |
 //!
-//! All numbers are big-endian. The rest is padding up to `size`. An answer is never larger than its
-//! query, so that a listener cannot amplify traffic.
+//! All numbers are big-endian. The remaining bytes are padding up to `size`. An answer is never
+//! larger than its query, so that a listener cannot amplify traffic.
 
 use carom_proto::codec::Field;
 use carom_proto::variants;
@@ -92,7 +92,7 @@ mod tests {
     proptest! {
         #[test]
         fn decoding_inverts_encoding(kind in 1..=7_u8, token: u64, more in 0..2_000_usize) {
-            let kind = Kind::take(&mut &[kind][..]).expect("all of them are kinds");
+            let kind = Kind::take(&mut &[kind][..]).expect("every number is a kind");
             let packet = Packet { kind, token, size: Packet::BYTES + more };
             prop_assert_eq!(Packet::decode(&packet.encode()), Some(packet));
         }

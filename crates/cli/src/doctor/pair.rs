@@ -113,10 +113,10 @@ impl Asker {
         Ok(())
     }
 
-    /// Returns the largest UDP payload that comes back unfragmented, found by bisection.
+    /// Returns the largest UDP payload that returns unfragmented, in bytes, found by bisection.
     fn largest(&mut self, interrupt: &Interrupt) -> Result<usize, CliError> {
         let (mut fits, mut too_large) = (Packet::BYTES, MAX_BYTES + 1);
-        // Common sizes are tried first: most searches end soon after them.
+        // Common sizes are tried first, because most searches end soon after them.
         let mut common = COMMON_BYTES.into_iter();
         let give_up = Instant::now() + SEARCH_LIMIT;
         while too_large - fits > 1 && Instant::now() < give_up && !interrupt.is_asked() {
@@ -251,7 +251,7 @@ fn open(port: u16) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Returns the next packet. Returns `None` if none arrives within 20 ms, or it cannot be decoded.
+/// Returns the next packet, or `None` if none arrives within 20 ms or it cannot be decoded.
 fn receive(
     socket: &UdpSocket,
     buffer: &mut [u8],

@@ -47,7 +47,7 @@ pub(crate) enum Buffer {
     Send,
 }
 
-/// Requests a socket buffer of `bytes` like a node does. Returns the granted size, in bytes.
+/// Requests a socket buffer of `bytes`, like a node does. Returns the granted size, in bytes.
 pub(crate) fn granted(buffer: Buffer, bytes: usize) -> io::Result<usize> {
     let socket = udp()?;
     // Linux doubles the requested size, and reports the doubled size.
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_small_buffer_is_granted() {
         for buffer in [Buffer::Receive, Buffer::Send] {
-            assert_eq!(granted(buffer, 16 << 10).expect("a socket is to be had"), 16 << 10);
+            assert_eq!(granted(buffer, 16 << 10).expect("a socket is available"), 16 << 10);
         }
     }
 }

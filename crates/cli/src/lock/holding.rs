@@ -21,7 +21,7 @@ pub(super) struct Holding<'a> {
     lock: Lock,
     ring: RingWatch,
     interrupt: &'a Interrupt,
-    /// Number of interrupt requests that were passed on to the command.
+    /// Number of interrupt requests that were forwarded to the command.
     asked: u32,
     is_lost: bool,
     kill_at: Option<Instant>,
@@ -61,7 +61,7 @@ impl<'a> Holding<'a> {
 
     fn start(&self) -> Result<Child, CliError> {
         let Args { group, name, command, .. } = self.args;
-        let (program, rest) = command.split_first().expect("clap requires one at least");
+        let (program, rest) = command.split_first().expect("clap requires at least one");
         let mut command = Command::new(program);
         command.args(rest).env("CAROM_GROUP", group).env("CAROM_LOCK", name);
         command.env("CAROM_FENCE", self.lock.fence().to_string());

@@ -37,7 +37,7 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         None => Ok(Outcome::Code(args.conflict_code)),
         Some(lock) => Holding::new(args, lock, asking.ring, interrupt).run(&group),
     });
-    // After an orderly leave, no failure must be detected before the next member gets the lock.
+    // After an orderly leave, the next member gets the lock without first detecting a failure.
     group.leave();
     node.close();
     ended
@@ -81,7 +81,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Waits for `future` until `give_up`, and then returns `None`.
+    /// Waits for `future`, or returns `None` at `give_up`.
     fn wait<T>(
         &mut self,
         future: impl Future<Output = T>,

@@ -25,7 +25,7 @@ struct Report<'a> {
     group: Option<&'a str>,
     away: bool,
     members: Vec<Member>,
-    /// Changes since the previous report, with `--watch`. Empty in the first report.
+    /// Changes since the previous report with `--watch`. Empty in the first report.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     changes: Vec<Change>,
 }
@@ -57,7 +57,7 @@ impl Question<'_> {
             .map_err(|error| CliError::new(error.to_string(), error.fix()))?;
         let first = self.first(&observer, interrupt)?;
         self.show(&first)?;
-        // Changes up to here are part of the first output, or are reported with the next one.
+        // Changes up to here are part of the first output or are reported with the next one.
         let mut was_current = first.is_current;
         while self.watch && !interrupt.wait(LOOK_EVERY) && !observer.has_ended() {
             let changes = observer.take_changes();

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-/// Rate limit with small batches. Keeps at most 20 ms of credit: no burst follows a pause.
+/// Rate limit with small batches. Keeps at most 20 ms of credit, so that no burst follows a pause.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: Option<f64>,
@@ -26,7 +26,7 @@ impl Pace {
         self.credit -= 1.0;
     }
 
-    /// Discards the credit of a time without input, except for one message.
+    /// Discards the credit that accumulated without input, except for one message.
     pub(crate) fn idle(&mut self, now: Instant) {
         self.last = now;
         self.credit = self.credit.min(1.0);

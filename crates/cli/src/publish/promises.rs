@@ -10,7 +10,7 @@ use carom_terminal::units::UnitError;
 
 #[derive(Default)]
 pub(super) struct Promises {
-    /// Promises in the order sent. Outcomes arrive in this order, except those of the last
+    /// Promises in the order of sending. Outcomes arrive in this order, except those of the last
     /// messages.
     waiting: VecDeque<Promise>,
     kept: u64,

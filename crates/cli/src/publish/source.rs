@@ -26,7 +26,7 @@ impl Source {
         Self::reading(BufReader::with_capacity(BUFFER_BYTES, std::io::stdin()), framing, limit)
     }
 
-    /// Starts to read `from`. The thread ends with its input, or with the process.
+    /// Starts to read `from`. The thread ends when the input or the process ends.
     fn reading(
         from: BufReader<impl std::io::Read + Send + 'static>,
         framing: Framing,

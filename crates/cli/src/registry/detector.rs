@@ -117,8 +117,8 @@ fn changes(before: &DetectorStatus, now: &DetectorStatus) -> Vec<String> {
     lines
 }
 
-/// Returns the status without the parts that the first line does not show. Links that are made
-/// before the first status is read are then reported as changes.
+/// Returns the status without the parts that the first line does not show. Links made before the
+/// first status is read are then reported as changes.
 fn unshown(status: DetectorStatus) -> DetectorStatus {
     let (processes, watched) = (Vec::new(), Vec::new());
     DetectorStatus { processes, watched, counters: BTreeMap::new(), ..status }

@@ -17,7 +17,7 @@ impl Limit {
         Some(self.end()?.max(now + FORMS_WITHIN))
     }
 
-    /// Returns the end of a wait that begins at `now`, when this node is in the ring. A limit below
+    /// Returns the end of a wait that begins at `now`, once this node is in the ring. A limit below
     /// 3 s is counted from `now`, because the wait for the ring had its own 3 s. With any other
     /// limit, at least 1 s is left for a query.
     pub(crate) fn of_rest(self, now: Instant) -> Option<Instant> {

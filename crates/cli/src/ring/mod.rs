@@ -93,7 +93,8 @@ impl RingArgs {
     }
 }
 
-/// Counts interrupt requests from now on. The grace period is 4 s: leaving a ring takes time.
+/// Counts interrupt requests from now on. The grace period is 4 s, because leaving a ring takes
+/// time.
 pub(crate) fn listen() -> Result<&'static Interrupt, CliError> {
     interrupt::listen_with(LEAVE_WITHIN)
 }

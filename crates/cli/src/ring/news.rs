@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 #[derive(Debug)]
 pub(crate) struct RingWatch {
     own: NodeId,
-    /// `true` if members that join or leave are reported.
+    /// `true` if joining and leaving members are reported.
     tells_all: bool,
     pub(crate) views: u64,
     /// Number of times that the ring continued without this node.
@@ -30,7 +30,7 @@ impl RingWatch {
         }
     }
 
-    /// Creates a watch that does not report members that join or leave, for a standard error that
+    /// Creates a watch that does not report joining and leaving members, for a standard error that
     /// is shared with another program.
     pub(crate) fn quiet(own: NodeId) -> Self {
         Self { tells_all: false, ..Self::new(own) }
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn who_came_who_went_and_who_decided_is_one_line() {
         let mut watch = RingWatch::new(NodeId(1));
-        let line = watch.words(&event(&[2], &[3])).expect("it is for people");
+        let line = watch.words(&event(&[2], &[3])).expect("it has a text form");
         let expected = "ring: 0000000000000002 joined, 0000000000000003 failed, decided by this \
                         node; 1 member now";
         assert_eq!(line, expected);
@@ -262,9 +262,9 @@ mod tests {
     fn a_minority_is_told_and_so_is_its_end() {
         let mut watch = RingWatch::new(NodeId(1));
         let line = watch.words(&RingNews::Minority { members: 5, needed: 3, voters: None });
-        assert!(line.expect("it is for people").contains("3 of 5"));
+        assert!(line.expect("it has a text form").contains("3 of 5"));
         assert!(watch.is_minority);
-        let line = watch.words(&event(&[], &[])).expect("it is for people");
+        let line = watch.words(&event(&[], &[])).expect("it has a text form");
         assert_eq!((line.as_str(), watch.is_minority), ("the ring continues: 1 member", false));
     }
 
@@ -274,7 +274,7 @@ mod tests {
         let news = RingNews::Minority { members: 3, needed: 2, voters: Some(1) };
         assert_eq!(watch.words(&news).as_deref(), Some("waiting for quorum: 1 of 2"));
         assert!(watch.is_minority);
-        let object = object(&news).expect("it has a form");
+        let object = object(&news).expect("it has a JSON form");
         assert_eq!((&object["voters"], &object["needed"]), (&json!(1), &json!(2)));
     }
 
@@ -282,15 +282,15 @@ mod tests {
     fn member_that_rejoins_is_told_what_it_missed() {
         let mut watch = RingWatch::new(NodeId(1));
         let news = RingNews::Rejoined { missed: Some(17) };
-        let line = watch.words(&news).expect("it is for people");
+        let line = watch.words(&news).expect("it has a text form");
         assert!(line.contains("missed 17 places"), "{line}");
         let line = watch.words(&RingNews::Rejoined { missed: Some(1) });
         assert_eq!(line.as_deref(), Some("rejoined the ring; missed 1 place of the order"));
-        assert_eq!(object(&news).expect("it has a form")["missed"], 17);
+        assert_eq!(object(&news).expect("it has a JSON form")["missed"], 17);
         let news = RingNews::Rejoined { missed: None };
-        let line = watch.words(&news).expect("it is for people");
+        let line = watch.words(&news).expect("it has a text form");
         assert!(line.contains("unknown"), "{line}");
-        assert!(object(&news).expect("it has a form")["missed"].is_null());
+        assert!(object(&news).expect("it has a JSON form")["missed"].is_null());
     }
 
     #[test]
@@ -298,12 +298,12 @@ mod tests {
         let mut watch = RingWatch::new(NodeId(1));
         let unsent = Some((SeqNo(3), SeqNo(9)));
         let news = RingNews::Removed { why: Removal::Removed, unsent, rejoins: false };
-        let line = watch.words(&news).expect("it is for people");
+        let line = watch.words(&news).expect("it has a text form");
         for part in ["could not reach", "3 to 9", "not rejoining"] {
             assert!(line.contains(part), "{line}");
         }
         assert!(watch.is_out && watch.removals == 1);
-        let object = object(&news).expect("it has a form");
+        let object = object(&news).expect("it has a JSON form");
         assert_eq!(
             (&object["in_doubt"]["first"], &object["in_doubt"]["last"]),
             (&3.into(), &9.into())

@@ -14,7 +14,7 @@ use crate::transfer::{self, human_bytes, human_rate};
 pub(super) struct SlowReceiver {
     pub(super) receiver: Option<String>,
     pub(super) called: String,
-    /// Lowest rate of the other receivers because of this one, in percent of their possible rate.
+    /// Lowest rate to which this receiver slowed the others, in percent of their possible rate.
     pub(super) percent_of_others: u8,
     pub(super) is_left_behind: bool,
 }

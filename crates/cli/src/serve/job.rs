@@ -28,7 +28,7 @@ pub(super) struct Done {
 
 impl Program {
     pub(super) fn check(command: &[OsString]) -> Result<(), CliError> {
-        let program = command.first().expect("clap requires one at least");
+        let program = command.first().expect("clap requires at least one");
         let found = match program.to_string_lossy().contains('/') {
             true => is_executable(Path::new(program)),
             false => {
@@ -56,9 +56,9 @@ impl Program {
         CliError::new(cause, "give an executable program after `--`")
     }
 
-    /// Starts the command. Its reply is sent to `done`. Returns the process id.
+    /// Starts the command and returns its process id. Its reply will be sent to `done`.
     pub(super) fn start(&self, request: &Request, done: Sender<Done>) -> io::Result<u32> {
-        let (program, rest) = self.command.split_first().expect("clap requires one at least");
+        let (program, rest) = self.command.split_first().expect("clap requires at least one");
         let mut command = Command::new(program);
         command.args(rest).env("CAROM_GROUP", &self.group);
         command.env("CAROM_CALLER", request.id.caller.to_string());
@@ -76,7 +76,7 @@ impl Program {
         });
         thread::spawn(move || {
             let reply = outcome(child, limit);
-            // The receiver no longer exists when the program ends.
+            // The receiver is already gone if the program is ending.
             let _ = done.send(Done { request: id, reply });
         });
         Ok(number)
@@ -110,7 +110,7 @@ fn outcome(mut child: Child, limit: usize) -> Reply {
     let mut output = Vec::new();
     let stdout = child.stdout.take().expect("it is piped");
     let read = stdout.take(limit as u64 + 1).read_to_end(&mut output);
-    // The pipe is closed by now, which ends a command that continues to write.
+    // The pipe is now closed, which ends a command that continues to write.
     let ended = child.wait();
     match (read, ended) {
         (Ok(_), Ok(_)) if output.len() > limit => {
@@ -147,7 +147,7 @@ mod tests {
         let (handler, place) = (None, None);
         let request = Request { id, handler, payload, place, is_ours, is_again, may_be_done };
         let (to, done) = std::sync::mpsc::channel();
-        program.start(&request, to).expect("a shell is there");
+        program.start(&request, to).expect("a shell is installed");
         let done = done.recv().expect("it ends");
         assert_eq!(done.request, id);
         done.reply

@@ -91,9 +91,9 @@ struct Server<'a> {
 #[derive(Debug)]
 struct Running {
     process: u32,
-    /// Time of the next signal: SIGTERM, and SIGKILL after it.
+    /// Time of the next signal: first SIGTERM, then SIGKILL.
     end_at: Option<Instant>,
-    /// `true` after SIGTERM.
+    /// `true` once SIGTERM has been sent.
     is_late: bool,
 }
 
@@ -108,7 +108,8 @@ struct Counts {
     failed: u64,
     /// Failed commands that exceeded `--timeout`. Included in `failed`.
     ended: u64,
-    /// Replies that came too late: another server had replied, or the caller no longer waited.
+    /// Replies that came too late, because another server had replied or the caller no longer
+    /// waited.
     late: u64,
     refused: u64,
 }
@@ -196,7 +197,8 @@ impl<'a> Server<'a> {
                         output::say(format_args!("serving handler {handler} of {name}"));
                         self.lock = Right::Held(lock);
                     }
-                    // This node has rejoined as a new member: its new request is last in the queue.
+                    // This node has rejoined as a new member, so its new request is last in the
+                    // queue.
                     Poll::Ready(Err(LockError::Lost)) => {
                         self.lock = Right::asked(self.group, self.args.handler);
                     }
@@ -225,7 +227,7 @@ impl<'a> Server<'a> {
     }
 
     /// Starts commands for waiting requests. Fails if the program can never be run: the next server
-    /// then takes over, and gets the request.
+    /// then takes over and gets the request.
     fn start_commands(&mut self) -> Result<(), CliError> {
         while self.running.len() < usize::from(self.args.jobs) {
             let Some(request) = self.waiting.pop_front() else { return Ok(()) };
@@ -250,7 +252,8 @@ impl<'a> Server<'a> {
     }
 
     fn on_done(&mut self, done: Done) {
-        // A command that was given up is no longer in the map: its request already has a reply.
+        // A command that was given up is no longer in the map, because its request already has a
+        // reply.
         let Some(running) = self.running.remove(&done.request) else { return };
         let code = if running.is_late { LATE } else { done.reply.code };
         self.reply(done.request, Reply { code, ..done.reply });

@@ -26,7 +26,7 @@ impl Bar {
             false => ProgressDrawTarget::hidden(),
         });
         bar.set_style(
-            ProgressStyle::with_template(BAR).expect("the template is right").progress_chars("=> "),
+            ProgressStyle::with_template(BAR).expect("the template is valid").progress_chars("=> "),
         );
         bar.set_prefix(what);
         let lines = (!is_quiet && !is_seen).then(|| Lines { told_at: Instant::now(), what });

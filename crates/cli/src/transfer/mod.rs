@@ -15,7 +15,7 @@ pub(crate) fn join(node: &Node, group: &str) -> Result<Group, CliError> {
 }
 
 /// Returns the counters of the network and the bulk engine, for the summary. `path_mtu` is the path
-/// MTU during the stream. The current one ignores members that have left.
+/// MTU during the stream, because the current one ignores members that have left.
 pub(crate) fn counters(node: &Node, path_mtu: Option<u16>) -> serde_json::Value {
     let status = node.status();
     let stats = status.stats;

@@ -19,7 +19,7 @@ pub(crate) struct Stream<'a> {
     interrupt: &'a Interrupt,
     offer: Bytes,
     offered_at: Mutex<Option<Instant>>,
-    /// `true` if another member sends in the group, so that this one cannot.
+    /// `true` if another member sends in the group, so that this node cannot.
     is_refused: AtomicBool,
     ahead: Mutex<Ahead>,
     /// Number of message bytes that fit in a packet, at the current path MTU.
@@ -27,7 +27,7 @@ pub(crate) struct Stream<'a> {
     handle: SendHandle,
 }
 
-/// Messages that the engine has accepted. It accepts far more than it has sent.
+/// The messages that the engine has accepted but not yet sent, which can be many.
 #[derive(Debug, Default)]
 struct Ahead {
     /// Packets and file bytes up to the end of each unsent message.
@@ -114,7 +114,8 @@ impl<'a> Stream<'a> {
     fn gives_up(&self) -> bool {
         let gives_up = self.interrupt.is_asked() || self.is_refused();
         if gives_up {
-            // Receivers are then notified of the cancellation, and do not see a broken stream.
+            // This notifies receivers of the cancellation, instead of leaving them with a broken
+            // stream.
             self.handle.cancel();
         }
         gives_up
@@ -145,7 +146,8 @@ impl BlockSink for &Stream<'_> {
         Ok(())
     }
 
-    /// Returns a multiple of the packet size, so that datagrams are sent in one system call.
+    /// Returns the maximum block size, a multiple of the packet size, so that one system call sends
+    /// a block.
     fn largest(&self) -> usize {
         let packet = self.fragment_bytes.load(Relaxed);
         self.group.payload_limit().min((MOST_BYTES / packet).max(1) * packet)
@@ -166,7 +168,7 @@ impl BlockSink for &Stream<'_> {
 const OFFER_EVERY: Duration = Duration::from_millis(500);
 /// Maximum size of a block in bytes: as many packets as one system call sends.
 const MOST_BYTES: usize = 61_000;
-/// Maximum wait for confirmation. Receivers with missing data then fetch it.
+/// Maximum wait for confirmation. Afterwards, receivers with missing data fetch it.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time without a new piece at a receiver with gaps, after which fetching is faster.

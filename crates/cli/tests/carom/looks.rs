@@ -9,7 +9,7 @@ fn members_command_shows_the_members() {
     let joined = sub.said.wait_for("joined");
     let members = lan.start(&["members", "--json"]).ended_with(0);
     let report = members.json();
-    let endpoint = report["members"][0]["endpoint"].as_str().expect("somebody is there");
+    let endpoint = report["members"][0]["endpoint"].as_str().expect("another node is online");
     assert!(joined.contains(endpoint), "{joined} {report}");
 }
 
@@ -22,8 +22,8 @@ fn two_doctors_report_the_traffic_between_them() {
     let report = doctor.json();
     let findings = report["findings"].as_array().expect("it is a list");
     let of = |check| findings.iter().find(|finding| finding["check"] == check);
-    assert_eq!(of("unicast").expect("it was looked at")["level"], "ok");
-    assert_eq!(of("datagram size").expect("it was looked at")["level"], "ok");
+    assert_eq!(of("unicast").expect("the check was made")["level"], "ok");
+    assert_eq!(of("datagram size").expect("the check was made")["level"], "ok");
     assert!(of("multicast to").is_some() && of("multicast from").is_some(), "{report}");
     assert_eq!(doctor.code, Some(i32::from(report["worst"] == "bad")));
     listener.stop();

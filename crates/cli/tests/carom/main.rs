@@ -1,4 +1,4 @@
-//! Tests from the user's view: real processes on loopback, each test with ports of its own.
+//! Tests from the user's view: real processes on loopback, where each test has its own ports.
 
 #[path = "../lab/lan.rs"]
 mod lan;

@@ -58,7 +58,7 @@ fn a_seed_of_another_multicast_port_is_refused_with_this_ones() {
     let mut sub = Lan::new("17421").start(&["sub", "x"]);
     let joined = sub.said.wait_for("joined");
     let seed = joined.split([' ', ',']).find(|word| word.starts_with("127.0.0.1:"));
-    let args = ["sub", "x", "--seed", seed.expect("it says where it is")];
+    let args = ["sub", "x", "--seed", seed.expect("it reports its address")];
     let fix = "with the same --multicast-port 17422";
     Lan::new("17422").start(&args).assert_refused("did not answer", fix);
 }
@@ -68,7 +68,7 @@ fn no_error_has_the_number_of_the_system() {
     let taken = std::net::UdpSocket::bind("0.0.0.0:0").expect("a port is free");
     let port = taken.local_addr().expect("it is bound").port().to_string();
     let folder = tempfile::tempdir().expect("a folder for the test");
-    let store = folder.path().to_str().expect("it has a plain name");
+    let store = folder.path().to_str().expect("a UTF-8 path");
     let registry = ["registry", "--no-http", "--listen", "127.0.0.1:0"];
     let here = ["--interface", "127.0.0.1", "--multicast-port", "17423"];
     let missing = "no/such/file";

@@ -122,9 +122,9 @@ pub(crate) fn unreached(records: &Records, alive: &[Process], tails: &Tails) -> 
 /// Highest number published by each live sender when the faults ended.
 pub(crate) type Tails = BTreeMap<Process, u64>;
 
-/// Checks the rules of an ordered group. A place has one message, and a message has one place.
-/// Places increase. A member has no gap during a stay in the ring. Every acknowledged message is at
-/// every member whose stay in the ring spans its place.
+/// Checks the rules of an ordered group. Each place has one message, and each message has one
+/// place. Places increase. A member has no gap during a stay in the ring. Every acknowledged
+/// message is at every member whose stay in the ring spans its place.
 pub(crate) fn order(records: &Records, alive: &[Process]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut order: BTreeMap<Place, Payload> = BTreeMap::new();
@@ -182,7 +182,7 @@ fn stays(record: &Record) -> Vec<Vec<Place>> {
         match entry {
             Entry::Removed { .. } => stays.push(Vec::new()),
             Entry::Delivered(Delivery { place: Some(place), .. }) => {
-                stays.last_mut().expect("it begins with one").push(*place);
+                stays.last_mut().expect("there is always a stay").push(*place);
             }
             _ => {}
         }
@@ -197,7 +197,7 @@ struct Loss {
     host: u32,
     first: u32,
     last: u32,
-    /// Processes of the host to which the report can refer. A receiver receives from one at a time.
+    /// Processes of the host to which the report may refer. A receiver receives from one at a time.
     starts: Vec<u32>,
 }
 

@@ -13,9 +13,9 @@ pub(crate) struct Draw(Rng);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fault {
-    /// The process leaves and ends, then a new one starts under the same node id.
+    /// The process leaves and ends, and a new one starts under the same node id.
     Leave,
-    /// `kill -9`, then a new process under the same node id.
+    /// The process is killed with `kill -9`, and a new one starts under the same node id.
     Kill,
     Stop,
     Partition,
@@ -85,7 +85,7 @@ impl Fault {
 }
 
 impl Ongoing {
-    /// Undoes the fault. Returns it if it continues.
+    /// Undoes the fault, or returns it if it continues.
     pub(crate) fn end(mut self, draw: &mut Draw, sites: &mut [Site<'_>]) -> Option<Self> {
         let at = self.sites[0];
         if self.left > 0 {
@@ -117,11 +117,11 @@ impl Ongoing {
 
     pub(crate) fn heal(self, draw: &mut Draw, sites: &mut [Site<'_>]) {
         let healed = Self { left: 0, ..self };
-        assert!(healed.end(draw, sites).is_none(), "nothing is left of it");
+        assert!(healed.end(draw, sites).is_none(), "the fault has ended");
     }
 }
 
-/// Chooses a site whose process ends: the single sender at first, and later half of the time.
+/// Chooses a site whose process ends: first the single sender, later the sender half of the time.
 fn to_end(draw: &mut Draw, sites: &[Site<'_>], free: Vec<usize>) -> Vec<usize> {
     let is_first = sites.iter().all(Site::is_first_start);
     let sender = free.iter().copied().find(|at| sites[*at].is_sender);

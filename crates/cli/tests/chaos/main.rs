@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         member.run();
         return ExitCode::SUCCESS;
     }
-    // `cargo test` passes on the arguments for the tests of all crates.
+    // `cargo test` passes the same arguments to the tests of all crates.
     let is_asked = args.first().is_some_and(|word| word == "run");
     let run = Run::parse_from(if is_asked { args } else { vec!["run".to_owned()] });
     // All kinds run, so that one report shows all failures.

@@ -1,4 +1,4 @@
-//! Member process, which publishes at a steady rate and records every event.
+//! The member process, which publishes at a steady rate and records every event.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, Write as _};
@@ -30,7 +30,7 @@ pub(crate) struct Member {
     pub(crate) record: String,
 }
 
-/// Record of one process. Each line is one write, so that `kill -9` loses none.
+/// The record of one process. Each line is one write, so that `kill -9` loses none.
 struct Record(Mutex<File>);
 
 struct Orders {
@@ -41,7 +41,7 @@ struct Orders {
 impl Member {
     /// Returns the command line that [`Member::parse`] reads.
     pub(crate) fn args(&self) -> [String; 2] {
-        [WORD.to_owned(), serde_json::to_string(self).expect("it is plain data")]
+        [WORD.to_owned(), serde_json::to_string(self).expect("plain data")]
     }
 
     pub(crate) fn parse(args: &[String]) -> Option<Self> {
@@ -98,7 +98,8 @@ impl Member {
                     number += 1;
                     record.line(Line::Published(number));
                     if self.kind != Kind::Lateral {
-                        // If the channel is full, none is acknowledged, which the record shows.
+                        // If the channel is full, no message is acknowledged, which the record
+                        // shows.
                         let _ = to_await.try_send((number, published));
                     }
                 }
@@ -200,7 +201,7 @@ impl Orders {
 
 impl Record {
     fn line(&self, line: Line) {
-        let line = serde_json::to_string(&line).expect("it is plain data") + "\n";
+        let line = serde_json::to_string(&line).expect("plain data") + "\n";
         let mut file = self.0.lock().expect("no thread panics while it writes");
         file.write_all(line.as_bytes()).expect("there is room for the record");
     }

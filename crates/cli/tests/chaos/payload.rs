@@ -1,4 +1,4 @@
-//! Content of a message: its name, and bytes derived from it.
+//! The content of a message: its name, and bytes derived from it.
 
 use std::fmt;
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::payload::Payload;
 
-/// Place in the total order. Places compare in that order.
+/// A place in the total order. Places compare in that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub(crate) struct Place {
     version: u32,
@@ -49,7 +49,7 @@ pub(crate) enum Entry {
     Closed,
 }
 
-/// Line of a record, in JSON.
+/// A line of a record, in JSON.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Line {
     Entry(Entry),
@@ -62,7 +62,7 @@ pub(crate) enum Line {
         host: u32,
         is_there: bool,
     },
-    /// Note for readers: joined, order of the harness, failed publish, ring without a quorum.
+    /// A note for human readers, such as a join, an order, a failed publish, or a missing quorum.
     Note(String),
 }
 

@@ -10,7 +10,7 @@ use crate::lab::Lab;
 use crate::record::{Process, Record, Records};
 use crate::site::Site;
 
-/// Faults for a while, then healing, then the checks of the records
+/// Inject faults for a while, heal them, then check the records
 #[derive(clap::Parser)]
 pub(crate) struct Run {
     #[arg(long, default_value_t = 10)]
@@ -44,7 +44,7 @@ impl Run {
             Some(folder) => folder.join(kind.name()),
             None => temporary.path().to_owned(),
         };
-        fs::create_dir_all(&folder).expect("the folder for the records can be made");
+        fs::create_dir_all(&folder).expect("the directory for the records can be created");
         let mut entries = fs::read_dir(&folder).expect("it was just made");
         assert!(entries.next().is_none(), "{} holds records of another run", folder.display());
         let mut sites: Vec<Site<'_>> = (1..)
@@ -96,8 +96,8 @@ impl Run {
         count
     }
 
-    /// Waits until every live member sees the others and has received what it is owed: first
-    /// without new messages, then with new ones. Returns the violations.
+    /// Waits until every live member sees the others and has received all messages that it is owed:
+    /// first without new messages, then with new ones. Returns the violations.
     fn settle(&self, kind: Kind, sites: &mut [Site<'_>]) -> Vec<Violation> {
         for site in sites.iter_mut() {
             site.order("quiet");

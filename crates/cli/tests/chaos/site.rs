@@ -55,7 +55,7 @@ impl<'a> Site<'a> {
         self.host.address.parse().expect("the lab gave it an address")
     }
 
-    /// Starts the host's next process. A process that was ordered to leave has had time to do so.
+    /// Starts the host's next process. A process that was ordered to leave has had time for it.
     pub(crate) fn start(&mut self) {
         self.leaving = None;
         self.starts += 1;
@@ -125,7 +125,7 @@ impl<'a> Site<'a> {
         let base = "add table ip chaos; \
             add chain ip chaos in { type filter hook input priority 0; policy accept; }; \
             flush chain ip chaos in; ";
-        self.host.firewall(&format!("{base}{rules}")).expect("it was tried out");
+        self.host.firewall(&format!("{base}{rules}")).expect("the firewall is available");
     }
 
     pub(crate) fn process(&self) -> Process {

@@ -1,4 +1,4 @@
-//! Nodes that come and go while a member of etcd and a registry process are killed.
+//! Tests nodes that come and go while a member of etcd and a registry process are killed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -13,10 +13,12 @@ use super::wait_until;
 
 const GROUPS: usize = 32;
 const WORKERS: usize = 6;
-/// Rounds of each worker. In each round it joins up to six groups, leaves some, or closes its node.
+/// Number of rounds of each worker. In each round, it joins up to six groups, leaves some, or
+/// closes its node.
 const ROUNDS: usize = 30;
 
-/// Runs one node after the other: joins, leaves, closes. Returns the last one.
+/// Runs one node after another, each of which joins and leaves groups and closes. Returns the last
+/// one.
 fn churn(seed: u64, registries: [&str; 2], progress: &AtomicUsize) -> Host {
     let mut rng = Rng::new(seed);
     let mut host = Host::start(&registries);
@@ -82,12 +84,12 @@ fn views_match_acknowledged_changes_after_etcd_and_registry_die() {
         again = Some(Registry::start(&etcd.urls()));
         await_share(5);
         last.kill();
-        workers.into_iter().map(|worker| worker.join().expect("a worker ends well")).collect()
+        workers.into_iter().map(|worker| worker.join().expect("a worker does not panic")).collect()
     });
-    let again = again.expect("it was started");
+    let again = again.expect("the process was started");
     super::await_shares(&second, &again);
     await_views(&hosts);
-    // A process that was just started has its state from etcd alone.
+    // A process that has just started has its state from etcd alone.
     etcd.await_health(0);
     let fresh = Registry::start(&etcd.urls());
     for registry in [&second, &again, &fresh] {

@@ -1,4 +1,4 @@
-//! Real etcd on loopback, with its data in a temporary directory.
+//! A real etcd on loopback, with its data in a temporary directory.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -13,11 +13,11 @@ use super::wait_until;
 use crate::ports::free_port;
 use crate::skipping::lacking;
 
-/// Held by the test that uses etcd. Only one test does so at a time.
+/// Held by a test while it uses etcd, so that only one test does so at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 pub(crate) struct Etcd {
-    /// Leases would expire in a test whose etcd has to compete with that of another test.
+    /// Keeps tests apart: leases would expire in a test whose etcd competes with another test's.
     _turn: MutexGuard<'static, ()>,
     folder: TempDir,
     members: Vec<Member>,
@@ -99,7 +99,11 @@ impl Etcd {
         let Member { peer_port, health_port, .. } = self.members[place];
         let (client, peer) = (self.client_url(&self.members[place]), url(peer_port));
         let log = self.folder.path().join(format!("{place}.log"));
-        let log = File::options().create(true).append(true).open(log).expect("the folder is ours");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .expect("the directory belongs to the test");
         let mut command = Command::new("etcd");
         if let Some(Certificates { ca, certificate, key, .. }) = &self.certificates {
             command.args(["--cert-file", certificate, "--key-file", key]);
@@ -121,7 +125,7 @@ impl Etcd {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("etcd was there when it was tried out");
+            .expect("etcd is installed");
         self.members[place].child = Some(child);
     }
 
@@ -177,7 +181,7 @@ impl Certificates {
         let signed = [&signed[..], &["-CA", &ca, "-CAkey", &ca_key, "-extensions", "x"]].concat();
         let text = "[req]\ndistinguished_name=n\n[n]\n[x]\nsubjectAltName=IP:127.0.0.1\n\
             basicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth,clientAuth\n";
-        std::fs::write(&names, text).expect("the folder is ours");
+        std::fs::write(&names, text).expect("the directory belongs to the test");
         let signed = [&signed[..], &["-config", &names]].concat();
         for args in [[&new[..], &signer[..]].concat(), [&new[..], &signed[..]].concat()] {
             let output = match Command::new("openssl").args(&args).output() {

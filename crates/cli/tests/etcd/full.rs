@@ -24,7 +24,7 @@ impl Etcd {
                 return;
             }
         }
-        panic!("etcd has room for everything");
+        panic!("etcd never ran out of space");
     }
 
     /// Makes room as an operator would: compacts the history, defragments, and clears the alarm.
@@ -42,7 +42,7 @@ impl Etcd {
 fn join(node: &mut RawNode, number: u32) -> Result<(), JoinRefusal> {
     node.join(number);
     loop {
-        match node.next().expect("the link stands") {
+        match node.next().expect("the link is open") {
             Frame::Joined { .. } => return Ok(()),
             Frame::JoinRefused { why, .. } => return Err(why),
             _ => {}

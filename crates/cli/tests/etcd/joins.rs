@@ -1,5 +1,5 @@
-//! Acknowledged joins of nodes that request each group once and never return as a later
-//! incarnation: a lost membership stays lost, and is noticed at the end.
+//! Tests acknowledged joins of nodes that request each group once and never return as a later
+//! incarnation, so that a lost membership stays lost and is noticed at the end.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -65,7 +65,7 @@ impl Streams {
             while let Some(frame) = node.next() {
                 match frame {
                     Frame::Joined { request, .. } => {
-                        assert!(acknowledged.insert(request), "{request} was asked for once");
+                        assert!(acknowledged.insert(request), "{request} was requested once");
                         self.acknowledged[which].fetch_add(1, Ordering::SeqCst);
                     }
                     // Another process owns the partition, or none does at the moment.
@@ -113,7 +113,7 @@ fn acknowledged_joins_survive_the_kill_of_etcd_and_services() {
         streams.await_more(100);
         second.running.kill();
         drop(end);
-        nodes.map(|node| node.join().expect("a stream ends well"))
+        nodes.map(|node| node.join().expect("a stream does not panic"))
     });
     // Only etcd can still know of the joins.
     let fresh = Registry::start_patient(&etcd.urls());
@@ -123,6 +123,6 @@ fn acknowledged_joins_survive_the_kill_of_etcd_and_services() {
         let id = node.to_string();
         let is_lost = |number: &&u32| !fresh.members(&group_name(**number)).contains(&id);
         let lost: Vec<&u32> = groups.iter().filter(is_lost).collect();
-        assert!(lost.is_empty(), "of {} joins of {node} these are lost: {lost:?}", groups.len());
+        assert!(lost.is_empty(), "of {} joins of {node}, these were lost: {lost:?}", groups.len());
     }
 }

@@ -1,4 +1,4 @@
-//! `carom registry --etcd` with real etcd, killed and stopped processes, and nodes of the library.
+//! Tests `carom registry --etcd` with a real etcd, killed and stopped processes, and library nodes.
 #![cfg(feature = "etcd")]
 
 mod churn;
@@ -33,14 +33,14 @@ const PARTITIONS: usize = 16;
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < give_up, "waited in vain for {what}");
+        assert!(Instant::now() < give_up, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Waits until the two processes own all partitions together, and each owns some.
 fn await_shares(one: &Registry, other: &Registry) {
-    wait_until("both to have their share", || {
+    wait_until("a share of partitions at both", || {
         let (one, other) = (one.owned(), other.owned());
         one > 0 && other > 0 && one + other == PARTITIONS
     });
@@ -87,7 +87,7 @@ fn partitions_move_to_new_and_from_stopped_processes() {
 
     let mut second = Registry::start(&etcd.urls());
     await_shares(&first, &second);
-    assert!(first.counter("store_gifts") > 0, "handed over, not waited for");
+    assert!(first.counter("store_gifts") > 0, "partitions were handed over, not left to expire");
     for registry in [&first, &second] {
         nodes::await_service(registry, &hosts, std::iter::empty());
     }
@@ -123,7 +123,7 @@ fn process_paused_beyond_its_lease_is_deposed_and_returns() {
     }
     first.running.signal(Signal::SIGCONT);
     await_shares(&first, &second);
-    assert!(first.counter("store_lapses") > 0, "it noticed by its own clock");
+    assert!(first.counter("store_lapses") > 0, "the process noticed by its own clock");
     hosts[0].join("after");
     hosts[1].join("after");
     await_views(&hosts);
@@ -202,8 +202,8 @@ fn etcd_password_is_used_and_anonymous_access_is_refused() {
     assert!(nameless.said.seen[0].contains("rejected"), "{:#?}", nameless.said.seen);
     let folder = tempfile::tempdir().expect("a folder for the test");
     let file = folder.path().join("password");
-    std::fs::write(&file, "secret\n").expect("the folder is ours");
-    let file = file.to_str().expect("it has a plain name");
+    std::fs::write(&file, "secret\n").expect("the directory belongs to the test");
+    let file = file.to_str().expect("a UTF-8 path");
     let flags = ["--etcd-user", "root", "--etcd-password-file", file];
     let mut named = Registry::start_with(&etcd.urls(), &flags);
     named.await_owned(PARTITIONS);

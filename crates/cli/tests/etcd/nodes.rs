@@ -22,7 +22,7 @@ impl Host {
         if self.groups.contains_key(name) {
             return;
         }
-        wait_until(&format!("to be let into {name}"), || {
+        wait_until(&format!("admission to {name}"), || {
             match self.node.join(name, Profile::time_critical()) {
                 Ok(group) => self.groups.insert(name.to_owned(), group).is_none(),
                 // The only expected error is a missing answer.
@@ -77,7 +77,8 @@ pub(crate) fn await_views(hosts: &[Host]) {
     }
 }
 
-/// Waits until the process knows exactly the acknowledged members of every group, also of `names`.
+/// Waits until the process knows exactly the acknowledged members of every group, including
+/// `names`.
 pub(crate) fn await_service(
     registry: &Registry,
     hosts: &[Host],

@@ -1,4 +1,4 @@
-//! Connection to a member of etcd that can hang, like a member whose host has stopped.
+//! A connection to a member of etcd that can hang, like a member whose host has stopped.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ pub(crate) struct Relay {
 
 impl Relay {
     pub(crate) fn start(url: &str) -> Self {
-        let to = url.strip_prefix("http://").expect("it speaks no TLS").to_owned();
+        let to = url.strip_prefix("http://").expect("an http URL").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let hangs = Arc::new(AtomicBool::new(false));

@@ -39,8 +39,9 @@ impl Registry {
         Self::serve(command_with(urls, ["2s", "10min"], &[]))
     }
 
-    /// Like [`Registry::start_patient`], for a machine that may not run etcd for seconds while it
-    /// is filled. The lease of the process must last, because a full etcd grants no new one.
+    /// Like [`Registry::start_patient`], for a machine on which etcd may be starved for seconds
+    /// while it is filled. The lease of the process must last, because a full etcd grants no new
+    /// one.
     pub(crate) fn start_more_patient(urls: &str) -> Self {
         Self::serve(command_with(urls, ["15s", "10min"], &[]))
     }
@@ -54,7 +55,7 @@ impl Registry {
         let mut running = Running::start(command);
         let line = running.wrote.wait_for("address");
         let serving: Value = serde_json::from_str(&line).expect("it is JSON");
-        let text = |field: &str| serving[field].as_str().expect("it is a text").to_owned();
+        let text = |field: &str| serving[field].as_str().expect("it is text").to_owned();
         Self { running, address: text("address"), http: text("http") }
     }
 
@@ -64,7 +65,7 @@ impl Registry {
 
     pub(crate) fn counter(&self, name: &str) -> u64 {
         let status = self.status().expect("it answers");
-        status["counters"][name].as_u64().expect("it is counted")
+        status["counters"][name].as_u64().expect("the counter exists")
     }
 
     pub(crate) fn owned(&self) -> usize {

@@ -74,7 +74,7 @@ fn fix_for_a_directory_in_the_way_is_not_overwrite() {
     assert_says(&refused, "fix: move it away, or give another directory");
 }
 
-/// Pieces of two versions are of no use, so the fix must not promise that a transfer continues.
+/// Pieces of two versions are useless, so the fix must not promise that the transfer continues.
 #[test]
 fn receivers_of_a_changed_source_keep_nothing_and_report_it() {
     let net = Net::new(23_157);

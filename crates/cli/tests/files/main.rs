@@ -1,4 +1,4 @@
-//! `carom send` and `carom recv` as real processes on loopback, each test in its own network.
+//! Tests `carom send` and `carom recv` as real processes on loopback, each test in its own network.
 
 mod delivery;
 mod failures;

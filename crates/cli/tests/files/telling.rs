@@ -46,7 +46,7 @@ fn progress_counts_multicast_bytes_and_kept_data_is_reported() {
     let bytes = parsed(&progress)["bytes"].as_u64().expect("a number");
     // One megabyte per second, plus the initial burst. A slow machine needs longer.
     let most = began.elapsed().as_secs() * 1_000_000 + 2_000_000;
-    assert!(bytes <= most, "{bytes} bytes cannot have left, but {most}");
+    assert!(bytes <= most, "{bytes} bytes were sent: expected at most {most}");
     sender.interrupt();
     let sent = sender.ended_with(130);
     let ended = sent.wrote.seen.last().expect("a line");
@@ -83,7 +83,7 @@ fn unsendable_entries_are_refused_or_skipped_by_name() {
     receiver.ended_with(0);
     assert_says(&sent, "note: not sent: d/leaving (");
     assert_eq!(net.read("a/d/data"), b"some");
-    assert!(!net.path("a/d/leaving").is_symlink(), "it was to be left out");
+    assert!(!net.path("a/d/leaving").is_symlink(), "it should have been skipped");
 }
 
 #[test]

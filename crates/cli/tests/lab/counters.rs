@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-/// Counters since the creation of the namespace, by the kernel's names.
+/// The counters since the creation of the namespace, by the kernel's names.
 pub(crate) struct Counters(HashMap<String, u64>);
 
 impl Counters {

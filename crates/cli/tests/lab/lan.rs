@@ -11,7 +11,7 @@ impl Lan {
         Self { port }
     }
 
-    /// The first argument is the subcommand. There is no standard input.
+    /// Returns a command without standard input. The first argument is the subcommand.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         // The port of a killed node must stay unused: rings with the same name would merge.
         let own = ["--interface", "127.0.0.1", "--port", "0", "--multicast-port", self.port];

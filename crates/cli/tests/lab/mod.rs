@@ -17,7 +17,7 @@ use process::PATIENCE;
 pub(crate) use process::Running;
 pub(crate) use skipping::{lacking, skipped};
 
-/// Hosts at 10.77.x.1, 10.77.x.2, and so on, each with an interface called eth0.
+/// The hosts at 10.77.x.1, 10.77.x.2, and so on, each with an interface called eth0.
 pub(crate) struct Lab {
     name: String,
     net: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Lab {
 
 pub(crate) struct Host {
     namespace: String,
-    /// Port of the switch, in the namespace of the switch.
+    /// Port of the switch that leads to this host, in the namespace of the switch.
     port: String,
     switch: String,
     pub(crate) address: String,
@@ -42,7 +42,7 @@ impl Lab {
             return None;
         }
         let net = LABS.fetch_add(1, Ordering::Relaxed);
-        assert!(net <= 255, "a lab has a network of its own");
+        assert!(net <= 255, "too many labs for the network numbers");
         let name = format!("carom-{}-{net}", std::process::id());
         // From here on, dropping the lab removes its parts, even if a later step fails.
         let mut lab = Self { name, net, hosts: Vec::new() };
@@ -140,7 +140,7 @@ impl Host {
     }
 
     /// Makes the switch drop packets to the host above `mtu` silently, as if misconfigured. Packets
-    /// that are segmented later would pass: see [`Host::cut_at_once`].
+    /// that are segmented later would pass; see [`Host::cut_at_once`].
     pub(crate) fn narrow(&self, mtu: u32) {
         batch(&self.switch, &format!("link set dev {} mtu {mtu}", self.port));
     }
@@ -274,7 +274,7 @@ fn batch(namespace: &str, lines: &str) {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("ip was there when it was tried out");
+        .expect("ip is installed");
     let mut stdin = child.stdin.take().expect("it is piped");
     stdin.write_all(lines.as_bytes()).expect("ip reads its input");
     drop(stdin);
@@ -284,7 +284,7 @@ fn batch(namespace: &str, lines: &str) {
 }
 
 fn succeed(command: &mut Command) -> String {
-    let output = command.output().expect("ip was there when it was tried out");
+    let output = command.output().expect("ip is installed");
     let Output { status, stdout, stderr } = output;
     assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8_lossy(&stdout).into_owned()

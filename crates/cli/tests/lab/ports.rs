@@ -1,11 +1,11 @@
-//! Ports that a test assigns to a process, which binds them later or again.
+//! Ports that a test assigns to a process, which binds them later or more than once.
 
 use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Returns a free port of loopback that the system does not assign to others by default.
+/// Returns a free loopback port that the system does not assign to other sockets by default.
 pub(crate) fn free_port() -> u16 {
-    // The ports that systems assign start above this range, and so do those that tests name.
+    // Ports that systems assign, and ports that tests name, start above this range.
     const LOWEST: u16 = 10_000;
     const PORTS: u16 = 7_000;
     const OF_A_PROCESS: u32 = 50;

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Child process, killed if a test ends early. `ip netns exec` replaces itself by the program.
+/// A child process, killed if a test ends early. `ip netns exec` replaces itself with the program.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -69,10 +69,10 @@ impl Running {
         Self::start(command)
     }
 
-    /// Starts `command` with another standard output, which [`Running::wrote`] then lacks.
+    /// Starts `command` with another standard output, so that [`Running::wrote`] stays empty.
     pub(crate) fn start_into(mut command: Command, stdout: Stdio) -> Self {
         let child = command.stdout(stdout).stderr(Stdio::piped()).spawn();
-        let mut child = child.expect("ip was there when it was tried out");
+        let mut child = child.expect("ip is installed");
         let said = Lines::of(child.stderr.take().expect("it is piped"));
         let wrote = match child.stdout.take() {
             Some(stdout) => Lines::of(stdout),
@@ -197,7 +197,7 @@ impl Lines {
                 return line;
             }
         }
-        panic!("it ended without {what}, after {:#?}", self.tail());
+        panic!("the process ended without {what}, after {:#?}", self.tail());
     }
 
     fn read_all(&mut self, what: &str) {
@@ -214,7 +214,7 @@ impl Lines {
             }
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => {
-                panic!("{what} does not come, after {:#?}", self.tail())
+                panic!("{what} did not arrive, after {:#?}", self.tail())
             }
         }
     }

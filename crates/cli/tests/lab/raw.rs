@@ -1,4 +1,4 @@
-//! Node that consists of a link only: it sends the requests of a test, and returns each answer.
+//! A node that consists of a link only: it sends the requests of a test, and returns each answer.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -26,7 +26,7 @@ impl RawNode {
         Self::try_open(address, id).expect("the service listens and answers")
     }
 
-    /// Like [`Self::open`], but returns `None` if nothing listens at the address, or if the
+    /// Like [`Self::open`], but returns `None` if no process listens at the address, or if the
     /// connection ends. The incarnation is always the same. A registry process that refuses it
     /// fails the test.
     pub(crate) fn try_open(address: &str, id: NodeId) -> Option<Self> {
@@ -60,13 +60,13 @@ impl RawNode {
     pub(crate) fn next(&mut self) -> Option<Frame> {
         let mut buffer = [0; 4096];
         loop {
-            if let Some(frame) = self.reader.next_frame().expect("a registry process makes sense") {
+            if let Some(frame) = self.reader.next_frame().expect("valid frames") {
                 return Some(frame);
             }
             match self.stream.read(&mut buffer) {
                 Ok(0) => return None,
                 Ok(count) => self.reader.push(&buffer[..count]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no answer comes"),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no answer arrived"),
                 Err(_) => return None,
             }
         }

@@ -9,7 +9,7 @@ pub(crate) fn skipped(why: &str) {
 }
 
 /// Reports that the test did not run because this machine lacks something. Panics if
-/// `CAROM_SKIP_NOTHING` is set, which means that nothing may be missing.
+/// `CAROM_SKIP_NOTHING` is set, which requires every test to run.
 pub(crate) fn lacking(why: &str) {
     assert!(std::env::var_os("CAROM_SKIP_NOTHING").is_none(), "{} cannot run: {why}", test());
     skipped(why);

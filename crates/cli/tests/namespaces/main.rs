@@ -1,11 +1,11 @@
-//! Tests of the binary on several hosts: a network namespace for each, with a switch between them.
+//! Tests the binary on several hosts: a network namespace for each, with a switch between them.
 //!
 //! They need root and `ip`. Without them, each test passes and reports on standard error that it
 //! did not run. The tests also use `bash` and `setpriv`, which a Linux with `ip` has, and `nft` if
 //! it is available.
 
 mod doctor;
-#[allow(dead_code, reason = "other tests do more with hosts")]
+#[allow(dead_code, reason = "other tests use more of the lab")]
 #[path = "../lab/mod.rs"]
 mod lab;
 mod paths;

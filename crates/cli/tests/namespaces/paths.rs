@@ -35,7 +35,7 @@ fn host_with_a_changed_address_continues_and_reports_it() {
 fn host_with_a_changed_address_is_met_through_the_service() {
     let Some(lab) = Lab::new(2, MTU) else { return };
     let dir = TempDir::new().expect("a directory");
-    let store = dir.path().to_str().expect("a name of letters");
+    let store = dir.path().to_str().expect("a UTF-8 path");
     let mut registry = lab.at(1).start(&["registry", "--store", store]);
     registry.said.wait_for("serving at");
     assert_goes_on_elsewhere(&lab, &["--registry", &lab.at(1).address]);
@@ -60,7 +60,7 @@ fn assert_goes_on_elsewhere(lab: &Lab, network: &[&str]) {
     // From here on, everything that arrives was sent from the new address.
     let last = subs[0].wrote.seen.iter().map(|line| number(line)).max().expect("lines came");
     for sub in &mut subs {
-        sub.wrote.wait_until("what was sent after the change", |it| number(it) > last + 5000);
+        sub.wrote.wait_until("messages sent after the change", |it| number(it) > last + 5000);
     }
     is_enough.store(true, Ordering::SeqCst);
     publisher.end();

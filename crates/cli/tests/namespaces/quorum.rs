@@ -1,4 +1,4 @@
-//! Hosts that start separately: with an electorate, neither of them orders or locks alone.
+//! Tests hosts that start separately: with an electorate, none of them orders or locks alone.
 
 use crate::MTU;
 use crate::lab::{Host, Lab, Running};
@@ -34,7 +34,7 @@ fn machines_started_apart_order_and_lock_only_after_meeting() {
         .collect();
     for lock in &mut locks {
         lock.end_with(1);
-        assert!(lock.wrote.seen.is_empty(), "both sides ran what only one may run");
+        assert!(lock.wrote.seen.is_empty(), "both sides ran the command");
     }
     lab.at(2).plug();
     for publisher in &mut publishers {
@@ -73,7 +73,7 @@ fn a_lost_majority_is_forced_by_naming_it() {
         let shown = lab.at(1).start(&["ring", "force-quorum", "sr", "--json"]).ended_with(1);
         Some(shown.json()).filter(is_known)
     });
-    let report = report.expect("the two that were killed are found to be lost");
+    let report = report.expect("the two killed voters are detected");
     let view = report["view"].as_str().expect("it is named");
     let lost: Vec<&str> =
         report["lost"].as_array().into_iter().flatten().filter_map(|it| it.as_str()).collect();

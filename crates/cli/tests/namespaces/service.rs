@@ -66,7 +66,8 @@ fn partial_views_repair_losses_and_are_refreshed() {
         sub.interrupt();
         sub.end();
     }
-    // What no repair recovered was requested from the publisher, even if it was not in the view.
+    // Packets that no repair recovered were requested from the publisher, even if it was not in the
+    // view.
     assert!(lost == 0 && repaired > 300, "{repaired} repaired, {lost} lost");
     witness.stop();
     assert_partial(&witness.wrote.seen, 5);
@@ -74,7 +75,7 @@ fn partial_views_repair_losses_and_are_refreshed() {
 
 fn serve(host: &Host, more: &[&str]) -> (Running, TempDir) {
     let folder = tempfile::tempdir().expect("a folder for the test");
-    let store = folder.path().to_str().expect("it has a plain name");
+    let store = folder.path().to_str().expect("a UTF-8 path");
     let mut service = host.start(&[&["registry", "--store", store, "--no-http"], more].concat());
     service.said.wait_for(&format!("serving at {}:7402", host.address));
     (service, folder)
@@ -86,12 +87,12 @@ fn read_or_lost(sub: &mut Running, last: u64) -> (u64, u64) {
     let (mut settled, mut repaired, mut lost) = (BTreeSet::new(), 0, 0);
     // A stream can begin at any sequence number. The lines begin with 1, and each takes one number.
     let mut begin = None;
-    sub.wrote.wait_until("every message, or that it is lost", |line| {
+    sub.wrote.wait_until("every message, or a report of its loss", |line| {
         let event: Value = serde_json::from_str(line).expect("each line is JSON");
         let seqno = |field: &str| event[field].as_u64().expect("it is a number");
         match event["event"].as_str() {
             Some("message") => {
-                assert!(settled.insert(seqno("seqno")), "it came twice: {event}");
+                assert!(settled.insert(seqno("seqno")), "it arrived twice: {event}");
                 let line = event["payload"].as_str().expect("it is text");
                 begin = Some(seqno("seqno") + 1 - number(line));
                 repaired += u64::from(event["how"] != "direct");
@@ -125,5 +126,5 @@ fn assert_partial(events: &[String], size: usize) {
         }
         assert!(shown.len() <= size, "{shown:?}");
     }
-    assert!(all.len() > size, "nobody took the place of those who went: {all:?}");
+    assert!(all.len() > size, "no member replaced the departed ones: {all:?}");
 }

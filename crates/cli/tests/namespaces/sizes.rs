@@ -24,14 +24,14 @@ fn assert_never_fragmented(mtu: u32) {
             assert_eq!(counters.of(name), 0, "{name}");
         }
     }
-    // The counters work: a datagram of a program without this care is fragmented.
+    // This checks the counters: a datagram of a program without this care is fragmented.
     let send = format!("printf %4000s > /dev/udp/{}/9", receivers[0].address);
-    let sent = sender.command("bash", &["-c", &send]).status().expect("ip was there before");
+    let sent = sender.command("bash", &["-c", &send]).status().expect("ip is installed");
     assert!(sent.success());
     assert!(sender.counters().of("IpFragCreates") > 0);
 }
 
-/// Messages published before the path is measured are sent in parts afterwards.
+/// Messages published before the path MTU is known are sent in parts afterwards.
 #[test]
 fn messages_pass_a_hop_that_is_narrower_than_the_interface() {
     for kind in [&[][..], &["--ordered"]] {
@@ -46,7 +46,7 @@ fn messages_pass_a_hop_that_is_narrower_than_the_interface() {
     }
 }
 
-/// The MTU of the interface is lowered while messages are sent.
+/// The MTU of the interface is lowered while messages are being sent.
 #[test]
 fn an_interface_that_becomes_narrower_is_followed() {
     let Some(lab) = Lab::new(3, MTU) else { return };
@@ -66,20 +66,20 @@ fn small_receive_buffer_is_reported_once_with_the_sysctl() {
     let host = lab.at(1);
     // Newer kernels may have a limit per namespace. Others report that of the machine.
     let lower = "echo 65536 > /proc/sys/net/core/rmem_max; cat /proc/sys/net/core/rmem_max";
-    let output = host.command("sh", &["-c", lower]).output().expect("ip was there before");
+    let output = host.command("sh", &["-c", lower]).output().expect("ip is installed");
     let text = String::from_utf8_lossy(&output.stdout);
     let Ok(limit) = text.trim().parse::<usize>() else {
-        return skipped("the kernel tells no limit of buffers within a namespace");
+        return skipped("the kernel reports no buffer limit within a namespace");
     };
     let members = host.start_unprivileged(&["members"]).ended_with(0);
     let said = &members.said.seen;
     let told: Vec<usize> =
         (0..said.len()).filter(|&at| said[at].starts_with("note: receive buffer: ")).collect();
     if limit >= RECEIVE_BYTES {
-        assert!(told.is_empty(), "all is granted: {said:#?}");
+        assert!(told.is_empty(), "the whole buffer was granted: {said:#?}");
         return skipped(&format!("the machine grants {limit} bytes, which is enough"));
     }
-    let [told] = told[..] else { panic!("it is to be told once: {said:#?}") };
+    let [told] = told[..] else { panic!("the notice should appear once: {said:#?}") };
     let granted = format!("{} KiB granted of {} KiB", limit / 1024, RECEIVE_BYTES / 1024);
     assert!(said[told].contains(&granted), "{said:#?}");
     let fix = format!("fix: sysctl -w net.core.rmem_max={RECEIVE_BYTES}");

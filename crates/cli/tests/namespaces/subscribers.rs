@@ -11,10 +11,10 @@ fn killed_subscriber_costs_the_others_nothing() {
     let mut victim = subs.remove(0);
     let args = ["pub", "numbers", "--rate", "5000/s", "--wait-for", "3"];
     let mut publisher = sender.pipe(numbered(20).take(10_000), &args);
-    victim.wrote.wait_until("a fourth of all", |line| number(line) >= 2_500);
+    victim.wrote.wait_until("a quarter of the messages", |line| number(line) >= 2_500);
     victim.kill();
     publisher.end_with(0);
-    let summary = publisher.said.seen.last().expect("it says how it went");
+    let summary = publisher.said.seen.last().expect("it prints a summary");
     let safe = "safe with 2 members";
     assert!(summary.contains("sent 10000 messages") && summary.contains(safe), "{summary}");
     let failures = publisher.said.seen.iter().filter(|line| line.starts_with("failed: ")).count();
@@ -35,7 +35,7 @@ fn messages_to_a_killed_only_subscriber_are_not_safe() {
     let mut victim = subscribe(std::slice::from_ref(receiver), &[]).remove(0);
     let args = ["pub", "numbers", "--rate", "5000/s", "--json"];
     let mut publisher = sender.pipe(numbered(20).take(10_000), &args);
-    victim.wrote.wait_until("a fourth of all", |line| number(line) >= 2_500);
+    victim.wrote.wait_until("a quarter of the messages", |line| number(line) >= 2_500);
     victim.kill();
     publisher.end_with(1);
     let report = publisher.json();

@@ -1,4 +1,4 @@
-//! `carom serve` and `carom call`: one reply to each request, whichever server dies.
+//! Tests `carom serve` and `carom call`: each request gets one reply, whichever server dies.
 
 use std::fs;
 use std::path::Path;
@@ -138,7 +138,7 @@ fn call_to_a_killed_server_admits_possible_execution() {
 
 /// Asserts that a server ends with this error at a request after `spoil`, and the next replies.
 fn assert_yields(lan: &Lan, program: &Path, spoil: impl FnOnce(), error: &str) {
-    let name = program.to_str().expect("it has a plain name");
+    let name = program.to_str().expect("a UTF-8 path");
     let mut first = lan.start(&["serve", "quotes", "--", name]);
     first.said.wait_for("serving handler 0 of quotes");
     let mut second = serve(lan, &[], "tr a-z A-Z");
@@ -154,8 +154,8 @@ fn assert_yields(lan: &Lan, program: &Path, spoil: impl FnOnce(), error: &str) {
 fn a_server_whose_program_is_gone_leaves_its_place_to_the_next() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let program = folder.path().join("cat");
-    std::os::unix::fs::symlink("/bin/cat", &program).expect("it is ours");
-    let remove = || fs::remove_file(&program).expect("it is ours");
+    std::os::unix::fs::symlink("/bin/cat", &program).expect("the directory belongs to the test");
+    let remove = || fs::remove_file(&program).expect("the directory belongs to the test");
     assert_yields(&Lan::new("17477"), &program, remove, "program not found");
 }
 
@@ -163,9 +163,9 @@ fn a_server_whose_program_is_gone_leaves_its_place_to_the_next() {
 fn server_with_an_unrunnable_program_yields_to_the_next() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let program = folder.path().join("reply");
-    fs::write(&program, "cat\n").expect("it is ours");
+    fs::write(&program, "cat\n").expect("the directory belongs to the test");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(&program, mode).expect("it is ours");
+    fs::set_permissions(&program, mode).expect("the directory belongs to the test");
     let error = "neither a program for this machine nor a script";
     assert_yields(&Lan::new("17482"), &program, || {}, error);
 }

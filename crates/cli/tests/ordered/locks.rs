@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use crate::process::Running;
 use crate::{Lan, output};
 
-/// Command that prints its fence and runs until its standard input ends.
+/// Command that prints its fence, and runs until its standard input ends.
 const HOLD: &str = "echo held $CAROM_FENCE; exec cat";
 
 /// Starts a command that holds the lock until the returned standard input is dropped.
@@ -105,7 +105,7 @@ fn command_that_lost_its_lock_ends_unless_kept_running() {
         let (mut next, next_held, second) = hold(&lan, &[]);
         assert!(second > first, "{second} after {first}");
         holder.signal(Signal::SIGCONT);
-        // The lock is in doubt if the holder finds itself alone before the others notify it.
+        // The lock is in doubt if the holder detects its isolation before the others notify it.
         holder.said.wait_for("lock nightly of accounts is ");
         if flag == "--keep-running" {
             drop(held);

@@ -1,4 +1,5 @@
-//! Ordered groups from the user's view: real processes, each test with a multicast port of its own.
+//! Tests ordered groups from the user's view: real processes, each test with its own multicast
+//! port.
 
 mod calls;
 #[path = "../lab/lan.rs"]

@@ -65,7 +65,7 @@ fn interrupted_member_has_left_and_killed_one_has_failed() {
     fourth.end_with(0);
     // The nodes that queried the ring have left as well.
     let is_it = |line: &str| line.contains(" left, ") && line.contains("3 members now");
-    first.said.wait_until("that one of four has left", is_it);
+    first.said.wait_until("the leave of one of four", is_it);
     third.kill();
     let failed = first.said.wait_for(" failed, decided by ");
     assert!(failed.contains("2 members now"), "{failed}");
@@ -97,7 +97,7 @@ fn removed_subscriber_is_notified_and_rejoins_or_ends() {
     let [mut first, mut second] = lan.subs(&[]);
     let mut away = [lan.sub(&["--json"]), lan.sub(&["--no-rejoin"])];
     lan.await_ring(4);
-    // One after the other, because both together are half of the ring.
+    // One after another, because both together are half of the ring.
     for sub in &mut away {
         sub.signal(Signal::SIGSTOP);
         first.said.wait_for(" failed, decided by ");
@@ -149,7 +149,7 @@ fn ring_is_shown_in_token_order_without_events_at_members() {
         let told: Value = serde_json::from_str(line).expect("it is JSON");
         (told["news"] == "view").then_some(told)
     };
-    first.wrote.wait_until("the ring as it was shown", |line| {
+    first.wrote.wait_until("the ring that was shown", |line| {
         view(line).is_some_and(|view| view["version"] == ring["version"])
     });
     last.stop();

@@ -1,4 +1,4 @@
-//! Failure detectors, and the ring of pings. Leases outlast the tests: only reports can count.
+//! Tests failure detectors, and the ring of pings. Leases outlast the tests, so only reports count.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! Disk that is really full: a small one in memory, which needs root. Without root, the test passes
-//! and reports on standard error that it did not run.
+//! Tests a disk that is really full: a small one in memory, which needs root. Without root, the
+//! test passes and reports on standard error that it did not run.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -82,7 +82,7 @@ fn join_until_full(node: &mut RawNode) -> BTreeSet<u32> {
     for number in 0..100_000 {
         node.join(number);
         let answer = loop {
-            match node.next().expect("the link stands") {
+            match node.next().expect("the link is open") {
                 Frame::Joined { .. } => break None,
                 Frame::JoinRefused { why, .. } => break Some(why),
                 _ => {}
@@ -96,7 +96,7 @@ fn join_until_full(node: &mut RawNode) -> BTreeSet<u32> {
             }
         }
     }
-    panic!("the disk has room for everything");
+    panic!("the disk never filled up");
 }
 
 fn assert_members(service: &Service, node: &RawNode, groups: &BTreeSet<u32>) {

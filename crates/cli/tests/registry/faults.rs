@@ -13,9 +13,9 @@ use crate::raw::{RawNode, group_name};
 use crate::service::Service;
 
 const WINDOW: u32 = 256;
-/// HTTP connections that the service keeps open with a limit of 256 descriptors.
+/// Number of HTTP connections that the service keeps open with a limit of 256 descriptors.
 const SERVED: usize = 32;
-/// Connections in the queue of the listener, which the service has not accepted yet.
+/// Number of connections in the listener's queue, which the service has not accepted yet.
 const QUEUED: usize = 128;
 
 #[test]
@@ -70,7 +70,7 @@ fn half_open_requests_do_not_keep_nodes_out() {
     (0..10).for_each(|number| node.join(number));
     let mut joined = 0;
     while joined < 10 {
-        let answer = node.next().expect("the link holds");
+        let answer = node.next().expect("the link is open");
         joined += u32::from(matches!(answer, Frame::Joined { .. }));
     }
     drop(half_open);

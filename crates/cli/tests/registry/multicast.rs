@@ -19,7 +19,7 @@ impl Field {
         let folder = TempDir::new().expect("a folder");
         let file = folder.path().join("net.toml");
         fs::write(&file, topology).expect("it can be written");
-        let file = file.to_str().expect("a plain name");
+        let file = file.to_str().expect("a UTF-8 path");
         let service = Service::start(&["--topology", file]);
         Self { service, folder, multicast_port }
     }
@@ -92,7 +92,7 @@ fn service_places_receivers_and_the_sender_survives_its_death() {
     }
 }
 
-/// Two racks with two paths between them.
+/// Topology of two racks with two paths between them.
 const TWO_WAYS: &str = "switches = ['north', 'south']\n\
                         links = [['left', 'north'], ['left', 'south'], ['right', 'north'], \
                         ['right', 'south']]\n[racks]\nleft = ['127.0.0.1:23161', \
@@ -144,7 +144,7 @@ fn a_link_that_one_transfer_finds_dead_is_avoided_by_another() {
 #[test]
 fn a_service_whose_topology_is_none_is_refused_with_its_line() {
     let folder = TempDir::new().expect("a folder");
-    let file = |name: &str| folder.path().join(name).to_str().expect("a plain name").to_owned();
+    let file = |name: &str| folder.path().join(name).to_str().expect("a UTF-8 path").to_owned();
     fs::write(Path::new(&file("net.toml")), "[racks]\na = ['127.0.0.1:0']\n").expect("a file");
     let (store, topology) = (file("store"), file("net.toml"));
     let args = ["registry", "--store", &store, "--no-http", "--topology", &topology];

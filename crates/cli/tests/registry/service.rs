@@ -57,7 +57,7 @@ impl Service {
 
     /// Returns the arguments of a second process on the same store.
     pub(crate) fn on_same_store<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        let store = self.store.to_str().expect("the folder has a plain name");
+        let store = self.store.to_str().expect("a UTF-8 path");
         [&["registry", "--store", store, "--no-http"], more].concat()
     }
 
@@ -107,7 +107,7 @@ impl Service {
 impl Node {
     fn joined(mut running: Running, service: &Service) -> Self {
         let joined = running.said.wait_for("joined ");
-        let after = joined.split(" at ").nth(1).expect("it says where it is");
+        let after = joined.split(" at ").nth(1).expect("it reports its address");
         let endpoint = after.split(',').next().unwrap_or_default().to_owned();
         let status = service.status();
         let nodes = status["nodes"].as_array().expect("a list");
@@ -129,7 +129,7 @@ fn serve(
     listen: &str,
     more: &[&str],
 ) -> (Running, String, String) {
-    let store = store.to_str().expect("the folder has a plain name");
+    let store = store.to_str().expect("a UTF-8 path");
     let flags = ["registry", "--store", store, "--listen", listen, "--http", "127.0.0.1:0"];
     command.args(flags).arg("--json").args(more);
     let mut running = Running::start(command);

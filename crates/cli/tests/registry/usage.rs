@@ -8,7 +8,7 @@ use crate::service::{Service, assert_refused};
 #[test]
 fn the_service_says_where_it_is_and_ends_with_ctrl_c() {
     let folder = tempfile::tempdir().expect("a folder for the test");
-    let store = folder.path().to_str().expect("it has a plain name");
+    let store = folder.path().to_str().expect("a UTF-8 path");
     let args = ["registry", "--store", store, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
     let mut service = start(&args);
     let serves = service.said.wait_for("serving at 127.0.0.1:");
@@ -67,7 +67,7 @@ fn what_cannot_be_served_is_refused_with_a_cause_and_a_fix() {
     let service = Service::start(&[]);
     assert_refused(&service.on_same_store(&["--listen", "127.0.0.1:0"]), "in use");
     let folder = tempfile::tempdir().expect("a folder for the test");
-    let own = ["registry", "--no-http", "--store", folder.path().to_str().expect("a plain name")];
+    let own = ["registry", "--no-http", "--store", folder.path().to_str().expect("a UTF-8 path")];
     assert_refused(&[&own[..], &["--listen", &service.address]].concat(), &service.address);
     assert_refused(&[&own[..], &["--listen", "192.0.2.1:0"]].concat(), "192.0.2.1:0");
     assert_refused(&[&own[..], &["--detection", "50ms"]].concat(), "too short");
@@ -118,10 +118,10 @@ fn a_store_that_lost_its_data_is_begun_anew_only_by_a_flag() {
     let mut damaged = std::fs::read(&database).expect("it is there");
     damaged[4096..20_000].fill(0xAA);
     for (bytes, cause) in [(damaged, "the store is damaged"), (Vec::new(), "is empty")] {
-        std::fs::write(&database, bytes).expect("it is ours");
+        std::fs::write(&database, bytes).expect("the directory belongs to the test");
         assert_refused(&args, cause);
     }
-    std::fs::remove_file(&database).expect("it is ours");
+    std::fs::remove_file(&database).expect("the directory belongs to the test");
     assert_refused(&args, "is missing");
     let mut anew = start(&[&args[..], &["--new-store"]].concat());
     anew.said.wait_for("serving at");

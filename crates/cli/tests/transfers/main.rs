@@ -1,7 +1,7 @@
-//! `carom send` to several hosts, a network namespace for each, over a slow link of the sender:
-//! faults of some receivers do not keep the others from receiving everything.
+//! Tests `carom send` to several hosts, a network namespace for each, over a slow link of the
+//! sender. Faults of some receivers do not keep the others from receiving everything.
 
-#[allow(dead_code, unused_imports, reason = "other tests do more with hosts")]
+#[allow(dead_code, unused_imports, reason = "other tests use more of the lab")]
 #[path = "../lab/mod.rs"]
 mod lab;
 mod sizes;
@@ -55,7 +55,7 @@ impl Image {
         let name = format!("r{number}");
         let target = self.dir.path().join(&name);
         fs::create_dir_all(&target).expect("a directory");
-        let target = target.to_str().expect("a name of letters");
+        let target = target.to_str().expect("a UTF-8 path");
         let args = ["recv", "--from", "g", target, "--name", &name, "--interface", "eth0"];
         lab.at(number + 1).start(&[&args[..], &["--json"], more].concat())
     }
@@ -99,7 +99,8 @@ fn chain_of_receivers_loads_the_senders_link_with_one_copy() {
     }
     let summary = parsed(sender.wrote.seen.last().expect("a summary"));
     let count = |name: &str| summary["network"][name].as_u64().expect("a counter");
-    // Repairs replace what a receiver dropped because the machine was too busy, and are not copies.
+    // Repairs replace packets that a receiver dropped because the machine was busy. They are no
+    // copies.
     let repairs = count("repairs_asked_for") + count("data_multicast_again");
     let copies = (count("datagrams_out") - repairs) as f64 / count("data_sent") as f64;
     assert!((1.0..1.2).contains(&copies), "{copies} copies: {summary}");
@@ -132,7 +133,7 @@ fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
     }
     let left = fs::read_dir(image.dir.path().join("r4")).expect("it was made").flatten();
     let whole = left.filter(|entry| entry.file_name() == "image").count();
-    assert_eq!(whole, 0, "what is not whole has not its name");
+    assert_eq!(whole, 0, "an incomplete file has a final name");
 }
 
 /// A receiver that runs a quarter of the time is evicted. The other receivers do not wait for it.

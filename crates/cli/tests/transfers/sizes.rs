@@ -35,7 +35,7 @@ fn stream_fits_a_hop_narrower_than_the_interface() {
     assert_eq!(told.count(), 1, "{said:#?}");
     for row in summary["receivers"].as_array().expect("receivers") {
         let (stream, bytes) = (number(row, "stream_bytes"), number(&summary, "bytes"));
-        assert!(stream > bytes / 2, "it came by other ways: {summary}");
+        assert!(stream > bytes / 2, "the data took another path: {summary}");
     }
 }
 
@@ -49,7 +49,7 @@ fn jumbo_frames_are_used_if_they_are_asked_for_and_come_through() {
     assert!(number(&summary["network"], "data_sent") < large, "{summary}");
     assert!(told.iter().all(|it| number(&it["network"], "path_mtu") == 9000), "{told:?}");
     let (summary, ..) = sent(&lab, MIB, &[]);
-    assert_eq!(number(&summary["network"], "path_mtu"), 1500, "nobody asked for more");
+    assert_eq!(number(&summary["network"], "path_mtu"), 1500, "no larger size was requested");
 }
 
 #[test]
