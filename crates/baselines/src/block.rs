@@ -76,7 +76,8 @@ impl Block {
     }
 }
 
-/// Rounds up, because 0 means no deadline. The maximum is about 71 minutes.
+/// Returns the deadline in microseconds, rounded up, because 0 means no deadline. The maximum is
+/// about 71 minutes.
 fn deadline_us(deadline: Duration) -> u32 {
     u32::try_from(deadline.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX).max(1)
 }
@@ -89,7 +90,7 @@ mod tests {
     fn a_block_in_bytes_is_this() {
         let block = Block::of_message(Time(7), Some(Duration::from_micros(5)), b"ab");
         assert_eq!(block.bytes(), [0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 5, b'a', b'b']);
-        let again = Block::copy(block.bytes()).expect("it is a block");
+        let again = Block::copy(block.bytes()).expect("a valid block");
         assert_eq!((again.sent_at(), &again.payload()[..]), (Time(7), &b"ab"[..]));
         assert_eq!(Block::copy(&[0; 11]), Err(DecodeError::Length));
     }

@@ -13,7 +13,7 @@ pub(crate) struct Outbox {
     sent_bytes: u64,
 }
 
-/// Bounds the memory if the driver does not poll.
+/// Maximum number of waiting datagrams. It bounds the memory if the driver does not poll.
 const MAX_WAITING: usize = 1 << 16;
 /// Maximum capacity, in bytes, that the empty buffer keeps.
 const KEPT_BYTES: usize = 1 << 20;

@@ -85,7 +85,8 @@ impl Retained {
         [("evicted_by_age", evicted_by_age), ("evicted_by_bytes", evicted_by_bytes)]
     }
 
-    /// Checks each symbol only while they are few: the simulator calls this after every step.
+    /// Asserts the invariants. Checks each symbol only while there are few, because the simulator
+    /// calls this after every step.
     pub(crate) fn check(&self) {
         assert_eq!(self.blocks.len(), self.order.len(), "a block is not in the queue");
         assert!(self.bytes <= self.max_bytes, "the block buffer exceeds its limit");

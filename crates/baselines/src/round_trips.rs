@@ -30,7 +30,7 @@ impl Timeouts {
     }
 }
 
-/// More doublings would exceed any maximum.
+/// Maximum number of doublings. More would exceed any maximum timeout.
 const MAX_DOUBLINGS: u32 = 20;
 
 impl RoundTrips {

@@ -54,7 +54,8 @@ pub trait Policy: Send {
 
     fn on_sent(&mut self, cx: &mut Context, id: PacketId, block: Block);
 
-    /// The default does nothing, for protocols in which a sender does not hear from all receivers.
+    /// Requests confirmation. The default does nothing, for protocols in which a sender does not
+    /// hear from all receivers.
     fn confirm(&mut self, _: &mut Context, _: GroupId) {}
 
     fn on_block(&mut self, cx: &mut Context, id: PacketId, block: Block, from: Option<NodeId>);
@@ -67,7 +68,7 @@ pub trait Policy: Send {
         packet: Self::Packet<'_>,
     );
 
-    /// Processes a view change of any group. `is_new` is `false` if the view was not changed by it.
+    /// Processes a view change of any group. `is_new` is `false` if it did not change the view.
     fn on_view(&mut self, _: &mut Context, _: &ViewChange, _is_new: bool) {}
 
     fn handle_timeout(&mut self, cx: &mut Context);

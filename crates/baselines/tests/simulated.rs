@@ -1,5 +1,5 @@
-//! The baselines in the simulator, with delays, losses, duplicates and reordering. Their invariants
-//! are checked after every step.
+//! Tests the baselines in the simulator, with delays, losses, duplicates and reordering. Their
+//! invariants are checked after every step.
 
 mod engines;
 
@@ -93,11 +93,12 @@ fn every_message_is_delivered_or_reported_lost_once() {
 }
 
 fn racks() -> Hierarchy {
-    let topology = rdcm::topology::Topology::racks(&[8; 6]).expect("it is one");
+    let topology = rdcm::topology::Topology::racks(&[8; 6]).expect("a valid topology");
     let receivers = (1..topology.hosts()).map(Vertex).collect();
     let (tree, _) = MulticastTree::shortest(&topology, &BTreeSet::new(), Vertex(0), &receivers);
     let plan = Plan { least: 5, tiers: Some(2), first_scope: GroupId(1000) };
-    Hierarchy::from_tree(&tree, plan, |vertex| NodeId(u64::from(vertex.0) + 1)).expect("it has one")
+    Hierarchy::from_tree(&tree, plan, |vertex| NodeId(u64::from(vertex.0) + 1))
+        .expect("a valid hierarchy")
 }
 
 #[test]
@@ -133,7 +134,7 @@ fn the_heads_of_racks_keep_requests_from_the_sender() {
         assert_eq!(delivered, 47 * 200, "{protocol:?}");
         let of = |host: HostIx, name: &str| {
             let stats = world.machine(host).expect("it is alive").stats();
-            stats.into_iter().find(|(counter, _)| *counter == name).expect("it is counted").1
+            stats.into_iter().find(|(counter, _)| *counter == name).expect("the counter exists").1
         };
         let all = |name| world.topology().all_hosts().map(|host| of(host, name)).sum::<u64>();
         let (requests, of_sender) = (all("requests_received"), of(HostIx(0), "requests_received"));

@@ -1,4 +1,4 @@
-//! The baselines over real sockets on loopback, as custom engines of `carom`'s nodes.
+//! Tests the baselines over real sockets on loopback, as custom engines of `carom`'s nodes.
 
 #![allow(
     clippy::disallowed_methods,
@@ -42,7 +42,7 @@ fn run(protocol: Protocol) -> (u32, Vec<Node>) {
 }
 
 fn start(protocol: Protocol) -> Vec<Node> {
-    // Another process may take one of the ports before the node does. Twice is unlikely.
+    // Another process may take one of the ports before the node does, but twice is unlikely.
     try_start(protocol).or_else(|_| try_start(protocol)).expect("the nodes")
 }
 
@@ -118,7 +118,7 @@ fn add(event: &Event, account: &mut Account) {
 fn counter(nodes: &[Node], name: &str) -> u64 {
     let of_node = |node: &Node| {
         let guest = node.status().stats.guest;
-        guest.into_iter().find(|(counter, _)| *counter == name).expect("it is counted").1
+        guest.into_iter().find(|(counter, _)| *counter == name).expect("the counter exists").1
     };
     nodes.iter().map(of_node).sum()
 }

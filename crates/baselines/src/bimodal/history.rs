@@ -9,8 +9,8 @@ use crate::block::Block;
 
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Ordered by sender and sequence number. Messages of one sender are contiguous, except that
-    /// sequence numbers after a wrap-around sort first.
+    /// Messages, ordered by sender and sequence number. Messages of one sender are contiguous,
+    /// except that sequence numbers after a wrap-around sort first.
     blocks: BTreeMap<(NodeId, u32), Block>,
     /// Messages in order of arrival, each with the round of its arrival.
     order: VecDeque<(u32, NodeId, u32)>,

@@ -132,8 +132,9 @@ mod tests {
 
     #[test]
     fn racks_are_domains_and_their_heads_are_below_the_sender() {
-        let topology = Topology::racks(&[4, 4, 4]).expect("it is one");
-        let hierarchy = Hierarchy::from_tree(&tree(&topology), PLAN, node).expect("they are nodes");
+        let topology = Topology::racks(&[4, 4, 4]).expect("a valid topology");
+        let hierarchy = Hierarchy::from_tree(&tree(&topology), PLAN, node)
+            .expect("each vertex has its own node");
         // The sender's rack contains three other hosts. The heads of the other racks meet there.
         let heads = hierarchy.heads();
         assert_eq!(heads, [(NodeId(1), 1), (NodeId(2), 4), (NodeId(5), 3), (NodeId(9), 3)]);
@@ -143,23 +144,25 @@ mod tests {
 
     #[test]
     fn two_tiers_have_all_heads_right_below_the_sender() {
-        let topology = Topology::bcube(4, 2).expect("it is one");
+        let topology = Topology::bcube(4, 2).expect("a valid topology");
         let tree = tree(&topology);
         let two = Plan { tiers: Some(2), ..PLAN };
-        let hierarchy = Hierarchy::from_tree(&tree, two, node).expect("they are nodes");
+        let hierarchy =
+            Hierarchy::from_tree(&tree, two, node).expect("each vertex has its own node");
         let heads = hierarchy.heads();
         let members: usize = heads.iter().map(|(_, members)| members).sum();
         assert_eq!(members, 63, "every receiver has one head");
-        let of_sender = heads.iter().find(|(head, _)| *head == NodeId(1)).expect("it is one").1;
+        let of_sender =
+            heads.iter().find(|(head, _)| *head == NodeId(1)).expect("the sender is a head").1;
         assert!(of_sender >= heads.len() - 1, "{of_sender} of {}", heads.len());
-        let many = Hierarchy::from_tree(&tree, PLAN, node).expect("they are nodes");
+        let many = Hierarchy::from_tree(&tree, PLAN, node).expect("each vertex has its own node");
         let of_sender = many.heads()[0];
         assert!(of_sender.0 == NodeId(1) && of_sender.1 < 4, "{of_sender:?}");
     }
 
     #[test]
     fn a_scope_has_the_links_between_its_members_and_each_once() {
-        let topology = Topology::racks(&[4, 4]).expect("it is one");
+        let topology = Topology::racks(&[4, 4]).expect("a valid topology");
         let tree = tree(&topology);
         let (head, others) = (Vertex(4), [Vertex(5), Vertex(6), Vertex(7)]);
         assert_eq!(links_between(&tree, head, &others).len(), 4);

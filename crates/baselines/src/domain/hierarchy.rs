@@ -302,7 +302,7 @@ mod tests {
     /// Creates three domains: 1 is above 2 and 3, 2 is above 4 and 5, and 3 is above 6 and 7.
     fn declared() -> Hierarchy {
         let domains = vec![domain(1, &[2, 3]), domain(2, &[4, 5]), domain(3, &[6, 7])];
-        Hierarchy::from_domains(domains).expect("they can be used")
+        Hierarchy::from_domains(domains).expect("valid domains")
     }
 
     fn parent(hierarchy: &Hierarchy, me: u64, view: &View, source: u64, climbs: u32) -> u64 {
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn every_node_but_the_source_has_exactly_one_parent() {
-        let by_id = Hierarchy::by_id(3).expect("it is some");
+        let by_id = Hierarchy::by_id(3).expect("at least one domain");
         for hierarchy in [Hierarchy::flat(), by_id, declared()] {
             for gone in 0..=8_u64 {
                 let nodes: Vec<u64> = (1..=9).filter(|node| *node != gone).collect();
@@ -357,7 +357,7 @@ mod tests {
     fn a_scope_is_for_those_inside_the_domain_alone() {
         let mut domains = vec![domain(2, &[4, 5]), domain(2, &[3]), domain(1, &[2, 9])];
         domains[1].scope = None;
-        let hierarchy = Hierarchy::from_domains(domains).expect("they can be used");
+        let hierarchy = Hierarchy::from_domains(domains).expect("valid domains");
         let parts = |hierarchy: &Hierarchy, head, nodes: &[u64]| {
             let parts = hierarchy.by_domain(GROUP, NodeId(head), set(nodes), 9);
             let part = |(scope, nodes): (Option<Scope>, BTreeSet<NodeId>)| {

@@ -335,7 +335,7 @@ mod tests {
             naks.add(id(1, seqno), at);
             assert_eq!(due(&mut naks, at.0), [(1, vec![seqno])]);
             let again = Some(at + Duration::from_nanos(300));
-            assert_eq!(naks.next_due(), again, "it repaired nothing, so nothing is measured");
+            assert_eq!(naks.next_due(), again, "it repaired nothing, so no time is measured");
             naks.settle(at, id(1, seqno), from);
         }
     }
@@ -355,7 +355,7 @@ mod tests {
             naks.settle(Time(at + 200), id(3, seqno), Some(NodeId(3)));
             (asked, now.0 - at)
         };
-        assert_eq!(lose(0, 0), (vec![(30, 0), (30, 40), (3, 120)], 160), "as long as of the head");
+        assert_eq!(lose(0, 0), (vec![(30, 0), (30, 40), (3, 120)], 160), "as long as for the head");
         // The head gets twice the time, as at the previous loss. The source needed 80.
         assert_eq!(lose(1, 1000), (vec![(30, 0), (30, 80), (3, 160)], 160 + 80 + 4 * 40));
     }

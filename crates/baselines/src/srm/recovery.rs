@@ -11,7 +11,7 @@ use super::packet::Packet;
 use super::timing::Timing;
 use crate::stream::Gap;
 
-/// A packet is in at most one of the maps, and has a timer.
+/// The requests and repairs of a group. A packet is in at most one of the maps, and has a timer.
 #[derive(Debug)]
 pub(super) struct Recovery {
     timing: Timing,

@@ -35,7 +35,7 @@ const DUPLICATES_GOAL: f64 = 1.0;
 const DELAY_GOAL: f64 = 1.0;
 /// Margin below the goal at which duplicates reduce the parameters (`eps_`).
 const MARGIN: f64 = 0.1;
-/// `MinC1_` and `MinD1_`, `MinC2_` and `MinD2_`, `MaxC1_`.
+/// Bounds of the parameters: `MinC1_` and `MinD1_`, `MinC2_` and `MinD2_`, and `MaxC1_`.
 const MIN_START: f64 = 0.5;
 const MIN_WIDTH: f64 = 1.0;
 const MAX_REQUEST_START: f64 = 2.0;

@@ -69,6 +69,6 @@ pub(crate) fn make(
 }
 
 pub(crate) fn domains(count: u32) -> DomainConfig {
-    let hierarchy = Hierarchy::by_id(count).expect("it is some");
+    let hierarchy = Hierarchy::by_id(count).expect("at least one domain");
     DomainConfig { owed: Owed::First, hierarchy, ..DomainConfig::default() }
 }

@@ -55,7 +55,7 @@ fn three_domains() -> Hierarchy {
         Domain { head: NodeId(head), scope, members: members.iter().map(place).collect() }
     };
     let domains = vec![domain(1, &[2, 5]), domain(2, &[3, 4]), domain(5, &[6, 7, 8])];
-    Hierarchy::from_domains(domains).expect("they do not contradict each other")
+    Hierarchy::from_domains(domains).expect("valid domains")
 }
 
 fn domains(hierarchy: Hierarchy) -> DomainConfig {
@@ -86,7 +86,7 @@ fn world_by(
 
 #[test]
 fn every_message_arrives_once_whatever_the_domains() {
-    let by_id = Hierarchy::by_id(3).expect("it is some");
+    let by_id = Hierarchy::by_id(3).expect("at least one domain");
     for protocol in ALL {
         for hierarchy in [Hierarchy::flat(), by_id.clone(), three_domains()] {
             for loss in [0.01, 0.2] {

@@ -29,7 +29,11 @@ fn heartbeats_after_a_message_come_at_growing_intervals() {
     assert_eq!(sent, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     world.sends(0, 1..2);
     world.run_for(MILLISECOND * 300);
-    assert_eq!(world.hosts[0].counter("heartbeats_sent"), 11, "soon after the next message again");
+    assert_eq!(
+        world.hosts[0].counter("heartbeats_sent"),
+        11,
+        "the next message resets the interval"
+    );
 }
 
 #[test]
@@ -38,7 +42,7 @@ fn loss_of_a_last_message_shows_at_the_first_heartbeat() {
     world.filter = Box::new(|_, to, class, _| (to, class) != (NodeId(2), Class::Data));
     world.sends(0, 0..1);
     world.run_for(SECOND);
-    let [message] = &world.hosts[1].messages[..] else { panic!("it is lost") };
+    let [message] = &world.hosts[1].messages[..] else { panic!("the message is lost") };
     let age = message.age.expect("one clock");
     assert!((250 * MILLISECOND..=255 * MILLISECOND).contains(&age), "{age:?}");
 }
@@ -52,7 +56,7 @@ fn primary_logger_serves_secondaries_and_asks_the_source() {
         Domain { head: NodeId(head), scope: None, members }
     };
     let declared = vec![domain(2, &[3]), domain(3, &[4, 5])];
-    let hierarchy = Hierarchy::from_domains(declared).expect("they do not contradict each other");
+    let hierarchy = Hierarchy::from_domains(declared).expect("valid domains");
     let mut world = world(5, config(hierarchy));
     world.filter = Box::new(|_, _, class, _| class != Class::Data);
     world.sends(0, 0..1);

@@ -1,4 +1,4 @@
-//! Tests of several engines of one protocol together.
+//! Tests several engines of one protocol together.
 
 #![allow(dead_code, reason = "the lateral engines use the test network too")]
 

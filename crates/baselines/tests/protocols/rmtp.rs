@@ -19,7 +19,7 @@ fn config() -> Config {
 #[test]
 fn the_slowest_of_its_children_holds_a_sender_and_no_other() {
     // All members are below host 0, the head of the only domain.
-    let hierarchy = Hierarchy::by_id(1).expect("it is one");
+    let hierarchy = Hierarchy::by_id(1).expect("at least one domain");
     let domains = DomainConfig { hierarchy, ..config().domains };
     let mut world = world(4, Config { domains, ..config() });
     world.filter = Box::new(|from, _, _, _| from != NodeId(3));

@@ -30,7 +30,7 @@ fn few_members_request_and_one_repair_serves_all() {
     assert!((1..=4).contains(&nacks), "{nacks} requests");
     assert!(world.total("nacks_suppressed") >= 16);
     assert_eq!(world.sent[&Class::Retransmission], 1);
-    assert_eq!(world.total("repairs_useless"), 9, "it is multicast to all of the domain");
+    assert_eq!(world.total("repairs_useless"), 9, "it is multicast to the whole domain");
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_last_message_is_sent_again_where_no_acknowledgement_comes() {
     world.filter = Box::new(|_, to, class, _| (to, class) != (NodeId(2), Class::Data));
     world.sends(0, 0..1);
     world.run_for(SECOND);
-    let [message] = &world.hosts[1].messages[..] else { panic!("it is lost") };
+    let [message] = &world.hosts[1].messages[..] else { panic!("the message is lost") };
     let age = message.age.expect("one clock");
     assert!((200 * MILLISECOND..=201 * MILLISECOND).contains(&age), "{age:?}");
     assert_eq!(world.hosts[0].counter("timeouts"), 1);
@@ -49,7 +49,7 @@ fn a_last_message_is_sent_again_where_no_acknowledgement_comes() {
 #[test]
 fn a_manager_sees_to_its_own_children_and_the_sender_does_not() {
     // All members are below host 0, the manager of the only domain. Host 1 sends.
-    let hierarchy = Hierarchy::by_id(1).expect("it is one");
+    let hierarchy = Hierarchy::by_id(1).expect("at least one domain");
     let domains = DomainConfig { hierarchy, ..config().domains };
     let mut world = world(4, Config { domains, ..config() });
     world.filter = Box::new(|_, to, class, _| (to, class) != (NodeId(4), Class::Data));
