@@ -194,7 +194,7 @@ fn why_closed(notices: Vec<Notice>, group: &str) -> Option<Notice> {
     notices.into_iter().rfind(|notice| notice.text.starts_with(&begin))
 }
 
-/// Number of a node's notices already shown, so that each is shown once.
+/// The number of a node's notices already shown, so that each is shown once.
 #[derive(Debug)]
 pub(crate) struct News {
     seen: Cell<usize>,

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Output of `carom tune --model --json`. `docs/json.md` describes each field.
+/// The output of `carom tune --model --json`. `docs/json.md` describes each field.
 #[derive(Debug, Serialize)]
 struct Advice {
     group_size: u32,

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-/// Label at the start of a message, from which the rest of the message is derived.
+/// The label at the start of a message, from which the rest of the message is derived.
 ///
 /// | offset | bytes | field |
 /// |---|---|---|

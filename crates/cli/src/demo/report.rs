@@ -3,7 +3,7 @@ use serde::Serialize;
 
 use super::figures::{Delays, Figures};
 
-/// Object that `carom demo --json` prints at the end. `docs/json.md` describes each field.
+/// The object that `carom demo --json` prints at the end. `docs/json.md` describes each field.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) nodes: usize,

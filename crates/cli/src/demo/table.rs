@@ -12,7 +12,7 @@ pub(crate) struct Totals {
     pub(crate) nak: u64,
 }
 
-/// Table of the changes in each second. On a terminal, the row of the current second is redrawn
+/// A table of the changes in each second. On a terminal, the row of the current second is redrawn
 /// several times. Elsewhere, each row is printed once, at the end of its second.
 pub(crate) struct LiveTable {
     is_terminal: bool,

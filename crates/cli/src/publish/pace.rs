@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
-/// Rate limit with small batches. Keeps at most 20 ms of credit, so that no burst follows a pause.
+/// A rate limit with small batches. Keeps at most 20 ms of credit, so that no burst follows a
+/// pause.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: Option<f64>,

@@ -1,4 +1,4 @@
-//! State of the messages of an ordered group, each with its own guarantee.
+//! The state of the messages of an ordered group, each with its own guarantee.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

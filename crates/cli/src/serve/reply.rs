@@ -1,4 +1,4 @@
-//! Format of a reply: one byte with the exit code of the command, then its output.
+//! The format of a reply: one byte with the exit code of the command, then its output.
 
 use carom::Handler;
 use carom_terminal::units::UnitError;

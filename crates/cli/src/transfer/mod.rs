@@ -1,4 +1,4 @@
-//! Common parts of `carom send` and `carom recv`: the bulk group, its stream, and the output.
+//! The common parts of `carom send` and `carom recv`: the bulk group, its stream, and the output.
 
 pub(crate) mod bars;
 pub(crate) mod stream;

@@ -1,4 +1,4 @@
-//! Stream of a transfer in its bulk group: offers and blocks.
+//! The stream of a transfer in its bulk group: offers and blocks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

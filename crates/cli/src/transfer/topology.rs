@@ -1,4 +1,4 @@
-//! Description of a transfer's network, read from a file.
+//! The description of a transfer's network, read from a file.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
