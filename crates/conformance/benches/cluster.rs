@@ -1,4 +1,4 @@
-//! Speed of simulating a data center of the size of RDCM's simulations: BCube(8,3) with 4096
+//! The speed of simulating a data center as large as in RDCM's simulations: BCube(8,3) with 4096
 //! servers and 2048 switches, one sender, 1000 random receivers, 1024 datagrams of 1 KB at the rate
 //! of the links, and 1 % loss in bursts on each link.
 //!
@@ -75,7 +75,7 @@ fn main() {
 }
 
 fn world() -> World<Server> {
-    let cluster = Cluster::bcube(8, 3).expect("there is such a cluster");
+    let cluster = Cluster::bcube(8, 3).expect("a valid cluster");
     let link = Link::of_delay(Duration::from_micros(1))
         .with_bandwidth(1_000_000_000, 1 << 20)
         .with_loss(Loss::Markov { rate: 0.01, mean_burst: 2.0 });

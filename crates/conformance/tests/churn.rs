@@ -1,4 +1,4 @@
-//! Lateral engines while members join, leave and crash under traffic.
+//! Tests lateral engines while members join, leave and crash under traffic.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Data centers in the simulated world: set trees, dead links, and the traffic of links.
+//! Tests data centers in the simulated world: set trees, dead links, and the traffic of links.
 
 #[path = "../../sim/tests/talker/mod.rs"]
 mod talker;
@@ -30,7 +30,7 @@ fn world(cluster: &Cluster, receivers: &[u32]) -> World<Talker> {
 }
 
 fn bcube() -> Cluster {
-    Cluster::bcube(4, 1).expect("there is such a cluster")
+    Cluster::bcube(4, 1).expect("a valid cluster")
 }
 
 fn tree(cluster: &Cluster, dead: &[LinkId], sender: u32, receivers: &[u32]) -> MulticastTree {
@@ -75,7 +75,7 @@ fn hosts_of_a_bcube_pass_on_and_those_of_a_fat_tree_do_not() {
     // Each receiver is two switches and one server away. The servers in between are not receivers.
     assert_eq!(send(&mut world, 0, Destination::Node(NodeId(16)), 100), [15]);
     assert_eq!(world.footprint().unicast.all_datagrams(), 4);
-    assert_eq!(world.counters().delivered.all_datagrams(), 4, "and nothing to those between");
+    assert_eq!(world.counters().delivered.all_datagrams(), 4, "and none to the hosts in between");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn tree_sets_the_route_and_subscription_the_receivers() {
     let mut world = world(&cluster, &[1, 7, 10]);
     cluster::set_tree(&mut world, &cluster, GROUP, &tree(&cluster, &[], 0, &[1, 2, 3]));
     assert_eq!(send(&mut world, 0, Destination::Group(GROUP), 100), [1]);
-    assert_eq!(world.counters().unreachable, 2, "7 and 10 are not on it");
+    assert_eq!(world.counters().unreachable, 2, "hosts 7 and 10 are not in the tree");
     world.subscribe(HostIx(3), GROUP);
     assert_eq!(send(&mut world, 0, Destination::Group(GROUP), 100), [1, 3]);
 }
@@ -133,7 +133,7 @@ fn dead_link_cuts_a_set_tree_and_other_routes_avoid_it() {
     assert_eq!(world.counters().dead_link, 1);
     for from in [0, 1, 15] {
         let reached = send(&mut world, from, Destination::Node(NodeId(6)), 100);
-        assert_eq!(reached, [5], "by another way");
+        assert_eq!(reached, [5], "by another path");
     }
     assert_eq!(send(&mut world, 7, Destination::Group(GROUP), 100), receivers, "no tree is set");
     assert_eq!(send(&mut world, 5, Destination::Node(NodeId(1)), 100), [0]);
@@ -148,7 +148,7 @@ fn dead_link_cuts_a_set_tree_and_other_routes_avoid_it() {
 
 #[test]
 fn host_with_dead_links_is_unreachable_until_one_is_mended() {
-    let cluster = Cluster::racks(&[2, 2]).expect("there is such a cluster");
+    let cluster = Cluster::racks(&[2, 2]).expect("a valid cluster");
     let mut world = world(&cluster, &[]);
     let (host, rack) = (Place::Host(3), Place::Switch(1));
     world.apply(&Fault::CutLink(rack, host));
@@ -160,7 +160,7 @@ fn host_with_dead_links_is_unreachable_until_one_is_mended() {
 
 #[test]
 fn packet_in_flight_is_lost_where_it_meets_a_dead_link() {
-    let cluster = Cluster::racks(&[1, 1]).expect("there is such a cluster");
+    let cluster = Cluster::racks(&[1, 1]).expect("a valid cluster");
     let mut world = world(&cluster, &[]);
     world.command(HostIx(0), (Destination::Node(NodeId(2)), 100));
     world.apply(&Fault::CutLink(Place::Switch(1), Place::Host(1)));
@@ -171,7 +171,7 @@ fn packet_in_flight_is_lost_where_it_meets_a_dead_link() {
 
 #[test]
 fn links_count_what_they_carry_and_the_sum_is_the_footprint() {
-    let cluster = Cluster::racks(&[3, 2]).expect("there is such a cluster");
+    let cluster = Cluster::racks(&[3, 2]).expect("a valid cluster");
     let mut world = world(&cluster, &[1, 2, 3, 4]);
     send(&mut world, 0, Destination::Group(GROUP), 934);
     send(&mut world, 0, Destination::Node(NodeId(2)), 434);
@@ -195,7 +195,7 @@ fn links_count_what_they_carry_and_the_sum_is_the_footprint() {
 
 #[test]
 fn background_flow_delays_datagrams_on_its_link() {
-    let cluster = Cluster::racks(&[1, 1]).expect("there is such a cluster");
+    let cluster = Cluster::racks(&[1, 1]).expect("a valid cluster");
     let latency = |with_flow: bool| {
         let mut world = world(&cluster, &[]);
         let (begin, end) = (world.now(), world.now() + Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Guarantees of gossip membership about crashes, losses and stalls, in an observed cluster.
+//! Tests guarantees of gossip membership about crashes, losses and stalls, in an observed cluster.
 
 #![allow(missing_docs)]
 

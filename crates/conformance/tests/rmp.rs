@@ -1,11 +1,12 @@
-//! Token rings of several members in a world with all kinds of faults.
+//! Tests token rings of several members in a world with all kinds of faults.
 
 use std::ops::Range;
 
 use carom_conformance::rmp::{RingSuite, scenario};
 use carom_sim::scenario::Suite as _;
 
-/// Returns the seeds to run. `SEEDS=0..2000 cargo test -p carom-conformance --test rmp` runs more.
+/// Returns the seeds to run. For more, run `SEEDS=0..2000 cargo test -p carom-conformance --test
+/// rmp`.
 fn seeds() -> Range<u64> {
     let given = std::env::var("SEEDS").ok();
     let range = given.as_deref().and_then(|text| text.split_once(".."));

@@ -1,5 +1,5 @@
-//! Lateral engines whose views come from a registry, in random scenarios with all kinds of faults,
-//! including those of the service.
+//! Tests lateral engines whose views come from a registry, in random scenarios with all kinds of
+//! faults, including faults of the registry.
 
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ fn failure(seed: u64) -> Option<String> {
     Some(format!("seed {seed}: {violations:#?}\n{}", failure.scenario))
 }
 
-/// `SEEDS=0..6000 cargo test -p carom-conformance --test serving` runs more.
+/// Runs random scenarios. For more, run `SEEDS=0..6000 cargo test -p carom-conformance --test
+/// serving`.
 #[test]
 fn all_holds_with_a_membership_service_whatever_fails() {
     let range = std::env::var("SEEDS").unwrap_or_else(|_| SEEDS.to_owned());

@@ -41,7 +41,8 @@ pub(crate) struct Stalls {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) detections: Vec<Duration>,
-    /// Crashes that some view did not show at the end, over twice the detection time later.
+    /// Crashes that some view still did not show at the end, more than twice the detection time
+    /// later.
     pub(crate) unseen: u32,
     /// Removals of live nodes from views. Those of one node within [`ONE_INCIDENT`] count as one.
     pub(crate) false_failures: u32,
@@ -102,7 +103,8 @@ impl<'a> Field<'a> {
         let link = Link::of_delay(Duration::from_micros(100)).with_jitter(jitter);
         let world = World::new(WorldConfig {
             loss: Loss::Uniform(setting.loss),
-            // The timers of a stalled node are due before it has read the waiting datagrams.
+            // Slow processing lets the timers of a stalled node fire before it has read the waiting
+            // datagrams.
             cpu_per_datagram: Duration::from_micros(5),
             receive_buffer: 4096,
             hashes_history: false,

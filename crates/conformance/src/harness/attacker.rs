@@ -131,7 +131,7 @@ mod tests {
         let mut make = |forgery| {
             let craft = |_: &mut Rng, heard: &[u8]| Some(heard[1..].to_vec());
             let made = attacker.make(forgery, &heard, NodeId(4), &craft);
-            made.expect("it was heard")
+            made.expect("a forged datagram")
         };
         assert_eq!(make(Forgery::Replay), heard);
         assert_eq!(make(Forgery::Crafted), heard[1..]);

@@ -4,7 +4,7 @@ use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Origin, Profile, RateOfFire, Rng};
 
 /// Forges a claim for the node `to` about the sender of `heard`, or about nodes that do not exist.
-/// It claims that they are dead, elsewhere or gone, have left the group, or have other settings.
+/// It claims that they are dead, moved or gone, have left the group, or have other settings.
 pub(super) fn forged(rng: &mut Rng, heard: &[u8], to: NodeId) -> Option<Vec<u8>> {
     let (Header { group, sender: about, incarnation, .. }, _) = Header::decode(heard).ok()?;
     let from = [NodeId(rng.next_u64()), about][rng.below(2)];
@@ -56,7 +56,7 @@ pub fn packet(kind: u8, flags: u8, origin: Origin, body: &[u8]) -> Vec<u8> {
 
 /// Encodes a node under one of its identities.
 pub fn identity(node: NodeId, bump: u32, at: Endpoint) -> Vec<u8> {
-    let std::net::IpAddr::V4(ip) = at.0.ip() else { panic!("{at:?} is not an address of IPv4") };
+    let std::net::IpAddr::V4(ip) = at.0.ip() else { panic!("{at:?} is not an IPv4 address") };
     let (node, bump, port) = (node.0.to_be_bytes(), bump.to_be_bytes(), at.0.port().to_be_bytes());
     [&node[..], &bump, &port, &[4], &ip.octets()].concat()
 }
@@ -120,8 +120,8 @@ mod tests {
         let mut rng = Rng::new(1);
         let mut kinds = BTreeSet::new();
         for _ in 0..100 {
-            let forged = forged(&mut rng, &heard, NodeId(5)).expect("it was heard");
-            let (header, _) = Header::decode(&forged).expect("it is whole");
+            let forged = forged(&mut rng, &heard, NodeId(5)).expect("a forged datagram");
+            let (header, _) = Header::decode(&forged).expect("a valid header");
             assert_eq!((header.protocol, header.group), (Protocol::Membership, GroupId::NONE));
             kinds.insert(header.kind);
         }

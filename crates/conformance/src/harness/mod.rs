@@ -431,6 +431,7 @@ fn draw_topology(hosts: u32, distance: Duration, rng: &mut Rng) -> Topology {
     }
 }
 
-/// Long runs may take more steps: twenty members of a ring that is stuck search permanently.
+/// Maximum number of steps of a short run. Long runs may take more, because twenty members of a
+/// stuck ring search permanently.
 const MAX_STEPS: u64 = 5_000_000;
 const STEPS_PER_SECOND_AND_GROUP: u64 = 10_000;

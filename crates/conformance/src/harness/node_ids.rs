@@ -64,5 +64,5 @@ impl NodeIds {
     }
 }
 
-/// Ids of two starts on the same host are equal modulo this number.
+/// Ids of two starts of a host are equal modulo this number.
 pub(crate) const IDS_APART: u64 = 1000;

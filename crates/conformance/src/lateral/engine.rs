@@ -80,7 +80,7 @@ fn too_many_repairs(
 }
 
 /// Forges a packet in the name of the sender of `heard`. The packet contains sequence numbers far
-/// ahead, a request, or a query, which are not trusted without confirmation by that sender.
+/// ahead, a request, or a query. None of these is trusted without confirmation by that sender.
 fn forged(rng: &mut Rng, heard: &[u8]) -> Option<Vec<u8>> {
     let (header, packet) = Packet::decode(heard).ok()?;
     let (sender, group) = (header.sender, header.group);

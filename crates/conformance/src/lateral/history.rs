@@ -50,7 +50,8 @@ pub enum OwedFrom {
     /// The time at which the sender's view includes the receiver.
     #[default]
     View,
-    /// The first message that the receiver got or lost. A last message may remain undetected.
+    /// The first message that the receiver got or lost. The loss of a last message may go
+    /// undetected.
     FirstHeard,
 }
 
@@ -67,7 +68,7 @@ pub(super) struct MessageId {
     pub(super) place: Offset,
 }
 
-/// The position of a packet in its stream, counted from so early that it never wraps.
+/// The position of a packet in its stream, counted from an origin so early that it never wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Offset(u32);
 

@@ -85,7 +85,8 @@ impl Process {
             StoreReport::Answer(id, Ok(())) => self.server.handle_committed(now, id),
             StoreReport::Answer(id, Err(why)) => self.server.handle_commit_failed(now, id, why),
             StoreReport::Own { partition, term, state } => {
-                // Another process may have owned it since, which this process has not noticed.
+                // Another process may have owned the partition since, which this process has not
+                // noticed.
                 self.server.disown(now, partition);
                 self.server.load(partition, state);
                 self.server.own(now, partition);

@@ -98,7 +98,7 @@ pub(crate) fn provider(
 ) -> Box<dyn Membership> {
     let mut addresses = services.addresses();
     if rng.chance(0.3) {
-        // The address of any process suffices to find the others.
+        // The address of any one process suffices to find the others.
         addresses = vec![addresses[rng.below(addresses.len())]];
     }
     let config = ServiceConfig { addresses, rack: rack_of(host), ..ServiceConfig::default() };
@@ -120,5 +120,5 @@ fn rack_of(host: HostIx) -> String {
     format!("rack {}", host.0 % 2)
 }
 
-/// The number suffices to give each of the few groups a partition of its own.
+/// Number of partitions, enough to give each of the few groups its own.
 const PARTITIONS: u16 = 4;

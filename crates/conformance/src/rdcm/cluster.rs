@@ -70,7 +70,7 @@ mod tests {
             ("tree", Cluster::tree(&[2, 3, 4])),
             ("racks", Cluster::racks(&[3, 1, 2])),
         ];
-        built.map(|(name, cluster)| (name, cluster.expect("such a cluster can be"))).into()
+        built.map(|(name, cluster)| (name, cluster.expect("a valid cluster"))).into()
     }
 
     fn distance(cluster: &Cluster, from: u32, to: u32) -> usize {
@@ -97,7 +97,7 @@ mod tests {
                 vertices.filter(|it| cluster.forwards(*it)).map(|it| place(&cluster, it)).collect();
             for from in 0..network.hosts() {
                 for to in (0..network.hosts()).filter(|to| *to != from) {
-                    let links = network.route(HostIx(from), HostIx(to)).expect("there is a way");
+                    let links = network.route(HostIx(from), HostIx(to)).expect("a path");
                     assert_eq!(links.len(), distance(&cluster, from, to), "{name} {from} {to}");
                     for link in &links[1..] {
                         let [_, through] = all[*link as usize];
@@ -110,11 +110,11 @@ mod tests {
 
     #[test]
     fn equal_routes_are_spread_over_sources_deterministically() {
-        let cluster = Cluster::fat_tree(8).expect("there is such a tree");
+        let cluster = Cluster::fat_tree(8).expect("a valid tree");
         let network = topology(&cluster, |_| Link::default());
         let all: Vec<[Place; 2]> = network.links().collect();
         let core = |from| {
-            let links = network.route(HostIx(from), HostIx(127)).expect("there is a way");
+            let links = network.route(HostIx(from), HostIx(127)).expect("a path");
             all[links[2] as usize][0]
         };
         let cores: Vec<Place> = (0..64).map(core).collect();
@@ -132,7 +132,8 @@ mod tests {
             for (number, [a, b]) in cluster.links().iter().enumerate() {
                 let link = LinkId(number as u32);
                 let [there, back] = [(a, b), (b, a)].map(|(from, to)| {
-                    let direction = directed_link(&cluster, link, *from, *to).expect("it is there");
+                    let direction =
+                        directed_link(&cluster, link, *from, *to).expect("the link exists");
                     all[direction as usize]
                 });
                 let [a, b] = [a, b].map(|end| place(&cluster, *end));

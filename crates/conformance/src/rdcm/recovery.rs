@@ -29,7 +29,8 @@ impl BulkRunner {
             }
             return;
         };
-        // A member that still has another sender changes to this one in time, and is admitted.
+        // A member that still has another sender changes to this one after a while, and is
+        // admitted.
         self.wait(patience, |runner| runner.is_settled(sender));
         self.send_last(sender, patience);
         self.wait(patience, |runner| runner.is_whole(sender));

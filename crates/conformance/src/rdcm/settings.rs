@@ -52,7 +52,7 @@ impl Shape {
             Self::Racks => Cluster::racks(&[5, 1, 6, 4]),
             Self::Flat => Cluster::racks(&[16]),
         };
-        cluster.expect("such a cluster can be")
+        cluster.expect("a valid cluster")
     }
 }
 

@@ -169,7 +169,7 @@ impl History {
         if lives.is_empty() {
             lives.push(Life::default());
         }
-        lives.last_mut().expect("there is one")
+        lives.last_mut().expect("a member has a life")
     }
 
     fn end(&mut self, group: GroupId, node: NodeId, how: End) {

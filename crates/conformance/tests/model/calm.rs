@@ -92,7 +92,7 @@ impl Calm<'_> {
         for note in output.notes {
             let at = HEALED + self.now.since(Time::ZERO);
             rules::write_down(&mut self.history, member, at, &note);
-            debug_assert!(matches!(note, Note::Told(_)), "no member acts any more");
+            debug_assert!(matches!(note, Note::Told(_)), "a member still acts");
         }
         for (destination, datagram) in output.datagrams {
             let datagram = Bytes::from(datagram);

@@ -28,17 +28,18 @@ pub(crate) struct DatagramIx(usize);
 pub(crate) struct Known {
     pub(crate) member: usize,
     inputs: Vec<Input>,
-    /// Notes of its events, each with the number of inputs up to then that produced notes.
+    /// Notes of the member's events, each with the number of inputs so far that produced notes.
     pub(crate) notes: Vec<(u64, Note)>,
     notes_digest: u128,
     batches: u64,
     pub(crate) held: BTreeSet<u64>,
-    /// Rounds that it has sent. More than one round for a place is a fault.
+    /// Rounds that the member has sent. More than one round for a place is a fault.
     pub(crate) said: BTreeMap<(Epoch, Timestamp), Vec<Round>>,
-    /// Messages that were delivered to it. Each is listed with the nodes that must have had it if
-    /// all must: the members of its view at that time, without those removed at the same instant.
+    /// Messages delivered to the member. Each is listed with the nodes that must have it if all
+    /// must have it: the members of its view at that time, without those removed at the same
+    /// instant.
     pub(crate) told: Vec<(u64, Vec<NodeId>)>,
-    /// Digest that is equal for states that the rules need not distinguish.
+    /// Digest that is equal for all states that the rules need not distinguish.
     pub(crate) facts: u128,
     pub(crate) is_in: bool,
     pub(crate) due: Option<Time>,

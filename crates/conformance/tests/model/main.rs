@@ -69,7 +69,7 @@ fn three() -> Scenario {
 }
 
 const TERMS: Terms = Terms { quorum: Quorum::Majority, tries: 0, flaw: None };
-/// With these terms, a member is suspected only after a second timeout.
+/// Terms with which a member is suspected only after a second timeout.
 const PATIENT: Terms = Terms { tries: 1, ..TERMS };
 
 const ALL_TOLD: Reached = Reached("all members receive all messages", |scenario, members| {
@@ -104,9 +104,9 @@ fn assert_holds(scenario: Scenario, reached: &[Reached], least: usize) {
         assert!(is_reached, "{name}: {broken:?}, finally {ending:?}, after {actions:#?}");
     }
     let missing: Vec<_> = reached.iter().filter(|it| !discoveries.contains_key(it.0)).collect();
-    assert!(missing.is_empty(), "never so: {missing:?}");
+    assert!(missing.is_empty(), "conditions never met: {missing:?}");
     let count = checker.unique_state_count();
-    assert!(count >= least, "only {count} states are checked");
+    assert!(count >= least, "only {count} states were checked");
 }
 
 fn finds(scenario: Scenario, rule: &'static str) -> bool {

@@ -77,8 +77,8 @@ pub(crate) fn number(payload: &[u8]) -> Option<u64> {
 }
 
 pub(crate) fn packet(datagram: &[u8]) -> Packet {
-    let (header, body) = Header::decode(datagram).expect("an engine has written it");
-    Packet::decode(&header, body).expect("an engine has written it")
+    let (header, body) = Header::decode(datagram).expect("an engine encoded it");
+    Packet::decode(&header, body).expect("an engine encoded it")
 }
 
 impl Replica {
@@ -118,7 +118,7 @@ impl Replica {
         match input {
             Input::Join => {
                 let settings = GroupSettings::new("model", Profile::Ordered(self.terms.quorum));
-                engine.join(*now, GROUP, settings).expect("it is not in it");
+                engine.join(*now, GROUP, settings).expect("the engine is not in the group");
                 notes.push(Note::Joined);
             }
             Input::Leave => {
@@ -181,7 +181,7 @@ impl Replica {
 }
 
 fn encode_as(datagram: &[u8], packet: &Packet) -> Vec<u8> {
-    let (header, _) = Header::decode(datagram).expect("an engine has written it");
+    let (header, _) = Header::decode(datagram).expect("an engine encoded it");
     let mut out = Vec::new();
     packet.encode(&mut out, header.group, header.origin(), header.view);
     out

@@ -125,7 +125,7 @@ impl Rings {
             let Some(due) = dues.into_iter().flatten().min() else { return };
             (0..MEMBERS).for_each(|member| self.give(state, member, Input::Clock(due)));
         }
-        panic!("the ring never comes to rest");
+        panic!("the ring never becomes idle");
     }
 
     fn deliver(&self, state: &mut State, way: (usize, usize), datagram: DatagramIx) {

@@ -12,11 +12,11 @@ use carom_proto::{Event, Message, Time};
 use super::histories::Known;
 use super::replica::{GROUP, Note, node, payload};
 
-/// Each place of a ring has one round, whichever member repeats it.
+/// The rule that each place of a ring has one round, whichever member repeats it.
 pub(crate) const ONE_ROUND: &str = "one round for each place";
 pub(crate) const ONE_MESSAGE: &str = "one message at each place";
 pub(crate) const HELD: &str = "resilient messages are held by enough members";
-/// A ring does not have two successors that are each entered by as many members as they require.
+/// The rule that no ring has two successors, each entered by as many members as they require.
 pub(crate) const ONE_RING: &str = "one ring continues";
 pub(crate) const IN_OR_OUT: &str = "a member is in the ring or outside";
 pub(crate) const HISTORY: &str = "the rules of simulated runs";

@@ -1,4 +1,4 @@
-//! Nodes with one kind of provider, and their true groups.
+//! Nodes with one kind of provider, and the groups that they have really joined.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Failure detectors of two racks, and one registry process.
+//! Tests failure detectors of two racks with one registry process.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -30,11 +30,12 @@ struct Subject {
     /// Creates the provider of a node on one of the first [`HOSTS`] hosts, from a seed.
     provider: fn(HostIx, NodeId, u64) -> Box<dyn Membership>,
     is_served: bool,
-    /// `true` if it reports joins and leaves. Otherwise, all listed nodes are in all groups.
+    /// `true` if the provider reports joins and leaves. Otherwise, all listed nodes are in all
+    /// groups.
     tells_changes: bool,
-    /// Maximum time to report a crash, or `None` if it reports none.
+    /// Maximum time to report a crash, or `None` if the provider reports no crashes.
     detects_within: Option<Duration>,
-    /// Time at which it reports that the settings of a group's members differ.
+    /// Time at which the provider reports that the settings of a group's members differ.
     compares_settings: Compares,
     meets: Meets,
     /// Maximum time after the network has healed until views consist of the members.
@@ -57,8 +58,8 @@ enum Meets {
     WhoSharesAGroup,
 }
 
-/// A static list of all hosts, each with its first node; gossip with default settings and host 0 as
-/// the seed; and a registry of two processes.
+/// The tested providers: a static list of all hosts, each with its first node; gossip with default
+/// settings and host 0 as the seed; and a registry of two processes.
 const SUBJECTS: [&Subject; 3] = [
     &Subject {
         name: "static",
@@ -141,7 +142,7 @@ fn stopped_node_has_left_and_crashed_node_has_failed() {
             cluster.crash(3);
             let end = subject.detects_within.unwrap_or_default();
             if subject.tells_changes && subject.detects_within.is_none() {
-                panic!("{}: say what happens to nodes that crash", subject.name);
+                panic!("{}: the subject does not declare its crash detection", subject.name);
             }
             cluster.must_agree_within(end, "after a crash");
             cluster.run_for(10 * SECOND);
@@ -178,7 +179,7 @@ fn returning_node_is_a_new_member_and_sees_all_others() {
                     let is_gone = gone.iter().any(|gone| told[0] == gone);
                     assert!(is_gone && told[1] == [Joined], "{name}, host {host}: {told:?}");
                 } else {
-                    assert_eq!(told, [vec![Joined], vec![]], "{name} has a list for ever");
+                    assert_eq!(told, [vec![Joined], vec![]], "{name} has a fixed list");
                 }
             }
         }

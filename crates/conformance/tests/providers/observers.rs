@@ -1,4 +1,4 @@
-//! Observers, and two registry processes that share the partitions.
+//! Tests observers, with two registry processes that share the partitions.
 
 use std::num::NonZeroUsize;
 

@@ -1,4 +1,4 @@
-//! Packets in the names of others, which must have no effect.
+//! Tests packets in the names of others, which must have no effect.
 
 use std::collections::BTreeSet;
 
@@ -140,9 +140,9 @@ fn a_report_in_the_name_of_another_confirms_nothing() {
     net.run_until_whole(&[1, 2, 3], 5000);
 }
 
-/// Packets of every kind in the names of all members, with random fields. An attacker that has seen
-/// no unicast packet knows no epoch. Data packets are those that all members already have, or are
-/// far ahead.
+/// The packets are of every kind, in the names of all members, with random fields. An attacker that
+/// has seen no unicast packet knows no epoch. Data packets are those that all members already have,
+/// or are far ahead.
 #[test]
 fn packets_with_fields_drawn_at_random_lose_and_confirm_nothing() {
     for seed in 5..10 {

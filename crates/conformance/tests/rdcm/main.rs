@@ -1,4 +1,5 @@
-//! RDCM between several engines: losses, dead links, and receivers that join, leave, stop and lag.
+//! Tests RDCM with several engines: losses, dead links, and receivers that join, leave, stop and
+//! lag.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ mod slowest;
 
 use self::net::{MBIT, Net, Setup};
 
-/// Those of figure 6, on BCube(4,1). The first one is the sender.
+/// The hosts of figure 6, on BCube(4,1). The first one is the sender.
 const HOSTS: [u32; 10] = [0, 1, 2, 5, 6, 7, 9, 10, 12, 15];
 
 #[test]
@@ -95,7 +96,7 @@ fn others_continue_when_a_receiver_is_killed() {
     }
 }
 
-/// Returns a net in which host 2 has received the rest after it was paused for too long.
+/// Returns a network in which host 2 has caught up after it was paused for too long.
 fn with_paused_receiver(first_number: SeqNo) -> Net {
     let hosts = [0, 1, 2, 3, 4];
     let mut setup = Setup::rack(5, 3);

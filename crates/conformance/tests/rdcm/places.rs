@@ -1,4 +1,4 @@
-//! Receivers whose places change in the middle of a stream (section 3.4).
+//! Tests receivers whose places change in the middle of a stream (section 3.4).
 
 use carom_proto::loss::Loss;
 

@@ -1,4 +1,4 @@
-//! Relays to receivers without multicast reception.
+//! Tests relays to receivers without multicast reception.
 
 use std::collections::BTreeMap;
 

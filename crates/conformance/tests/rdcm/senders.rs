@@ -1,4 +1,4 @@
-//! Receivers that change from one sender to another.
+//! Tests receivers that change from one sender to another.
 
 use carom_proto::LossCause;
 use carom_sim::{Fault, HostIx};
@@ -16,7 +16,7 @@ fn receivers_of_a_new_sender_learn_the_end_of_the_old_stream() {
     net.world.apply(&Fault::OneWay(vec![HostIx(3)], vec![HostIx(0), HostIx(1)]));
     net.run(2000);
     net.to_send = net.sent;
-    net.try_send(0, OTHER).expect("it hears no sender");
+    net.try_send(0, OTHER).expect("the host hears no sender");
     net.run(1000);
     let sent = net.engine(3).counters().data_sent;
     net.world.apply(&Fault::Heal);

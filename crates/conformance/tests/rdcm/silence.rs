@@ -1,4 +1,4 @@
-//! Nodes that do not hear each other, and paused applications. Neither stops the others.
+//! Tests nodes that do not hear each other, and paused applications. Neither must stop the others.
 
 use std::time::Duration;
 

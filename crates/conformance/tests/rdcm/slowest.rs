@@ -1,4 +1,4 @@
-//! A receiver that is slower than the others: its detection, and the policies for it.
+//! Tests a receiver that is slower than the others: its detection, and the policies for it.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn a_receiver_that_was_often_slow_is_back_within_seconds() {
         net.run(50);
     }
     let times = net.slow.iter().filter(|it| it.node == Net::id(4)).count();
-    assert!(times >= 4, "{times} times: it comes back, and is slow again");
+    assert!(times >= 4, "{times} times: it returns and is slow again");
     net.run(11_000);
     let receivers = net.engine(0).receivers(net.group);
     assert!(receivers.iter().all(|(_, it)| it.evicted_at.is_none()), "{receivers:?}");
@@ -82,7 +82,7 @@ fn a_receiver_that_was_often_slow_is_back_within_seconds() {
 fn a_receiver_that_is_waited_for_is_named_and_gets_everything() {
     let (alone, _) = got_beside(Slowest::Wait, 100);
     let (got, net) = got_beside(Slowest::Wait, 25);
-    assert!(got * 10 < alone * 7, "{got} of {alone}: it holds the others up");
+    assert!(got * 10 < alone * 7, "{got} of {alone}: it slows the others down");
     assert_eq!(net.slow, []);
     assert_eq!(net.log(4).lost, []);
     let [first, ..] = net.limiting[..] else { panic!("no receiver is reported") };

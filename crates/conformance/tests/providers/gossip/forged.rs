@@ -1,4 +1,4 @@
-//! Datagrams forged by a host on the LAN.
+//! Tests datagrams forged by a host on the LAN.
 //!
 //! Claims about other nodes have no effect, and little is sent to addresses that have not answered.
 
@@ -142,7 +142,7 @@ fn a_goodbye_of_another_counts_only_if_the_node_is_silent() {
     forger.send(&datagram(6, 0, NodeId(666), &node_id(1).0.to_be_bytes()));
     forger.net.run_for(seconds(1));
     let members = forger.net.view(0, "all").members().len();
-    assert_eq!(members, 2, "the node that is silent is not gone");
+    assert_eq!(members, 2, "the silent node is not removed");
 }
 
 #[test]
@@ -179,7 +179,11 @@ fn subscription_is_ended_by_its_owner_only() {
     forger.assert_nothing_moved();
     forger.net.leave_name(1, "all");
     forger.net.run_for(seconds(2));
-    assert_eq!(forger.net.view(0, "all").members().len(), 2, "its own versions count on");
+    assert_eq!(
+        forger.net.view(0, "all").members().len(),
+        2,
+        "its own versions continue to increase"
+    );
 }
 
 #[test]

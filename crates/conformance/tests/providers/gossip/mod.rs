@@ -68,7 +68,7 @@ fn nodes_on_one_lan_find_one_another_without_seeds() {
     let mut net = cluster_of(5, 0.01, 5, &Config::default());
     join_all(&mut net, 5, "all");
     assert!(net.run_until(seconds(3), |net| net.agrees_on(&["all"], |_, _| true)));
-    // A multicast comes back to its sender.
+    // The multicast is looped back to its sender.
     net.world.eavesdropper().set_memory(1);
     net.run_for(seconds(60));
     let hello = net.world.eavesdropper().multicasts().next().cloned().expect("a hello");
@@ -370,7 +370,7 @@ fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
         gossip.handle_timeout(now);
         while let Some(transmit) = gossip.poll_transmit(&mut out) {
             assert!(out.len() <= 1400);
-            let (name, _) = wire::Header::decode(&datagram).expect("it is whole");
+            let (name, _) = wire::Header::decode(&datagram).expect("a valid header");
             if transmit.destination == Destination::Endpoint(source)
                 && let Some(response) = path_response(&name, source, &out)
             {

@@ -125,7 +125,7 @@ impl Rig {
         if self.node(host).is_deaf {
             return;
         }
-        let (name, _) = wire::Header::decode(datagram).expect("it is whole");
+        let (name, _) = wire::Header::decode(datagram).expect("a valid header");
         for host in 0..self.nodes {
             let ip = endpoint(attacker).0.ip();
             self.with(host, |node, _| {

@@ -1,4 +1,4 @@
-//! Nodes that stop and restart under the same id.
+//! Tests nodes that stop and restart under the same id.
 
 use carom_proto::membership::gossip::{Config, Gossip};
 use carom_proto::wire::Datagram;

@@ -1,4 +1,5 @@
-//! One registry process with two addresses, and a node that has both. Connections have no delay.
+//! Tests a registry process with two addresses, and a node that has both. Connections have no
+//! delay.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The multicast manager of the registry: how nodes reach it, and how it moves.
+//! Tests the multicast manager of the registry: how nodes reach it, and how it moves.
 
 use std::iter;
 

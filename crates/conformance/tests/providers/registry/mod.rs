@@ -1,4 +1,4 @@
-//! The registry: nodes, registry processes and a failing store.
+//! Tests the registry: nodes, registry processes and a failing store.
 
 mod addresses;
 mod managing;

@@ -1,4 +1,4 @@
-//! A node's knowledge of the owners of its groups' partitions.
+//! Tests a node's knowledge of the owners of its groups' partitions.
 
 use carom_proto::membership::Membership;
 use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
@@ -34,7 +34,7 @@ fn with_two_links(now: Time) -> (Service, LinkId, LinkId) {
     (service, first, second)
 }
 
-/// Ends the connection, and returns the addresses to which the node then opens connections.
+/// Ends the connection. Returns the addresses to which the node then opens connections.
 fn opened_after_the_end_of(service: &mut Service, now: Time, link: LinkId) -> Vec<Endpoint> {
     service.handle_link(now, link, LinkEvent::Closed { why: LinkEnd::ByPeer });
     service.handle_timeout(now + seconds(1));

@@ -1,4 +1,4 @@
-//! Registry processes that are paused, partitioned, or killed while groups change.
+//! Tests registry processes that are paused, partitioned, or killed while groups change.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Random histories: joins, leaves, crashes, pauses, changes of owners, failures of the store.
+//! Tests random histories: joins, leaves, crashes, pauses, changes of owners, failures of the
+//! store.
 
 use std::time::Duration;
 

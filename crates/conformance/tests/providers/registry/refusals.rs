@@ -1,4 +1,4 @@
-//! Joins and connections that the registry refuses, with the reasons.
+//! Tests joins and connections that the registry refuses, with the reasons.
 
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::service::frame::{JoinRefusal, MAGIC, Snapshot, VERSION};

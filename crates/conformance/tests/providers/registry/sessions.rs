@@ -1,4 +1,4 @@
-//! Sessions of nodes, and the detection of nodes that crash, stop, are paused or answer no ping.
+//! Tests sessions of nodes, and the detection of nodes that crash, stop, pause or answer no ping.
 
 use carom_proto::membership::service::ServerConfig;
 use carom_proto::{Incarnation, ViewChangeKind};

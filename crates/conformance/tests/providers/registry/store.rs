@@ -1,4 +1,5 @@
-//! A store that is full, fails, does not answer, refuses an owner, or is followed by a process.
+//! Tests a store that is full, fails, does not answer, refuses an owner, or is followed by a
+//! process.
 
 use carom_proto::membership::service::{Change, CommitFailure, Server, ServerConfig, Unserved};
 use carom_proto::{JoinError, NodeId, Time};
@@ -94,5 +95,5 @@ fn follower_applies_watch_events_until_a_gap() {
     assert!(follower.handle_applied(Time(1), part, version, &[change]), "known already");
     assert_eq!(follower.state(part).unwrap().version(), version + 1);
     assert!(!follower.handle_applied(Time(1), part, version + 2, &[change]), "a gap");
-    assert!(follower.state(part).is_none(), "it has to be loaded again");
+    assert!(follower.state(part).is_none(), "it must be loaded again");
 }

@@ -1,4 +1,5 @@
-//! Delivery of joins and leaves to the views of all members, fast, in order, and in parts.
+//! Tests the delivery of joins and leaves to the views of all members: fast, in order, and in
+//! parts.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
