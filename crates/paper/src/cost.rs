@@ -223,7 +223,7 @@ mod tests {
         let membership = Membership::Random { groups_per_node: 16, mean_size: 10, rate };
         let (nodes, payload_bytes, packets, rounds, seed) = (64, 1024, 2_000, 2, 1);
         let run = CostRun { nodes, membership, payload_bytes, packets, rounds, seed };
-        let [one, two] = [(); 2].map(|()| run.run(&|| false).expect("nobody ends it"));
+        let [one, two] = [(); 2].map(|()| run.run(&|| false).expect("the run is not ended early"));
         assert!((3.5..=5.05).contains(&one.xors_per_packet), "{}", one.xors_per_packet);
         assert!(one.bins > 0 && one.bins <= one.shared_groups);
         assert!(one.ns.all > one.ns.accounting && one.ns.accounting > 0.0);

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// Delays in nanoseconds, in ascending order.
+/// The delays, in nanoseconds, in ascending order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Delays(Vec<u64>);
 

@@ -8,7 +8,7 @@ use carom_terminal::units;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
-/// Plan file. `S` is the type of the settings that are specific to the experiment.
+/// A plan file. `S` is the type of the settings that are specific to the experiment.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Plan<S> {
@@ -40,7 +40,7 @@ pub struct Heading {
     pub reported: Vec<Reported>,
 }
 
-/// Points that the paper reports, drawn in one figure with Carom's.
+/// The points that the paper reports, drawn in one figure with Carom's.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reported {
@@ -52,7 +52,7 @@ pub struct Reported {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Reason why a plan is invalid.
+/// The reason why a plan is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlanError {
     /// Name of the plan file.
@@ -90,7 +90,7 @@ impl<S> Plan<S> {
     }
 }
 
-/// Returns the name of the experiment of a plan. The rest of the plan is not checked.
+/// Returns the name of the experiment of a plan, without checking the plan itself.
 pub(crate) fn experiment_of(file: &str, text: &str) -> Result<String, PlanError> {
     #[derive(Deserialize)]
     struct Named {
@@ -115,7 +115,7 @@ fn refused(file: &str, text: &str, error: &toml::de::Error) -> PlanError {
     PlanError { file, line, cause, fix: format!("known keys here: {}", known.join(", ")) }
 }
 
-/// Value for full runs, and another one for `--quick`.
+/// A value for full runs, and another one for `--quick`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Scaled<T> {
@@ -129,19 +129,19 @@ impl<T> Scaled<T> {
     }
 }
 
-/// Duration, written with its unit.
+/// A duration, written with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub(crate) struct Span(#[serde(deserialize_with = "duration")] pub(crate) Duration);
 
-/// Share, written as `1%` or `0.01`.
+/// A share, written as `1%` or `0.01`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub(crate) struct Share(#[serde(deserialize_with = "share")] pub(crate) f64);
 
-/// Number of bytes, written with its unit.
+/// A number of bytes, written with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub(crate) struct Size(#[serde(deserialize_with = "bytes")] pub(crate) usize);
 
-/// Rate-of-fire, written as `8,5`.
+/// A rate-of-fire, written as `8,5`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub(crate) struct Fire(#[serde(deserialize_with = "rate_of_fire")] pub(crate) RateOfFire);
 
@@ -193,7 +193,7 @@ fire = "8,5"
 
     #[test]
     fn a_plan_is_read_with_its_units() {
-        let plan: Plan<Setup> = Plan::read("x.toml", PLAN).expect("it is right");
+        let plan: Plan<Setup> = Plan::read("x.toml", PLAN).expect("a valid plan");
         let (heading, setup) = plan.split();
         assert_eq!(heading.title, "t");
         assert_eq!(setup.span.at(true).0, Duration::from_millis(10));
@@ -219,7 +219,7 @@ fire = "8,5"
         let error = Plan::<Setup>::read("x.toml", &wrong).expect_err("10 what?");
         assert_eq!(error.line, Some(8));
         assert!(error.cause.contains("'10' has no unit"), "{error}");
-        let error = experiment_of("x.toml", "title = 1").expect_err("it does not say");
+        let error = experiment_of("x.toml", "title = 1").expect_err("no experiment is named");
         assert!(error.cause.contains("experiment"), "{error}");
     }
 }

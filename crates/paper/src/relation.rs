@@ -23,7 +23,7 @@ pub struct Relation {
     pub note: String,
 }
 
-/// Side of a limit on which a value must be.
+/// The side of a limit on which a value must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sense {
@@ -65,7 +65,8 @@ impl Relation {
         if self.holds { self } else { self.noted(why_not) }
     }
 
-    /// NaN satisfies no limit, because it means that there was nothing to measure.
+    /// Creates a relation. NaN satisfies no limit, because it means that there was nothing to
+    /// measure.
     fn new(claim: String, measured: f64, sense: Sense, limit: f64, unit: &'static str) -> Self {
         let margin = match sense {
             Sense::AtLeast => measured - limit,
@@ -103,7 +104,7 @@ pub(crate) fn highest<S: Default>(values: impl IntoIterator<Item = (f64, S)>) ->
     values.max_by(|a, b| greatest_last(&a.0, &b.0)).unwrap_or((f64::NAN, S::default()))
 }
 
-/// Comparison in which Carom's value is better than the paper's.
+/// A comparison in which Carom's value is better than the paper's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Better {
     pub(crate) what: String,

@@ -4,7 +4,7 @@ use crate::relation::{Better, Relation};
 use crate::table::Table;
 use crate::{csv, json, svg};
 
-/// Results of one experiment.
+/// The results of one experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The common part of the experiment's plan.

@@ -1,4 +1,5 @@
-//! Windows of inconsistency of a small replicated service on the public API, in a simulated world.
+//! The windows of inconsistency of a small replicated service on the public API, in a simulated
+//! world.
 //!
 //! The service is a counter in each group. A replica applies its own update at once and publishes
 //! it. The other replicas apply it on delivery. Updates commute, so their order does not matter.
@@ -20,7 +21,7 @@ use crate::lateral::{Groups, Membership};
 use crate::network::Wiring;
 use crate::work::{Ends, Run};
 
-/// Run of the replicated service. Equal runs have equal outcomes.
+/// A run of the replicated service. Equal runs have equal outcomes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServiceRun {
     pub(crate) wiring: Wiring,
@@ -53,7 +54,7 @@ struct Book {
     values: Vec<Vec<u64>>,
 }
 
-/// Update, and the replicas that have not yet applied it.
+/// An update, and the replicas that have not yet applied it.
 struct Update {
     counts: bool,
     made_at: Duration,
@@ -182,10 +183,10 @@ impl ServiceRun {
             let (rate, members) = (groups.clone(), groups.clone());
             let number = host.ix().0;
             world.spawn(&host.clone(), async move {
-                // One host after the other, so that no step of the world takes long.
+                // One host after another, so that no step of the world takes long.
                 host.sleep(BETWEEN_HOSTS * number).await;
                 let node = Node::builder().lateral(config).start_on(&host);
-                let node = node.expect("the host is free and the settings are right");
+                let node = node.expect("the host is free and the settings are valid");
                 for group in own {
                     let rate = rate.rate(group, number);
                     let profile = Profile::time_critical().rate_of_fire(rate.r, rate.c);
@@ -197,7 +198,7 @@ impl ServiceRun {
                     let replica = Replica { group, place, host, channel, book };
                     joined.borrow_mut()[number as usize].push(Rc::new(replica));
                 }
-                // The node must live as long as its replicas, which are used elsewhere.
+                // The node must live as long as its replicas, which other code uses.
                 std::future::pending::<()>().await;
                 drop(node);
             });
@@ -222,7 +223,8 @@ fn pass(world: &mut World, span: Duration, ends: Ends<'_>) -> Option<()> {
 }
 
 fn outcome(world: &World, replicas: &[Vec<Rc<Replica>>]) -> ServiceOutcome {
-    let book = replicas.iter().flatten().next().expect("somebody is in a group").book.borrow();
+    let book =
+        replicas.iter().flatten().next().expect("at least one node is in a group").book.borrow();
     let complete = book.counted().filter(|update| update.missing_at == 0);
     let windows = Delays::new(complete.map(|update| update.last_at - update.made_at));
     let incomplete = book.counted().filter(|update| update.missing_at > 0).count() as u64;
@@ -270,7 +272,7 @@ mod tests {
             tail: Duration::from_secs(5),
             seed: 9,
         };
-        let outcome = run.run(&|| false).expect("nobody ends it");
+        let outcome = run.run(&|| false).expect("the run is not ended early");
         assert_eq!((outcome.incomplete, outcome.disagreeing), (0, 0));
         assert!((1_400..=1_700).contains(&outcome.windows.len()), "{}", outcome.windows.len());
         assert!(outcome.windows.quantile_ms(0.5) < 1.0);

@@ -21,7 +21,7 @@ struct Entry {
     loaded: Loaded,
 }
 
-/// Options for running a [`Suite`].
+/// The options for running a [`Suite`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// `true` to use the short runs of the plans. Default: `false`.
@@ -32,7 +32,7 @@ pub struct Options {
     pub jobs: NonZeroUsize,
 }
 
-/// Observer of a run of a [`Suite`].
+/// An observer of a run of a [`Suite`].
 pub trait Watch: Sync {
     /// Returns `true` to end the run early. Unfinished experiments are then not reported.
     fn ends(&self) -> bool {
@@ -48,7 +48,7 @@ pub trait Watch: Sync {
 /// Observes nothing and never ends a run early.
 impl Watch for () {}
 
-/// Progress of a run of a [`Suite`].
+/// The progress of a run of a [`Suite`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Number of finished jobs.
@@ -59,7 +59,7 @@ pub struct Progress {
     pub last: String,
 }
 
-/// Reason why a suite cannot be created.
+/// The reason why a suite cannot be created.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuiteError {
     /// No experiment has this name.
@@ -225,21 +225,22 @@ mod tests {
     #[test]
     fn a_suite_has_the_experiments_that_were_named_each_once() {
         let names = ["slingshot-model", "slingshot-model"];
-        let suite = Suite::named(&names).expect("it is known");
+        let suite = Suite::named(&names).expect("a known experiment");
         assert_eq!(suite.plans().count(), 1);
-        let unknown = Suite::named(&["slingshot-99"]).expect_err("nobody knows it");
+        let unknown = Suite::named(&["slingshot-99"]).expect_err("an unknown experiment");
         assert_eq!(unknown, SuiteError::Unknown("slingshot-99".to_owned()));
     }
 
     #[test]
     fn another_plan_takes_the_place_of_the_one_that_is_built_in() {
-        let mut suite = Suite::named(&["slingshot-model"]).expect("it is known");
-        let plan = Suite::built_in_plan("slingshot-model").expect("it is known");
+        let mut suite = Suite::named(&["slingshot-model"]).expect("a known experiment");
+        let plan = Suite::built_in_plan("slingshot-model").expect("a known experiment");
         let other = plan.replace("title = \"", "title = \"Again: ");
-        suite.use_plan("my.toml", &other).expect("it is right");
+        suite.use_plan("my.toml", &other).expect("a valid plan");
         assert!(suite.plans().all(|heading| heading.title.starts_with("Again: ")));
         let elsewhere = plan.replace("\"slingshot-model\"", "\"slingshot-99\"");
-        let error = suite.use_plan("my.toml", &elsewhere).expect_err("it is not to be run");
+        let error =
+            suite.use_plan("my.toml", &elsewhere).expect_err("the experiment is not selected");
         assert!(error.cause.contains("slingshot-99"), "{error}");
     }
 
@@ -251,7 +252,7 @@ mod tests {
                 true
             }
         }
-        let suite = Suite::named(&["slingshot-2a"]).expect("it is known");
+        let suite = Suite::named(&["slingshot-2a"]).expect("a known experiment");
         assert_eq!(suite.run(&Options::default(), &Ended), []);
     }
 }

@@ -1,5 +1,5 @@
-//! Figures as SVG, one below the other. Text is laid out by the viewer, and no font metrics are
-//! read. The same points therefore give the same bytes on every machine.
+//! Figures as SVG, one below the other. The viewer lays out the text, and no font metrics are read,
+//! so the same points give the same bytes on every machine.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
@@ -173,7 +173,7 @@ fn colour(figure: &Figure, number: usize) -> RGBColor {
     }
 }
 
-/// Returns the range of an axis. If it has none, returns that of the values, with a margin.
+/// Returns the range of an axis, or, if the axis has none, the range of the values with a margin.
 fn ends(axis: &Axis, values: impl Iterator<Item = f64>) -> (f64, f64) {
     if let Some(range) = axis.range {
         return range;
@@ -197,7 +197,7 @@ fn ends(axis: &Axis, values: impl Iterator<Item = f64>) -> (f64, f64) {
 const WIDTH: u32 = 860;
 const HEIGHT: u32 = 420;
 const FONT: &str = "sans-serif";
-const STRING: &str = "a string takes everything that is written to it";
+const STRING: &str = "writing to a string cannot fail";
 const OURS: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

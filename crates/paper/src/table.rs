@@ -13,7 +13,7 @@ pub(crate) enum Cell {
     Word(String),
 }
 
-/// Column of the points `P`: its name, which ends with the unit, and the value of a point.
+/// A column for the points `P`: its name, which ends with the unit, and the value of a point.
 pub(crate) type Column<P> = (&'static str, fn(&P) -> Cell);
 
 pub(crate) struct Rows<'a, P>(pub(crate) &'a [P]);
@@ -75,7 +75,7 @@ pub fn significant(number: f64) -> String {
     if number == 0.0 {
         return "0".to_owned();
     }
-    let rounded: f64 = format!("{number:.5e}").parse().expect("what was formatted is a number");
+    let rounded: f64 = format!("{number:.5e}").parse().expect("a formatted number is valid");
     rounded.to_string()
 }
 

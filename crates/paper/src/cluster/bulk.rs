@@ -25,7 +25,7 @@ pub(crate) struct BulkRun {
 pub(crate) struct BulkOutcome {
     pub(crate) receivers: u32,
     pub(crate) incomplete: u32,
-    /// Mean goodput, 0 to 1 of the link's capacity. An incomplete receiver counts as 0.
+    /// Mean goodput as a share of the link's capacity, 0 to 1. An incomplete receiver counts as 0.
     pub(crate) mean_share: f64,
     /// Goodput of the last receiver to complete, as a share. It is 0 if a receiver is incomplete.
     pub(crate) least_share: f64,
@@ -118,7 +118,7 @@ impl BulkRun {
         let at_most = f64::from(self.packets) * packet_time.as_secs_f64();
         let bits = 8.0 * f64::from(self.packets) * self.setting.payload_bytes as f64;
         let receivers = scene.plane.receivers().len();
-        // Incomplete receivers count as zero, because part of the file is of no use.
+        // Incomplete receivers count as zero, because a part of the file is useless.
         let mean = |total: f64| total / receivers as f64;
         let each = ledger.complete.iter().map(Duration::as_secs_f64);
         let last = ledger.complete.iter().max().filter(|_| ledger.lacking.is_empty());

@@ -49,7 +49,7 @@ mod tests {
     fn lossless_runs_fill_the_link_and_repair_nothing() {
         for protocol in ALL {
             let run = BulkRun { setting: setting(0.0), protocol, packets: 300 };
-            let outcome = run.run(&|| false).expect("nobody ends it");
+            let outcome = run.run(&|| false).expect("the run is not ended early");
             assert_eq!(outcome.incomplete, 0, "{protocol:?}");
             assert!(outcome.mean_share > 0.95, "{protocol:?}: {outcome:?}");
             assert_eq!((outcome.counts.lost, outcome.counts.repairs), (0, 0), "{protocol:?}");
@@ -63,7 +63,7 @@ mod tests {
     fn losses_are_repaired_and_equal_seeds_have_equal_counts() {
         for protocol in ALL {
             let run = BulkRun { setting: setting(0.02), protocol, packets: 100 };
-            let outcome = run.run(&|| false).expect("nobody ends it");
+            let outcome = run.run(&|| false).expect("the run is not ended early");
             let counts = outcome.counts;
             assert_eq!(outcome.incomplete, 0, "{protocol:?}");
             assert_eq!(outcome.delays.len() as u64, counts.lost, "{protocol:?}");
@@ -74,7 +74,7 @@ mod tests {
             );
             assert!(counts.lost > 0 && counts.most_copies > 0, "{protocol:?}: {counts:?}");
             assert_eq!(run.run(&|| false), Some(outcome), "{protocol:?}");
-            assert_eq!(run.run(&|| true), None, "it asks whether it is to end");
+            assert_eq!(run.run(&|| true), None, "the run checks whether to end early");
         }
     }
 
@@ -91,9 +91,9 @@ mod tests {
             happens: vec![(ms(5), flow), (ms(15), Happens::Cut { to: 8 })],
             watched: 8,
         };
-        let outcome = run.run(&|| false).expect("nobody ends it");
+        let outcome = run.run(&|| false).expect("the run is not ended early");
         assert_eq!((outcome.bins.len(), outcome.lost), (4, 0));
-        assert!(outcome.uses_dead_link && outcome.rebuilt_at.is_empty(), "nobody mends its tree");
+        assert!(outcome.uses_dead_link && outcome.rebuilt_at.is_empty(), "the tree is not rebuilt");
         for bin in &outcome.bins[..2] {
             assert!((76e6..84e6).contains(&bin.sent), "{bin:?}");
         }

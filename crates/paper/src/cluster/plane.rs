@@ -1,4 +1,4 @@
-//! Data center with one group: its settings, the members of the group, and their multicast tree.
+//! A data center with one group: its settings, the members of the group, and their multicast tree.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -141,7 +141,8 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Heads do not fail here: a receiver that waits for a repair always queries the same head.
+    /// Returns the settings of domains. Heads do not fail here, so a receiver that waits for a
+    /// repair always queries the same head.
     fn domains(&self, base: DomainConfig) -> DomainConfig {
         let detect_after = self.plane.setting.detect_after;
         let (hierarchy, climb_after) = (self.hierarchy.clone(), u32::MAX);

@@ -1,4 +1,4 @@
-//! Node with one engine in the simulated world. It can count the datagrams that it handles.
+//! A node with one engine in the simulated world. It can count the datagrams that it handles.
 
 use std::convert::Infallible;
 

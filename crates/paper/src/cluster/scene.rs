@@ -1,4 +1,4 @@
-//! Group of a data center in a simulated world.
+//! A group in a simulated data center.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

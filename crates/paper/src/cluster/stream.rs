@@ -1,4 +1,4 @@
-//! Stream during which links become busy or fail, and receivers fail (RDCM 4.2, 5.2).
+//! A stream during which links become busy or fail, and receivers fail (RDCM 4.2, 5.2).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::protocol::Protocol;
 use super::scene::Scene;
 use crate::work::{Ends, Run};
 
-/// Stream of messages at a fixed rate, or as fast as the sender can send.
+/// A stream of messages at a fixed rate, or as fast as the sender can send.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StreamRun {
     pub(crate) setting: Setting,

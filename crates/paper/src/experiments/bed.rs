@@ -1,4 +1,4 @@
-//! Test bed that most plans share: the network, the send rate, the loss and the length of runs.
+//! The test bed that most plans share: the network, the send rate, the loss and the length of runs.
 
 use std::fmt;
 use std::time::Duration;

@@ -15,8 +15,8 @@ use super::membership::{Groups, group_id, node_id};
 use super::stays::{BEGINNING, Stay, Stays};
 use crate::plan::Span;
 
-/// Replacement of nodes at a constant rate. When a random node departs, another node starts on its
-/// own host and joins as many groups. Departing nodes alternately crash and leave.
+/// The replacement of nodes at a constant rate. When a random node departs, another node starts on
+/// its own host and joins as many groups. Departing nodes alternately crash and leave.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Churn {
     /// Share of the nodes that is replaced per minute.

@@ -12,7 +12,7 @@ use super::membership::Groups;
 use super::stays::Stays;
 use crate::delays::Delays;
 
-/// Account of a run. It counts packets that are sent from `counts` on and before `until`.
+/// The account of a run. It counts packets that are sent from `counts` on and before `until`.
 pub(super) struct Ledger {
     groups: Rc<Groups>,
     stays: Rc<Stays>,
@@ -38,7 +38,7 @@ struct Repaired {
     missing_for: Duration,
 }
 
-/// Outcome of the losses in one group, or in all groups.
+/// The outcome of the losses in one group, or in all groups.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GroupOutcome {
     pub(crate) expected: u64,

@@ -1,4 +1,4 @@
-//! Node with one engine, driven by the simulated world. It inspects arriving datagrams to
+//! A node with one engine, driven by the simulated world. It inspects arriving datagrams to
 //! distinguish lost packets from packets that a repair overtook. View changes come from the world,
 //! or from the node's own membership provider.
 
@@ -71,7 +71,7 @@ impl<E: Engine> Member<E> {
                 Event::Message(message) => {
                     direct |= message.how == How::Direct;
                     let (sender, group, seqno) = (message.sender, message.group, message.seqno);
-                    let age = message.age.expect("all clocks of this world are one");
+                    let age = message.age.expect("the world has only one clock");
                     let id = PacketId { sender, group, seqno };
                     let Message { how, missing_for, .. } = message;
                     self.told.push_back(Told::Delivered { id, how, age, missing_for });
@@ -119,7 +119,8 @@ impl<E: Engine> Machine for Member<E> {
     type Command = Command;
     type Event = Told;
 
-    /// Operations that can fail are called through [`carom_sim::World::with`], not by commands.
+    /// Handles commands that cannot fail. Other operations are called through
+    /// [`carom_sim::World::with`].
     fn handle_command(&mut self, now: Time, command: Command) {
         match command {
             Command::Leave(group) => self.engine.leave(now, group),

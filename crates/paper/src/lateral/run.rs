@@ -20,7 +20,7 @@ use super::stays::BEGINNING;
 use crate::network::Wiring;
 use crate::work::{Ends, Run};
 
-/// Run of the lateral engine. Equal runs have equal outcomes.
+/// A run of the lateral engine. Equal runs have equal outcomes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LateralRun {
     pub(crate) wiring: Wiring,
@@ -42,8 +42,8 @@ pub(crate) struct LateralRun {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Length {
-    /// Mean number of packets that a node receives before the measurement: equal bins diverge by
-    /// then.
+    /// Mean number of packets that a node receives before the measurement, enough for equal bins to
+    /// diverge.
     pub(crate) warm_up_packets: u32,
     pub(crate) losses: u32,
     /// Time for which sending continues after the measurement, so that the last losses can be
@@ -55,7 +55,8 @@ pub(crate) struct Length {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Variant {
     Papers,
-    /// Settings of the papers without pending repairs: a repair is used on arrival or never.
+    /// Settings of the papers without pending repairs, so that a repair is used on arrival or
+    /// never.
     NothingPending,
     /// Own packets are in the bins, and pending repairs are solved together.
     Carom,
@@ -220,7 +221,8 @@ impl LateralRun {
     }
 }
 
-/// With churn, a node is owed a stream from its join on, and keeps packets for the usual time.
+/// Returns the configuration with churn: a node is owed a stream from its join on, and keeps
+/// packets for the usual time.
 fn when_nodes_come_and_go(base: Config) -> Config {
     let Config { buffer_age, give_up_after, .. } = Config::default();
     Config { stream_start: StreamStart::AskSender, buffer_age, give_up_after, ..base }
@@ -344,7 +346,8 @@ mod tests {
     #[test]
     fn most_losses_are_recovered_and_the_seed_decides_all() {
         let membership = Membership::OneGroup { size: 16, rate: USUAL, odd: USUAL };
-        let outcome = run(membership.clone(), 3).run(&|| false).expect("nobody ends it");
+        let outcome =
+            run(membership.clone(), 3).run(&|| false).expect("the run is not ended early");
         let all = outcome.all();
         assert!((400..900).contains(&all.lost), "{} lost", all.lost);
         assert!(all.recovered_share() > 0.9, "{}", all.recovered_share());
@@ -359,7 +362,7 @@ mod tests {
         let membership = Membership::Random { groups_per_node: 8, mean_size: 8, rate: USUAL };
         let mut run = run(membership, 5);
         (run.nak, run.length.tail, run.loss) = (true, Duration::from_secs(8), Loss::Uniform(0.1));
-        let outcome = run.run(&|| false).expect("nobody ends it");
+        let outcome = run.run(&|| false).expect("the run is not ended early");
         let all = outcome.all();
         assert!(all.nak.len() > 0 && all.fec.len() > all.nak.len());
         assert_eq!(all.missing, 0);
@@ -373,7 +376,7 @@ mod tests {
             let mut run = run(membership, 6);
             (run.length.losses, run.nak) = (1500, true);
             run.churn = Some(Churn { replaced_per_minute: 4.0, views });
-            let outcome = run.run(&|| false).expect("nobody ends it");
+            let outcome = run.run(&|| false).expect("the run is not ended early");
             let all = outcome.all();
             assert!(outcome.replaced >= 10, "{} replaced", outcome.replaced);
             assert!(outcome.repairs_sent.1 > 0, "{:?}", outcome.repairs_sent);

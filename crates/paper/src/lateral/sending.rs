@@ -11,7 +11,7 @@ use super::membership::{Groups, group_id};
 use super::stays::{BEGINNING, Stays};
 use crate::work::Ends;
 
-/// Sender of all messages. Each node has a random phase, and draws a group for each message.
+/// The sender of all messages. Each node has a random phase, and draws a group for each message.
 pub(super) struct Sending {
     groups: Rc<Groups>,
     stays: Rc<Stays>,
@@ -46,8 +46,8 @@ impl Sending {
         }
     }
 
-    /// Sends what is due before `to`, and applies changes. Returns `None` if the run is ended
-    /// early.
+    /// Sends the messages that are due before `to`, and applies changes. Returns `None` if the run
+    /// is ended early.
     pub(super) fn go_on<E: Engine>(
         &mut self,
         world: &mut World<Member<E>>,
@@ -86,7 +86,7 @@ impl Sending {
             member.engine.send(now, group_id(group), payload, SendOptions::default())
         });
         sent.expect("every host has a machine")
-            .expect("nobody is held back, and the size is right");
+            .expect("no sender is held back, and the size is valid");
         ledger.note_sent(world.now(), group, host);
     }
 }

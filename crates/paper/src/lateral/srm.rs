@@ -11,7 +11,7 @@ use super::run::{Driven, LateralRun};
 use crate::delays::Delays;
 use crate::work::{Ends, Run};
 
-/// Run of SRM with one engine per node, which acts like one process per group would.
+/// A run of SRM with one engine per node, which acts like one process per group would.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SrmRun {
     /// Setting of the run. Fields that are specific to the lateral engine have no effect.

@@ -41,17 +41,17 @@ mod tests {
             message_bytes: 8192,
             repeats: 2,
         };
-        let outcome = run.run(&|| false).expect("nobody ends it");
+        let outcome = run.run(&|| false).expect("the run is not ended early");
         assert_eq!((outcome.destinations, outcome.rates.len()), (3, 2));
         assert!((800e3..1250e3).contains(&outcome.rate()), "{outcome:?}");
         assert!(outcome.counts.data >= 4 * 300_000 / 1420 && outcome.counts.reformations == 0);
         assert_eq!(run.run(&|| false), Some(outcome));
-        assert_eq!(run.run(&|| true), None, "it asks whether it is to end");
+        assert_eq!(run.run(&|| true), None, "the run checks whether to end early");
     }
 
     #[test]
     fn relations_of_token_rings_hold_in_the_short_runs() {
-        let suite = Suite::named(&["rmp-5.1", "rmp-5.2", "rmp-5.3"]).expect("they are known");
+        let suite = Suite::named(&["rmp-5.1", "rmp-5.2", "rmp-5.3"]).expect("known experiments");
         let options = Options { quick: true, ..Options::default() };
         let reports = suite.run(&options, &());
         assert_eq!(reports.len(), 3);

@@ -27,7 +27,7 @@ pub(crate) struct PingPongOutcome {
     pub(crate) counts: Counts,
 }
 
-/// Size of the number in each message, in bytes.
+/// Minimum size of a message, in bytes, which holds its number.
 pub(crate) const LEAST_BYTES: usize = size_of::<u32>();
 /// Time after which a message that did not arrive is an error.
 const PATIENCE: Duration = Duration::from_secs(10);

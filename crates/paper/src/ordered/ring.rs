@@ -106,7 +106,7 @@ impl Ring {
                 return None;
             }
         }
-        assert!(self.world.step(), "the run is incomplete, but no event is left");
+        assert!(self.world.step(), "the run is incomplete, but no event is scheduled");
         Some(())
     }
 

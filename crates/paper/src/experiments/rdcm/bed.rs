@@ -1,4 +1,4 @@
-//! Test bed of the experiments in data centers: the servers, their links and the group.
+//! The test bed of the experiments in data centers: the servers, their links and the group.
 
 use carom_proto::loss::Loss;
 use serde::Deserialize;

@@ -19,7 +19,7 @@ pub(crate) struct RdcmRate {
     holds: Holds,
 }
 
-/// UDP flow on the tree's link to one of the receivers.
+/// A UDP flow on the tree's link to one of the receivers.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Flow {

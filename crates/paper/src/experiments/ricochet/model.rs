@@ -17,7 +17,7 @@ pub(crate) struct RicochetModel {
     model: Vec<Expected>,
 }
 
-/// Results of the independent model in one setting.
+/// The results of the independent model in one setting.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {

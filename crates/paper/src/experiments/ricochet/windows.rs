@@ -33,7 +33,7 @@ struct Engine {
     nak_after: Span,
 }
 
-/// Time within which this percentage of the updates is applied at all replicas.
+/// The time within which this percentage of the updates is applied at all replicas.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Percentile {

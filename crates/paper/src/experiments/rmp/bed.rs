@@ -1,4 +1,4 @@
-//! Test bed of the experiments with token rings: the cable and the levels of service.
+//! The test bed of the experiments with token rings: the cable and the levels of service.
 
 use std::time::Duration;
 
@@ -63,8 +63,8 @@ impl Bed {
     }
 }
 
-/// Level of service, written as `unreliable`, `unordered`, `source`, `total`, `majority`, `all`, or
-/// the number of other members that must hold a message.
+/// A level of service, written as `unreliable`, `unordered`, `source`, `total`, `majority`, `all`,
+/// or the number of other members that must hold a message.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Level(pub(crate) Qos);

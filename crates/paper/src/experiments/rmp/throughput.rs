@@ -36,7 +36,7 @@ struct Holds {
     one_source_spread_at_most_percent: Option<f64>,
 }
 
-/// Value that the paper reports for one source.
+/// The value that the paper reports for one source.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Papers {
@@ -230,7 +230,8 @@ mod tests {
     use crate::plan::Plan;
     use crate::suite::Suite;
 
-    /// All transfers reach 92 % of the link, but the last one takes too long if `is_late`.
+    /// Returns which relations hold if all transfers reach 92 % of the link, except that the last
+    /// one takes too long if `is_late`.
     fn holding(name: &str, is_late: bool) -> Vec<bool> {
         let text = Suite::built_in_plan(name).expect("the experiment is known");
         let plan = Plan::<RmpThroughput>::read(name, text).expect("the plan is valid");

@@ -12,7 +12,7 @@ use crate::lateral::{GroupOutcome, LateralOutcome, Membership};
 #[serde(deny_unknown_fields)]
 pub(crate) struct SlingshotFire {
     bed: Bed,
-    /// Pairs of r and twice c. If twice c is odd, members alternate between two values of c.
+    /// Pairs of r and twice c. If twice c is odd, the members alternate between two values of c.
     rates: Vec<(u8, u8)>,
     sweeps: Sweeps,
     /// Share that the paper reports at (8,5), in percent.
