@@ -1,4 +1,4 @@
-//! Rate of packet deliveries to engines, per second of processor time, in the setting of
+//! The rate of packet deliveries to engines, per second of processor time, in the setting of
 //! ricochet-9: 64 nodes in d groups of 10 each, 100 messages per second and node, (8,5), and 1 %
 //! loss.
 //!
@@ -95,7 +95,7 @@ fn join(world: &mut World<Box<Lateral>>, d: u32, groups: u32, rng: &mut Rng) -> 
     }
     for host in world.topology().all_hosts() {
         for group in &joined[host.0 as usize] {
-            roster.join(world, host, *group, settings).expect("the settings are right");
+            roster.join(world, host, *group, settings).expect("valid settings");
         }
     }
     joined

@@ -40,7 +40,11 @@ mod tests {
         clock.step(-30);
         assert_eq!(clock.show(Time(110)), Time(100));
         assert_eq!(clock.when(Time(101)), Time(131));
-        assert_eq!(clock.when(Time(95)), Time::ZERO, "it is past, though the clock was set back");
+        assert_eq!(
+            clock.when(Time(95)),
+            Time::ZERO,
+            "that time is past, although the clock was set back"
+        );
         assert_eq!(clock.show(Time(131)), Time(101));
         clock.step(50);
         assert_eq!(clock.show(Time(132)), Time(152));

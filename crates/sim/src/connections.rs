@@ -42,7 +42,7 @@ pub(crate) struct End {
 pub(crate) enum EndState {
     Unknown,
     Known(LinkId),
-    /// Closed by its machine, notified of the connection's end, or without a machine.
+    /// The end was closed by its machine, was notified of the connection's end, or has no machine.
     Gone,
 }
 
@@ -76,7 +76,8 @@ impl Connections {
 
     pub(crate) fn accept(&mut self, ix: ConnectionIx) -> Option<LinkId> {
         let end = self.all.get_mut(&ix)?.end_mut(Side::Acceptor);
-        // Disjoint from the numbers that machines choose for the connections that they open.
+        // The number is disjoint from those that machines choose for the connections that they
+        // open.
         let id = LinkId(1 << 32 | ix.0);
         end.state = EndState::Known(id);
         self.ends.insert((end.host, id), (ix, Side::Acceptor));
@@ -218,7 +219,7 @@ impl Segment {
 
 /// Maximum number of open connections that one machine has initiated, as in a node's driver.
 pub(crate) const MAX_OPENED: usize = 14;
-/// Maximum bytes that the host of a paused machine receives for it. More wait at the sender.
+/// Maximum number of bytes that a host receives for its paused machine. More wait at the sender.
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
 /// First pause before a retransmission: the minimum of TCP on Linux.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

@@ -51,7 +51,7 @@ pub struct Counters {
     pub steps: u64,
 }
 
-/// Numbers of datagrams and bytes by class. Only UDP payload bytes are counted, except in a
+/// The numbers of datagrams and bytes by class. Only UDP payload bytes are counted, except in a
 /// [`Traffic`](crate::Traffic).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerClass {

@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_datagram_takes_what_the_standard_says() {
         assert_eq!(bytes_on_the_wire(1472), 1538, "the largest");
-        assert_eq!(bytes_on_the_wire(1), 84, "the least: 64 bytes, preamble and gap");
+        assert_eq!(bytes_on_the_wire(1), 84, "the minimum: 64 bytes, preamble and gap");
         assert_eq!(bytes_on_the_wire(18), 84);
         assert_eq!(bytes_on_the_wire(19), 85);
     }
@@ -166,7 +166,7 @@ mod tests {
         let mut cable = Cable::new(ethernet, 2);
         assert!(cable.wait(0, frame(1, 100)) && cable.wait(0, frame(2, 100)));
         assert!(!cable.wait(0, frame(3, 100)));
-        assert!(cable.wait(1, frame(4, 100)), "each has its own");
+        assert!(cable.wait(1, frame(4, 100)), "each interface has its own queue");
         cable.begin(Time(0));
         cable.begin(cable.free_from);
         assert_eq!(cable.end(), Some(frame(4, 100)));

@@ -20,12 +20,13 @@ pub(crate) struct Host<M> {
     pub(crate) cost: Duration,
     pub(crate) slowness: Duration,
     pub(crate) is_paused: bool,
-    /// `true` if the host, without power or network, sends no replies for its former machine.
+    /// `true` if the host has no power or network, so that it sends no replies for its former
+    /// machine.
     pub(crate) is_dark: bool,
     /// `true` while a datagram is processed and the end of its processing is scheduled.
     pub(crate) is_serving: bool,
     pub(crate) held_commands: Vec<u64>,
-    /// [`Time::MAX`] if no timer is scheduled.
+    /// Time of the next timer, or [`Time::MAX`] if none is scheduled.
     pub(crate) wake: Time,
     rng: Rng,
 }

@@ -205,7 +205,7 @@ impl LinkState {
 mod tests {
     use super::*;
 
-    /// 8 Mbit/s: a byte takes one microsecond.
+    /// 8 Mbit/s, so that a byte takes one microsecond.
     const BANDWIDTH: u64 = 8_000_000;
 
     fn load(bytes: u64) -> Load {
@@ -245,7 +245,7 @@ mod tests {
         let mut state = LinkState::new(&link, 1);
         let second = Time(1_000_000_000);
         state.add_flow(flow(BANDWIDTH / 4, second), 1);
-        // 90 % and 25 % of the link do not fit. Both flows lose about the same share.
+        // Flows of 90 % and 25 % exceed the link's capacity. Both lose about the same share.
         let got = arrived(&mut state, &link, 900, 1111);
         let traffic = *state.traffic(second, &link);
         let (carried, offered) = (got + traffic.background, 900 + 250);

@@ -12,8 +12,8 @@ use carom_proto::{
 
 use crate::machine::{Command, GroupMember, Machine};
 
-/// An engine together with the source of its views: a membership provider of its own, or the
-/// world's [`Roster`](crate::Roster).
+/// An engine together with the source of its views: its own membership provider, or the world's
+/// [`Roster`](crate::Roster).
 ///
 /// It keeps the view of each group, and reports both the engine's events and the view changes. With
 /// a concrete engine type `E`, the engine's own methods can be called.

@@ -24,7 +24,8 @@ pub struct Network {
     trees: IdMap<(HostIx, Goal), Arc<Tree>>,
     set_trees: BTreeMap<(GroupId, HostIx), Vec<LinkIx>>,
     deaf: BTreeSet<HostIx>,
-    /// Number of changes to routes, set trees, and `deaf`. It invalidates built trees.
+    /// Number of changes to routes, to set trees, and to `deaf`. A change invalidates the built
+    /// trees.
     ways: u32,
     rng: Rng,
 }

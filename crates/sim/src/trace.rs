@@ -1,10 +1,10 @@
 //! Captures every packet of a world as a pcapng file for Wireshark.
 //!
-//! Each host is an interface of its own, named h0, h1 and so on. Packets are written with IPv4 and
-//! UDP headers: as outbound where they are sent, and as inbound where they arrive. Packets that are
+//! Each host is a separate interface, named h0, h1 and so on. Packets are written with IPv4 and UDP
+//! headers: as outbound where they are sent, and as inbound where they arrive. Packets that are
 //! lost on arrival carry a comment with the reason. Source: the IETF draft "PCAP Next Generation
-//! Capture File Format", sections 4.1 (section header), 4.2 (interface description), 4.3 (enhanced
-//! packet).
+//! Capture File Format", sections 4.1 (section header), 4.2 (interface description), and 4.3
+//! (enhanced packet).
 
 use std::io::{self, Write};
 
@@ -52,7 +52,7 @@ impl Trace {
         trace
     }
 
-    /// Writes one packet. After an error, it writes nothing more.
+    /// Writes one packet. After an error, nothing more is written.
     pub(crate) fn packet(&mut self, packet: &Captured<'_>) {
         self.begin(ENHANCED_PACKET);
         self.block.extend_from_slice(&packet.host.0.to_le_bytes());

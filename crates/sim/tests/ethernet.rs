@@ -1,4 +1,4 @@
-//! Hosts on one shared cable.
+//! Tests hosts on one shared cable.
 
 mod talker;
 
@@ -23,12 +23,13 @@ fn arrivals(world: &mut World<Talker>) -> Vec<(u64, u32, u32)> {
     let (start, mut found) = (world.now(), Vec::new());
     world.run_for(Duration::from_secs(1), &mut |Happening { at, host, event }| {
         let from = (0..4).find(|from| HostIx(*from).endpoint() == event);
-        found.push((at.0 - start.0, host.0, from.expect("it is a host")));
+        found.push((at.0 - start.0, host.0, from.expect("the source is a host")));
     });
     found
 }
 
-/// Size of a datagram that occupies 1250 bytes, including the gap, or one millisecond.
+/// Size, in bytes, of a datagram that occupies the cable for one millisecond: 1250 bytes with the
+/// gap.
 const A_MILLISECOND: usize = 1250 - 66;
 
 #[test]

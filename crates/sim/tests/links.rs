@@ -1,4 +1,4 @@
-//! Connections of the simulated world, which have the guarantees of TCP and break like TCP.
+//! Tests connections of the simulated world, which have the guarantees of TCP and break like TCP.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Talker {
     }
 
     fn close(&mut self, link: LinkId) {
-        self.ends.get_mut(&link).expect("it knows the link").has_closed = true;
+        self.ends.get_mut(&link).expect("a known link").has_closed = true;
         self.commands.push(LinkCommand::Close { link });
     }
 
@@ -70,7 +70,7 @@ impl Machine for Talker {
     }
 
     fn handle_link(&mut self, now: Time, link: LinkId, event: LinkEvent<'_>) {
-        let end = self.ends.get_mut(&link).expect("it knows the link");
+        let end = self.ends.get_mut(&link).expect("a known link");
         assert!(end.closed.is_none() && !end.has_closed, "{event:?} after the end");
         match event {
             LinkEvent::Opened => assert_eq!(end.opened_at.replace(now), None, "opened twice"),
@@ -227,7 +227,7 @@ fn peer_that_does_not_read_is_cut_off_at_full_buffers() {
         }
     };
     kilobytes(&mut world, 60);
-    assert_eq!(end(&mut world, A, here).closed, None, "the reader's host takes 64 KiB");
+    assert_eq!(end(&mut world, A, here).closed, None, "the reader's host receives 64 KiB");
     kilobytes(&mut world, 30);
     assert_eq!(end(&mut world, A, here).closed, Some(LinkEnd::TooSlow));
     world.apply(&Fault::Resume(B));
@@ -275,5 +275,5 @@ fn bytes_arrive_in_order_without_gaps_under_any_faults() {
         let both = [end(&mut world, A, link).closed, end(&mut world, B, there).closed];
         assert_eq!(both, [None, None], "seed {seed}");
     }
-    assert!(stalls > 500, "otherwise nothing was in the way: {stalls}");
+    assert!(stalls > 500, "only {stalls} deliveries stalled");
 }

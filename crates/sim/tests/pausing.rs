@@ -1,4 +1,4 @@
-//! A paused host.
+//! Tests a paused host.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Protocol engines in the simulated world.
+//! Tests protocol engines in the simulated world.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

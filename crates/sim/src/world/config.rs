@@ -13,7 +13,7 @@ pub struct WorldConfig {
     pub topology: Topology,
     /// Seed of all randomness in the world.
     pub seed: u64,
-    /// Loss model on receipt, which each host uses with a seed of its own. Default: no loss.
+    /// Loss model on receipt, which each host uses with its own seed. Default: no loss.
     pub loss: Loss,
     /// Datagrams that can be lost, by `loss`, `Fault::Loss` or the loss of links. Default: all.
     pub lossy: Lossy,
@@ -33,7 +33,7 @@ pub struct WorldConfig {
     pub checks: bool,
 }
 
-/// The datagrams that a loss model applies to.
+/// The datagrams to which a loss model applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lossy {
     /// All datagrams, as in the papers of the lateral family.

@@ -69,5 +69,5 @@ impl Context {
     }
 }
 
-/// The start is late enough that engines can subtract durations from the current time.
+/// Start of virtual time, late enough that engines can subtract durations from the current time.
 const BEGINNING: Time = Time(1_000_000_000);

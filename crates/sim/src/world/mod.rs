@@ -327,7 +327,7 @@ impl<M: Machine> World<M> {
         let held = std::mem::take(&mut place.held_commands);
         let incarnation = place.incarnation;
         place.wake = Time::MAX;
-        // Executed at once, so that no command that is due now overtakes a held command.
+        // Held commands are executed at once, so that no command that is due now overtakes them.
         for number in held {
             self.on_command(host, incarnation, number);
         }
@@ -493,5 +493,5 @@ impl<M: Machine> World<M> {
     }
 }
 
-/// Maximum number of timer calls while time does not advance. A larger number is a livelock.
+/// Maximum number of timer calls while time does not advance. More indicate a livelock.
 const MAX_IDLE_CALLS: u32 = 100_000;
