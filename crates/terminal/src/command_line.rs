@@ -1,4 +1,4 @@
-//! Start and end of a command: its command line, and its exit code.
+//! The start and the end of a command: its command line, and its exit code.
 
 use std::process::ExitCode;
 

@@ -15,7 +15,7 @@ pub struct CliError {
     code: u8,
 }
 
-/// Outcome of a command that did its work.
+/// The outcome of a command that did its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Success: exit code 0.

@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::error::{CliError, Outcome, SIGNALLED};
 use crate::output;
 
-/// Counter of the user's interrupt requests.
+/// A counter of the user's interrupt requests.
 pub struct Interrupt {
     asked: Mutex<u32>,
     wake: Condvar,
-    /// Returns the text to print if the command is terminated by force.
+    /// Function that returns the text to print if the command is terminated by force.
     last_words: Mutex<Option<Box<dyn Fn() -> String + Send>>>,
 }
 

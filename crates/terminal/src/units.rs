@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use carom_proto::{GroupSettings, RateOfFire};
 
-/// Reason why a value with a unit is invalid.
+/// The reason why a value with a unit is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnitError {
     /// Description of the error, in one line.
@@ -103,7 +103,7 @@ pub fn bytes(text: &str) -> Result<usize, UnitError> {
     Ok(bytes as usize)
 }
 
-/// Upper limit of a sending rate.
+/// The upper limit of a sending rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bandwidth {
     /// No fixed limit: as fast as the receivers and the network allow.
@@ -257,7 +257,7 @@ mod tests {
         ];
         let given = "-1% 5 1x -5/s 0/s 5/year fast --json -1s 5 parsecs 9999999h 0.5 -1 1XB 8 -1,5";
         for error in refused {
-            let error = error.expect("each of them is nonsense");
+            let error = error.expect("every value is invalid");
             let quoted = error.cause.split('\'').find(|part| given.contains(part));
             assert!(quoted.is_some(), "{error:?}");
             assert!(error.fix.starts_with("write "), "{error:?}");
