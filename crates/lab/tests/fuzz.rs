@@ -69,7 +69,7 @@ fn a_trace_of_a_seed_is_a_pcapng_file() {
     let path_text = path.to_str().expect("plain characters");
     report(&["--seeds", "1", "--from", "7", "--json", "--trace", path_text]);
     let bytes = std::fs::read(&path).expect("it was written");
-    std::fs::remove_file(&path).expect("it is ours");
+    std::fs::remove_file(&path).expect("the test created it");
     assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a section header");
     assert!(bytes.len() > 10_000, "{} bytes", bytes.len());
 }

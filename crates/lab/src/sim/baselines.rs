@@ -1,4 +1,4 @@
-//! Suites of the protocols that Carom is compared with.
+//! The suites of the protocols that Carom is compared with.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -95,9 +95,9 @@ fn draw_ack(rng: &mut Rng) -> Setup {
     Setup { patience, ..setup(&config, limit_bytes, AckTimeout::new) }
 }
 
-/// Draws the common settings of protocols with domains: one head, several, or the sources only.
+/// Draws the settings that protocols with domains share: one head, several, or only the sources.
 fn draw_domains(rng: &mut Rng) -> DomainConfig {
-    let by_id = |domains| Hierarchy::by_id(domains).expect("it is more than none");
+    let by_id = |domains| Hierarchy::by_id(domains).expect("at least one domain");
     DomainConfig {
         hierarchy: one_of(rng, &[Hierarchy::flat(), by_id(1), by_id(3)]),
         detect_after: one_of(rng, &[Duration::ZERO, Duration::from_millis(4)]),

@@ -253,7 +253,7 @@ mod tests {
         let suite = EngineSuite { name: "broken", set_up: broken };
         assert!(trace(&suite, 7, &path).is_ok(), "it can be written");
         let bytes = std::fs::read(&path).expect("it was written");
-        std::fs::remove_file(&path).expect("it is ours");
+        std::fs::remove_file(&path).expect("the test created it");
         assert!(bytes.len() > 10_000, "{} bytes", bytes.len());
     }
 }

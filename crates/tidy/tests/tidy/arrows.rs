@@ -7,7 +7,8 @@ use toml::{Table, Value};
 use crate::mask::is_word;
 use crate::tree::{Manifest, Source, Tree};
 
-/// Folder of each crate, and the imports of its product code. Tests may import more, except leaves.
+/// The folder and the imports of each crate's production code. Tests may import more, except in
+/// leaves.
 const ARROWS: [Arrow; 14] = [
     Arrow { name: "carom-proto", folder: "proto", imports: &[] },
     Arrow { name: "carom-baselines", folder: "baselines", imports: &["carom-proto"] },
@@ -136,7 +137,7 @@ fn tables<'a>(manifest: &'a Table, names: &[&str]) -> Vec<&'a Table> {
     places.flat_map(|place| names.iter().filter_map(|name| place.get(*name)?.as_table())).collect()
 }
 
-/// Returns the package of a dependency, whose key can differ.
+/// Returns the package name of a dependency, which can differ from its key.
 fn package(key: &str, dependency: &Value, workspace: &Table) -> String {
     let inherited = || workspace.get("workspace")?.get("dependencies")?.get(key)?.get("package");
     let renamed = dependency.get("package").or_else(inherited);

@@ -1,4 +1,4 @@
-//! Rule against types in slices: the inherent `impl` blocks of a type are in few files.
+//! Rule against scattered types: the inherent `impl` blocks of a type are in few files.
 
 use std::collections::BTreeMap;
 

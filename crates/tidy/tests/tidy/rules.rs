@@ -135,7 +135,7 @@ fn body(tokens: &[TokenTree]) -> Option<&Group> {
     let end = places.find_map(|at| match &tokens[at] {
         TokenTree::Punct(punct) if punct.as_char() == ';' => Some(None),
         TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
-            // As in `Ring<{ 2 * N }>`.
+            // This is a const argument, as in `Ring<{ 2 * N }>`.
             let is_argument = is(tokens[..at].last(), "<,") && is(tokens.get(at + 1), ">,");
             (!is_argument).then_some(Some(group))
         }

@@ -25,7 +25,7 @@ pub(crate) struct Source {
 }
 
 impl Tree {
-    /// All rules share one copy, because reading takes seconds.
+    /// Returns the source tree. All rules share one copy, because reading it takes seconds.
     pub(crate) fn read() -> &'static Self {
         static TREE: LazyLock<Tree> = LazyLock::new(Tree::new);
         &TREE
