@@ -1,6 +1,6 @@
 //! Fuzz target: arbitrary operations on two engines of each baseline protocol, and arbitrary
 //! datagrams. The engines must not panic, their invariants must hold after each step, and a decoded
-//! packet must be encoded to the same bytes.
+//! packet must re-encode to the same bytes.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -80,7 +80,7 @@ fn again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) -> Option<Vec<u8>> {
 }
 
 fn domains() -> DomainConfig {
-    let hierarchy = Hierarchy::by_id(1).expect("it is one");
+    let hierarchy = Hierarchy::by_id(1).expect("at least one domain");
     let (retain_bytes, max_missing, max_streams) = (2000, 8, 3);
     DomainConfig { hierarchy, retain_bytes, max_missing, max_streams, ..DomainConfig::default() }
 }

@@ -1,5 +1,5 @@
 //! Fuzz target: arbitrary bytes as a packet between two instances of `carom doctor`. Decoding must
-//! not panic, and a decoded packet must be encoded to the same bytes.
+//! not panic, and a decoded packet must re-encode to the same bytes.
 #![no_main]
 
 // The command has no library, so its decoder is included by file.

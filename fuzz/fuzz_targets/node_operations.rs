@@ -119,7 +119,7 @@ struct World {
     view_version: u32,
 }
 
-/// The bounds of these settings are so small that a few operations reach them.
+/// Returns settings with bounds so small that a few operations reach them.
 fn config() -> Config {
     Config {
         pending_repairs: 4,
@@ -216,7 +216,8 @@ impl World {
         }
     }
 
-    /// A node is never in its own view. Views contain the other node and unknown nodes.
+    /// Changes a view. A node is never in its own view, which contains the other node and unknown
+    /// nodes.
     fn change_view(&mut self, who: usize, group: u8, node: u8, kind: u8) {
         let other = NodeId(u64::from(node % 8) + 1);
         if other == self.nodes[who].id() {

@@ -1,5 +1,5 @@
 //! Fuzz target: arbitrary bytes as a path packet. Decoding must not panic, and a decoded packet
-//! must be encoded to the same bytes.
+//! must re-encode to the same bytes.
 #![no_main]
 
 mod sealed;

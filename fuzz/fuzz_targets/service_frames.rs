@@ -1,5 +1,5 @@
 //! Fuzz target: arbitrary bytes as a stream of the registry's frames. Reading must not panic or
-//! depend on the chunks, and every frame must be encoded to the same bytes.
+//! depend on the chunks, and every frame must re-encode to the same bytes.
 #![no_main]
 
 use carom_proto::membership::service::{Change, Frame, FrameReader};

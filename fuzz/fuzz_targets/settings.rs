@@ -1,5 +1,5 @@
 //! Fuzz target: arbitrary bytes as the settings of a group. Decoding must not panic. Decoded
-//! settings must be within their bounds and be encoded to the same bytes.
+//! settings must be within their bounds and re-encode to the same bytes.
 #![no_main]
 
 use carom_proto::settings::SETTINGS_BYTES;

@@ -1,4 +1,4 @@
-//! Fuzz target: arbitrary bytes as a datagram. A decoded header must be encoded to the same bytes.
+//! Fuzz target: arbitrary bytes as a datagram. A decoded header must re-encode to the same bytes.
 #![no_main]
 
 use carom_proto::wire::{self, Datagram, Header};
