@@ -2,7 +2,7 @@
 
 use carom_proto::wire::{self, HEADER_BYTES, MAGIC, Protocol, VERSION};
 
-/// Returns the bytes with a header of `protocol`, or `None` if their number is wrong.
+/// Returns the bytes with a header of `protocol`, or `None` if they are too few or too many.
 pub fn sealed(bytes: &[u8], protocol: Protocol) -> Option<Vec<u8>> {
     let mut datagram = bytes.to_vec();
     if !(HEADER_BYTES..=wire::MAX_DATAGRAM_BYTES).contains(&datagram.len()) {

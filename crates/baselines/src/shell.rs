@@ -39,7 +39,7 @@ pub struct Context {
 
 /// A protocol. Its methods are called only for groups that the node has joined.
 pub trait Policy: Send {
-    /// Packets of the protocol, in addition to messages and repairs.
+    /// The packets of the protocol, in addition to messages and repairs.
     type Packet<'a>: GuestPacket<'a>;
 
     fn join(&mut self, cx: &mut Context, group: GroupId);

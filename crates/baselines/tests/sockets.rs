@@ -86,7 +86,7 @@ fn settle(node: &Node, nodes: &[Node], group: &Group) -> u32 {
         }
     }
     for (id, (got, lost)) in &account {
-        assert_eq!(got + lost, 1, "{id:?} came {got} times and was lost {lost} times");
+        assert_eq!(got + lost, 1, "{id:?} was received {got} times and lost {lost} times");
     }
     assert_eq!(account.len(), expected);
     account.values().map(|(_, lost)| lost).sum()

@@ -12,7 +12,7 @@ use std::time::Duration;
 use carom::sim::{Link, Topology, World, WorldConfig};
 use carom::{Event, Loss, Node, Profile};
 
-/// The program under test: counts messages and reported losses.
+/// Runs the program under test, which counts messages and reported losses.
 async fn count(node: Node, received: Rc<Cell<u32>>, lost: Rc<Cell<u32>>) {
     let group = node.join("ticks", Profile::time_critical()).await.expect("joined");
     while let Some(event) = group.recv().await {

@@ -129,7 +129,7 @@ fn second_sender_is_refused() {
             _ => {}
         }
     }
-    let refused = groups[1].confirm(PATIENCE).expect_err("nobody has it");
+    let refused = groups[1].confirm(PATIENCE).expect_err("no member has it");
     assert_eq!(refused, ConfirmError::GivenUp);
     groups[0].confirm(PATIENCE).expect("the first sender continues");
 }

@@ -76,7 +76,7 @@ fn seeds_of_which_none_answers_are_an_error_at_join() {
     let silent = UdpSocket::bind("127.0.0.1:0").expect("a socket that never answers");
     let seed = silent.local_addr().expect("its address").to_string();
     let node = start(on_loopback(multicast_port()).seeds([&seed]));
-    let error = node.join("prices", Profile::time_critical()).expect_err("nobody is there");
+    let error = node.join("prices", Profile::time_critical()).expect_err("no node answers");
     assert_eq!(error, JoinGroupError::NoSeedAnswered { seeds: vec![seed.clone()] });
     assert_eq!(error.to_string(), format!("no seed answered: {seed}"));
     assert!(node.status().groups.is_empty());

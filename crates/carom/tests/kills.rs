@@ -270,7 +270,7 @@ fn kill_token_sites(kills: usize, timers: &'static str) {
     let mut whole_after = Vec::new();
     for round in 0..kills {
         // The oldest member is killed, so that every member is in the ring for some time.
-        let place = ring.members.iter().position(|it| it.is_alive).expect("somebody lives");
+        let place = ring.members.iter().position(|it| it.is_alive).expect("a member is alive");
         ring.kill(place);
         let dead_at = Instant::now();
         ring.until_whole();

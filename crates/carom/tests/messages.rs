@@ -207,7 +207,7 @@ fn silent_member_that_holds_back_the_publisher_is_named() {
     thread::scope(|scope| {
         let group = &group;
         let publisher = scope.spawn(move || {
-            told.send(()).expect("somebody waits");
+            told.send(()).expect("the main thread waits");
             group.publish(payload(0, 10)).map(drop)
         });
         waits.recv().expect("the thread runs");
@@ -336,6 +336,6 @@ fn split_handles_publish_and_iterate_until_the_group_closes() {
     assert_eq!(numbers, [1, 2]);
     assert_eq!(receiver.members(), [nodes[0].id()]);
     drop(nodes);
-    assert!(receiver.all(|event| !matches!(event, Event::Message(_))), "they came once");
+    assert!(receiver.all(|event| !matches!(event, Event::Message(_))), "each message arrives once");
     assert_eq!(receiver.next(), None);
 }

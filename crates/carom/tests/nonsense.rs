@@ -86,7 +86,7 @@ fn numbers(group: &Group, sender: NodeId) -> Vec<u32> {
     let mut numbers = Vec::new();
     while numbers.len() < MESSAGES as usize {
         let message = next_message(group);
-        assert_eq!(message.sender, sender, "nobody else has sent anything");
+        assert_eq!(message.sender, sender, "no other node has sent anything");
         let bytes = message.payload[..].try_into().expect("four bytes, as were sent");
         numbers.push(u32::from_be_bytes(bytes));
     }

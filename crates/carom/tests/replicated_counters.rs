@@ -116,7 +116,7 @@ fn replicas_agree_on_all_additions_despite_lost_messages() {
     let mut replicas = Replicas::new(1);
     replicas.world.run_for(Duration::from_secs(5));
     replicas.converge();
-    assert_eq!(replicas.total(), replicas.added.get(), "nobody crashed: nothing is missing");
+    assert_eq!(replicas.total(), replicas.added.get(), "no replica crashed, so nothing is missing");
     assert!(replicas.added.get() > 500 && replicas.world.counters().lost_at_host > 100);
 }
 

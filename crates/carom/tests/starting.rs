@@ -54,7 +54,7 @@ fn closing_a_node_ends_its_groups() {
     thread::scope(|scope| {
         let group = &group;
         let receiver = scope.spawn(move || {
-            told.send(()).expect("somebody waits");
+            told.send(()).expect("the main thread waits");
             group.recv()
         });
         waits.recv().expect("the thread is running");
@@ -74,7 +74,7 @@ fn node_closes_although_threads_continue_to_publish() {
         for _ in 0..2 {
             let (group, told) = (&group, told.clone());
             scope.spawn(move || {
-                told.send(()).expect("somebody waits");
+                told.send(()).expect("the main thread waits");
                 while group.publish("tick").is_ok() {}
             });
         }

@@ -109,7 +109,7 @@ impl NodeArgs {
     }
 
     /// Waits up to 3 s until another node answers. Returns at once without seeds, or if this node
-    /// is a seed: the first seed would wait in vain.
+    /// is a seed, because the first seed would wait in vain.
     fn find_seeds(&self, node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
         let others: Vec<&String> =
             self.seeds.iter().filter(|seed| !is_own(seed, node.endpoint())).collect();

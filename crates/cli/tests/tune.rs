@@ -1,4 +1,4 @@
-//! Tests of `carom tune` from the user's view.
+//! Tests `carom tune` from the user's view.
 
 use std::process::{Command, Output};
 

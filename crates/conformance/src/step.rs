@@ -4,7 +4,7 @@ use carom_proto::GroupId;
 use carom_proto::membership::service::CommitFailure;
 use carom_sim::{Fault, HostIx};
 
-/// One step of a scenario whose applications perform actions of type `A`.
+/// A step of a scenario whose applications perform actions of type `A`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step<A> {
     /// The host joins the group, unless it is a member.

@@ -103,10 +103,10 @@ const FOUND: [u64; 32] = [
     2_330_001_715,
     // A voter waited for a ring that could not continue, and another ring lacked only this voter.
     2_340_008_760,
-    // A founder did not count the messages of a joiner, which counted them, in each reformation.
+    // In each reformation, a joiner counted its messages, but the founder did not.
     2_361_033_842,
     // The checker missed a life removed from one ring while its next life joined a later ring.
     2_363_042_663,
-    // Members of a ring with too few voters waited, one after the other, for a voter that had left.
+    // Members of a ring with too few voters waited, one after another, for a voter that had left.
     2_363_039_097,
 ];

@@ -202,7 +202,8 @@ fn figures(relation: &Relation) -> String {
     format!("{} {unit} (margin {})", number(*measured), number(*margin))
 }
 
-/// Progress on standard error: one line that is redrawn on a terminal, otherwise one line per run.
+/// A reporter of progress on standard error: one line that is redrawn on a terminal, otherwise one
+/// line per run.
 struct Watcher {
     interrupt: &'static Interrupt,
     started: Instant,

@@ -1,4 +1,4 @@
-//! Tests of `carom-lab sim fuzz` from the user's view.
+//! Tests `carom-lab sim fuzz` from the user's view.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! Tests of `carom-lab paper` from the user's view.
+//! Tests `carom-lab paper` from the user's view.
 
 use std::fs;
 use std::path::PathBuf;

@@ -25,7 +25,7 @@ pub(crate) enum Scale {
     Log(f64),
 }
 
-/// Points that are drawn alike, with one entry in the legend.
+/// A series of points that are drawn alike, with one entry in the legend.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Series {
     pub(crate) label: String,

@@ -216,7 +216,7 @@ fire = "8,5"
     #[test]
     fn a_value_without_its_unit_is_refused_with_its_line() {
         let wrong = PLAN.replace("\"10ms\"", "\"10\"");
-        let error = Plan::<Setup>::read("x.toml", &wrong).expect_err("10 what?");
+        let error = Plan::<Setup>::read("x.toml", &wrong).expect_err("10 has no unit");
         assert_eq!(error.line, Some(8));
         assert!(error.cause.contains("'10' has no unit"), "{error}");
         let error = experiment_of("x.toml", "title = 1").expect_err("no experiment is named");

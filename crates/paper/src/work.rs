@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt::{Debug, Display};
 
-/// Returns `true` if the run is to end early.
+/// A function that returns `true` if the run is to end early.
 pub(crate) type Ends<'a> = &'a (dyn Fn() -> bool + 'a);
 
 pub(crate) trait Run: Debug + Display + Send + Sync + 'static {

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-/// Copies of the latest multicast datagrams, and of the latest datagrams to addresses without a
+/// The copies of the latest multicast datagrams, and of the latest datagrams to addresses without a
 /// host. An attacker sees all of them.
 #[derive(Debug, Default)]
 pub struct Eavesdropper {

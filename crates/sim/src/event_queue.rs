@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use carom_proto::Time;
 
-/// Future events. Events with the same time are returned in the order in which they were added.
+/// A queue of future events. Events with equal times are returned in the order they were added.
 #[derive(Debug)]
 pub struct EventQueue<T> {
     events: BTreeMap<(Time, u64), T>,

@@ -402,7 +402,7 @@ mod tests {
         let mut next = Vec::new();
         network.send(Time(0), &tree, Hop::Source, load(1000), &mut |onward| next.push(onward));
         let Onward::Queue(at, branch) = next[0] else { panic!("{next:?}") };
-        assert_eq!(at, Time(500_000), "the uplink comes later than now");
+        assert_eq!(at, Time(500_000), "the uplink is crossed later");
         next.clear();
         network.send(at, &tree, Hop::Link(branch), load(1000), &mut |onward| next.push(onward));
         let Onward::Queue(at, branch) = next[0] else { panic!("{next:?}") };

@@ -7,7 +7,7 @@ use carom_proto::Class;
 use crate::ids::{HostIx, PacketIx};
 use crate::tree::{Goal, Tree};
 
-/// Slots for datagrams. A slot and its memory are reused after its last holder has released it.
+/// The slots for datagrams. A slot and its memory are reused after its last holder has released it.
 #[derive(Debug, Default)]
 pub(crate) struct Packets {
     slots: Vec<Packet>,

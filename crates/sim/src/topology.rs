@@ -22,7 +22,7 @@ pub struct Link {
     pub loss: Loss,
 }
 
-/// Random delay on a link.
+/// A random delay on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
     /// No random delay.
@@ -33,7 +33,7 @@ pub enum Jitter {
     Exponential(Duration),
 }
 
-/// Hosts, switches, and the directed links between them.
+/// A network of hosts, switches, and the directed links between them.
 ///
 /// Routes are shortest in hops. Among paths of equal length, a source uses the link that was
 /// connected first, or a link that differs from source to source; see

@@ -26,7 +26,7 @@ fn world(config: WorldConfig) -> World<Box<dyn Engine>> {
         let id = NodeId(u64::from(host.0) + 1);
         let engine = Lateral::new(id, Config::default(), seed ^ id.0);
         world.spawn(host, id, Box::new(engine));
-        roster.join(&mut world, host, GROUP, settings()).expect("right settings");
+        roster.join(&mut world, host, GROUP, settings()).expect("valid settings");
     }
     world
 }

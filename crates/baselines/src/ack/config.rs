@@ -6,7 +6,7 @@ use crate::config::{ConfigError, check_path_mtu, require};
 use crate::guest::{DATA_BYTES, max_datagram_bytes};
 use crate::round_trips::Timeouts;
 
-/// Settings of an [`AckTimeout`](super::AckTimeout) engine.
+/// The settings of an [`AckTimeout`](super::AckTimeout) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default 1500.

@@ -46,7 +46,7 @@ use crate::reception::Terms;
 use crate::round_trips::RoundTrips;
 use crate::shell::{Context, Policy, Shell};
 
-/// Acknowledgments and retransmission timeouts at one node.
+/// The policy of acknowledgments and retransmission timeouts at one node.
 #[derive(Debug)]
 pub struct AckTimeout {
     config: Config,

@@ -5,7 +5,7 @@ use crate::block::BLOCK_HEADER_BYTES;
 use crate::config::{ConfigError, check_path_mtu, require};
 use crate::guest::{REPAIR_BYTES, max_datagram_bytes};
 
-/// Settings of a [`Bimodal`](super::Bimodal) engine.
+/// The settings of a [`Bimodal`](super::Bimodal) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Size, in bytes, of the largest IP packet on the path, at least 200. It limits the payload

@@ -49,7 +49,7 @@ use crate::guest::Datagram;
 use crate::reception::Terms;
 use crate::shell::{Context, Policy, Shell};
 
-/// Bimodal Multicast at one node.
+/// The policy of Bimodal Multicast at one node.
 #[derive(Debug)]
 pub struct Bimodal {
     config: Config,

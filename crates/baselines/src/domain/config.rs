@@ -7,7 +7,7 @@ use crate::config::{ConfigError, check_path_mtu, require};
 use crate::guest::{REPAIR_BYTES, max_datagram_bytes};
 use crate::reception::Terms;
 
-/// Settings of domains: hierarchy, repairs and retention.
+/// The settings of domains: hierarchy, repairs and retention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DomainConfig {
     /// Heads and members of the domains. Default [`Hierarchy::flat`].

@@ -308,7 +308,7 @@ mod tests {
         assert!(naks.postpone(Time(50), id(1, 2), NodeId(1), Duration::from_nanos(5)));
         assert!(!naks.postpone(Time(50), id(1, 1), NodeId(1), Duration::ZERO));
         assert_eq!(due(&mut naks, 125), [(1, vec![3]), (2, vec![1])]);
-        assert_eq!(due(&mut naks, 214), [(1, vec![3])], "the other one is postponed");
+        assert_eq!(due(&mut naks, 214), [(1, vec![3])], "the other request is postponed");
         assert_eq!(due(&mut naks, 215), [(1, vec![2])]);
         naks.drop_settled(GroupId(1), NodeId(1), |id| id.seqno.0 == 2);
         assert!(naks.is_requested(id(1, 2)) && !naks.is_requested(id(1, 3)));

@@ -7,7 +7,7 @@ use crate::block::BLOCK_HEADER_BYTES;
 use crate::config::{ConfigError, check_path_mtu, require};
 use crate::guest::max_datagram_bytes;
 
-/// Settings of a [`SenderFec`](super::SenderFec) engine.
+/// The settings of a [`SenderFec`](super::SenderFec) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default 1500.

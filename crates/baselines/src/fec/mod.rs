@@ -45,7 +45,7 @@ use crate::reception::Terms;
 use crate::retained::Retained;
 use crate::shell::{Context, Policy, Shell};
 
-/// Sender-based FEC at one node.
+/// The policy of sender-based FEC at one node.
 #[derive(Debug)]
 pub struct SenderFec {
     config: Config,

@@ -150,7 +150,7 @@ mod tests {
                 let place = seqno.distance_from(pending.set.first) as usize;
                 (!is_lost(place)).then(|| &blocks[place])
             };
-            let solved = pending.solve(block_of).expect("there is enough");
+            let solved = pending.solve(block_of).expect("enough shards");
             let expected = (0..8).filter(|place| is_lost(*place));
             let expected: Vec<_> = expected
                 .map(|place| Ok((pending.set.first.plus(place as u32), blocks[place].clone())))

@@ -4,7 +4,7 @@ use crate::config::{ConfigError, require};
 use crate::domain::{DomainConfig, RepairBy};
 use crate::round_trips::Timeouts;
 
-/// Settings of an [`Lbrm`](super::Lbrm) engine. Names in parentheses are those of the paper.
+/// The settings of an [`Lbrm`](super::Lbrm) engine. Names in parentheses are those of the paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Loggers, and retention. The paper has a primary logger, and a secondary logger at each site.

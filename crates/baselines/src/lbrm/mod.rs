@@ -55,7 +55,7 @@ use crate::retained::Retained;
 use crate::shell::{Context, Policy, Shell};
 use crate::stream::Gap;
 
-/// LBRM at one node.
+/// The policy of LBRM at one node.
 #[derive(Debug)]
 pub struct Lbrm {
     config: Config,

@@ -3,7 +3,7 @@ use core::time::Duration;
 use crate::config::{ConfigError, require};
 use crate::domain::{DomainConfig, RepairBy};
 
-/// Settings of an [`Rmtp`](super::Rmtp) engine. Names in parentheses are those of the paper.
+/// The settings of an [`Rmtp`](super::Rmtp) engine. Names in parentheses are those of the paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Designated receivers, and retention of packets. [`DomainConfig::gather_for`] is the time for

@@ -58,7 +58,7 @@ use crate::retained::Retained;
 use crate::shell::{Context, Policy, Shell};
 use crate::stream::Gap;
 
-/// RMTP at one node.
+/// The policy of RMTP at one node.
 #[derive(Debug)]
 pub struct Rmtp {
     config: Config,

@@ -6,7 +6,7 @@ use crate::block::BLOCK_HEADER_BYTES;
 use crate::config::{ConfigError, check_path_mtu, require};
 use crate::guest::max_datagram_bytes;
 
-/// Settings of an [`Srm`](super::Srm) engine. The names in parentheses are those of ns-2. The
+/// The settings of an [`Srm`](super::Srm) engine. The names in parentheses are those of ns-2. The
 /// defaults are those of [`Config::ns2_fixed`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {

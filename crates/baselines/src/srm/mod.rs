@@ -64,7 +64,7 @@ use crate::reception::Terms;
 use crate::retained::Retained;
 use crate::shell::{Context, Policy, Shell};
 
-/// SRM at one node.
+/// The policy of SRM at one node.
 #[derive(Debug)]
 pub struct Srm {
     shared: Shared,
@@ -319,6 +319,6 @@ mod tests {
             assert!(requests <= 4, "after {jump} jumps");
         }
         let timers = srm.policy().shared.timers.len();
-        assert_eq!(timers, 1 + 4, "a session message and what is missing");
+        assert_eq!(timers, 1 + 4, "a session message and the missing packets");
     }
 }

@@ -4,7 +4,7 @@ use crate::config::{ConfigError, require};
 use crate::domain::DomainConfig;
 use crate::round_trips::Timeouts;
 
-/// Settings of a [`Tmtp`](super::Tmtp) engine.
+/// The settings of a [`Tmtp`](super::Tmtp) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Domain managers, and retention of packets.

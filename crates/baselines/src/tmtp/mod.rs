@@ -61,7 +61,7 @@ use crate::retained::Retained;
 use crate::shell::{Context, Policy, Shell};
 use crate::stream::Gap;
 
-/// TMTP at one node.
+/// The policy of TMTP at one node.
 #[derive(Debug)]
 pub struct Tmtp {
     config: Config,

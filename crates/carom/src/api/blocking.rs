@@ -50,7 +50,7 @@ use crate::shared::status::Status;
 #[derive(Debug)]
 pub struct Node(crate::Node);
 
-/// Membership in a group; see [`crate::Group`].
+/// A membership in a group; see [`crate::Group`].
 #[derive(Clone, Debug)]
 pub struct Group(crate::Group);
 

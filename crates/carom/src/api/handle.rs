@@ -22,7 +22,7 @@ pub(crate) struct NodeHandle {
     pub(crate) state: Arc<NodeState>,
 }
 
-/// The group is left when the last public value that shares this handle is dropped.
+/// A handle of a group. The group is left when the last public value that shares it is dropped.
 pub(crate) struct GroupHandle {
     pub(crate) node: NodeHandle,
     pub(crate) shared: Arc<GroupShared>,
@@ -30,7 +30,8 @@ pub(crate) struct GroupHandle {
 }
 
 impl NodeHandle {
-    /// If the node is closed, the returned channel is closed without a reply.
+    /// Sends a command with a reply channel. If the node is closed, the channel is closed without a
+    /// reply.
     pub(crate) fn call<T>(
         &self,
         command: impl FnOnce(ReplySender<T>) -> NodeCommand,

@@ -140,7 +140,7 @@ impl Drop for Node {
     }
 }
 
-/// Leaves the group if the task that joins it gives up.
+/// A guard that leaves the group if the task that joins it gives up.
 struct PendingJoin<'a> {
     answer: Receiver<Result<GroupParts, JoinGroupError>>,
     node: &'a NodeHandle,

@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
-/// Multicast memberships on separate unbound sockets. By default, a socket can hold 20 of them, and
-/// memberships on a receiving socket cost time per packet.
+/// The multicast memberships, held on separate unbound sockets. By default, a socket can hold 20 of
+/// them, and memberships on a receiving socket cost time per packet.
 #[derive(Debug)]
 pub(crate) struct MulticastJoins {
     interface: Ipv4Addr,

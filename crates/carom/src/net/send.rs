@@ -12,7 +12,7 @@ use quinn_udp::Transmit;
 use super::routes::Route;
 use super::sockets::Socket;
 
-/// Sends datagrams. Call `buffer` and `add` for each datagram, and `send` for each completed run.
+/// A sender of datagrams. Call `buffer` and `add` for each one, and `send` for each completed run.
 #[derive(Debug)]
 pub(crate) struct Sender {
     source: Ipv4Addr,

@@ -2,8 +2,8 @@
 //! view is partial. This node can answer them and request their packets.
 //!
 //! The source address of a datagram can be forged. Until an address has answered a probe, this node
-//! therefore sends at most twice as many bytes to it as came from it (as in QUIC, RFC 9000, section
-//! 8.1).
+//! therefore sends it at most twice the number of bytes received from it (as in QUIC, RFC 9000,
+//! section 8.1).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -106,7 +106,7 @@ impl Strangers {
 
 /// Maximum number of strangers. Beyond it, those that have not answered are forgotten, or else all.
 const MAX_STRANGERS: usize = 4096;
-/// Maximum number of bytes sent to an address that has not answered, per byte that came from it.
+/// Maximum number of bytes sent to an address that has not answered, per byte received from it.
 const BYTES_PER_BYTE: usize = 2;
 /// Maximum number of bytes sent at once to an address that has not answered.
 const MAX_CREDIT: usize = 1 << 16;

@@ -59,8 +59,8 @@ impl Confirms {
         has_queried
     }
 
-    /// Answers the calls that `confirmed` covers. If a bulk sender has yielded, it covers all
-    /// queried messages.
+    /// Answers the calls that `confirmed` covers. The confirmation of a bulk sender that has
+    /// yielded covers all queried messages.
     pub(crate) fn on_confirmed(
         &mut self,
         own: &mut OwnMessages,

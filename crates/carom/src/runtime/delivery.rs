@@ -60,7 +60,7 @@ impl Delivery {
             return self.stage(event);
         }
         self.overflow.add(event, self.keeps_all);
-        // This requests room, or finds that there is room by now.
+        // This requests room, or uses room that was made in the meantime.
         self.flush();
     }
 

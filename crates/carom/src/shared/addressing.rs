@@ -59,7 +59,7 @@ impl fmt::Display for MulticastPool {
     }
 }
 
-/// Ways in which a node reaches the members of its groups.
+/// The ways in which a node reaches the members of its groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathChoice {
     /// Multicast, with unicast copies for members that have not confirmed that they receive it. The

@@ -55,7 +55,7 @@ pub(crate) enum Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
-/// Groups with queued messages. Publishers wake the driver only if the list was empty.
+/// The groups with queued messages. Publishers wake the driver only if the list was empty.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyList {
     groups: Mutex<Vec<GroupId>>,

@@ -114,7 +114,7 @@ pub struct GroupStatus {
     pub dropped: u64,
 }
 
-/// Counters since the node's start.
+/// The counters of a node since its start.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {

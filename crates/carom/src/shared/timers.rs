@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use carom_proto::Time;
 
-/// Sleeping tasks of one driver or simulated world, in order of their wake-up times.
+/// The sleeping tasks of one driver or simulated world, in order of their wake-up times.
 #[derive(Debug, Default)]
 pub(crate) struct TimerQueue(Mutex<Timers>);
 

@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(executor.kill(HERE), 1);
         send(&there);
         run(&mut executor);
-        assert!(second.is_closed(), "what it held is dropped");
+        assert!(second.is_closed(), "its captured values are dropped");
         assert_eq!(*log.borrow(), [3]);
     }
 

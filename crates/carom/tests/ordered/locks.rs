@@ -22,8 +22,8 @@ fn one_task_at_a_time_holds_a_lock_and_each_has_its_turn() {
         let groups = join_all(&nodes, Profile::ordered()).await;
         let take_turns = async |member: usize| {
             for _ in 0..5 {
-                let lock = groups[member].lock("the ledger").await.expect("it is given back");
-                assert_eq!(inside.replace(1), 0, "two members hold it");
+                let lock = groups[member].lock("the ledger").await.expect("the lock is released");
+                assert_eq!(inside.replace(1), 0, "two tasks hold it");
                 assert!(lock.is_held() && lock.fence() > last_fence.replace(lock.fence()));
                 nodes[member].sleep(Duration::from_millis(3)).await;
                 inside.set(0);
@@ -82,7 +82,7 @@ fn cut_off_member_loses_its_lock_and_learns_it() {
     let next = world.block_on(PATIENCE, groups[0].lock("a")).expect("in time").expect("freed");
     assert!(next.fence() > held.fence());
     world.apply(&Fault::Heal);
-    world.block_on(PATIENCE, held.lost()).expect("it is told");
+    world.block_on(PATIENCE, held.lost()).expect("the loss is reported");
     assert!(!held.is_held());
     drop(held);
     // A late release has no effect on the other holder.

@@ -52,7 +52,7 @@ fn stranger_sees_the_ring_of_the_members_without_any_event() {
         }
         let own = ring_of(first, group).await;
         assert_eq!(only_ring(first).await, own, "a member reports its own ring");
-        assert_eq!(views(group), 0, "somebody has changed the ring");
+        assert_eq!(views(group), 0, "the ring has changed");
         assert_eq!(stranger.query("another group", TIMEOUT).await, Ok(Vec::new()));
         assert!(stranger.status().await.groups.is_empty());
         drop(lock);

@@ -79,7 +79,7 @@ fn ordered_messages_carry_places_and_stability_is_reported() {
         let mut places: Vec<Place> = told[0].values().copied().collect();
         places.sort_unstable();
         places.dedup();
-        assert_eq!(places.len(), 75, "each has its own");
+        assert_eq!(places.len(), 75, "each message has its own place");
         assert!(told.iter().all(|it| *it == told[0]), "the same at all members");
     };
     world.block_on(PATIENCE, program).expect("in time");

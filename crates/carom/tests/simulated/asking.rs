@@ -13,7 +13,7 @@ use crate::{PATIENCE, cases, config, simulation, start};
 async fn serve(group: &Group) -> ! {
     for handler in 0..SERVED {
         let handler = Handler::new(handler).expect("there are six");
-        std::mem::forget(group.lock(handler).await.expect("nobody else serves"));
+        std::mem::forget(group.lock(handler).await.expect("no other server"));
     }
     loop {
         let event = group.recv().await.expect("the group is open");
@@ -130,7 +130,7 @@ proptest! {
             }
         }
         let had_time = spans[0] >= Duration::from_secs(5);
-        prop_assert!(!had_time || errors[0].is_none(), "nobody holds it");
+        prop_assert!(!had_time || errors[0].is_none(), "no member holds it");
     }
 }
 

@@ -45,7 +45,7 @@ fn bulk_messages_of_a_yielding_sender_are_not_safe_later() {
             assert_eq!(second.confirm(PATIENCE).await, Err(ConfirmError::GivenUp));
         }
         assert_eq!(late.delivered().await, Err(DeliveryError::GivenUp));
-        let refused = second.try_publish("the other still sends").expect("it is taken");
+        let refused = second.try_publish("the other still sends").expect("it is accepted");
         assert_eq!(refused.delivered().await, Err(DeliveryError::GivenUp));
         assert_eq!(second.confirm(PATIENCE).await, Err(ConfirmError::GivenUp));
         assert_eq!(first.confirm(PATIENCE).await.expect("all have it").members, 2);
@@ -73,7 +73,7 @@ fn bulk_messages_complete_before_their_sender_yielded_are_safe() {
         drop(first.try_publish("first").expect("it sends"));
         until(second, is_message).await;
         assert_eq!(published.delivered_timeout(PATIENCE / 4).await, Ok(()));
-        let safe = second.confirm(PATIENCE / 4).await.expect("all had it");
+        let safe = second.confirm(PATIENCE / 4).await.expect("all members had it");
         assert_eq!(safe.incomplete, []);
     };
     world.block_on(PATIENCE, program).expect("in time");
@@ -87,7 +87,7 @@ fn ordered_messages_of_a_removed_member_are_not_safe_later() {
     let group = &groups[3];
     let program = async {
         drop(group.publish("all have this").await.expect("published"));
-        assert_eq!(group.confirm(PATIENCE).await.expect("all are there").members, 3);
+        assert_eq!(group.confirm(PATIENCE).await.expect("all members are online").members, 3);
     };
     world.block_on(PATIENCE, program).expect("in time");
     world.apply(&Fault::Partition(vec![world.host(3).ix()]));

@@ -59,8 +59,8 @@ fn new_node_on_a_paused_host_ends_the_previous_one() {
     let (others, group) = world.block_on(PATIENCE, meet).expect("they meet");
     world.apply(&Fault::Pause(host.ix()));
     drop((others, there));
-    let _next = Node::builder().start_on(&host).expect("the first one's handle is gone");
+    let _next = Node::builder().start_on(&host).expect("the first node's handle is gone");
     world.run_for(Duration::from_secs(1));
-    assert_eq!(group.members(), [], "the first one is gone, and the next is in no group");
+    assert_eq!(group.members(), [], "the first node is gone, and the next is in no group");
     world.apply(&Fault::Resume(host.ix()));
 }

@@ -197,9 +197,9 @@ proptest! {
         let both = async {
             let odd = here.join(&name, drawn.of_node(0)).await;
             // The other node joins after the first has joined all its groups.
-            let fine = here.join("fine", Profile::ordered()).await.expect("a sound group");
+            let fine = here.join("fine", Profile::ordered()).await.expect("a valid group");
             let twin = there.join(&name, drawn.of_node(1)).await;
-            let fine_twin = there.join("fine", Profile::ordered()).await.expect("a sound group");
+            let fine_twin = there.join("fine", Profile::ordered()).await.expect("a valid group");
             has_another(&fine_twin).await;
             has_another(&fine).await;
             (odd, twin, fine, fine_twin)
@@ -328,7 +328,7 @@ fn values_the_wire_cannot_carry_are_refused_with_the_range() {
         assert!(error.contains(&expected), "{error}");
     }
     let joined = world.block_on(PATIENCE, node.join("prices", Profile::ordered()));
-    let group = joined.expect("in time").expect("a sound group");
+    let group = joined.expect("in time").expect("a valid group");
     let options = SendOptions::from(Qos::Resilient(0));
     let Err(error) = group.try_publish_with("lost", options) else { panic!("it is accepted") };
     assert_eq!(error, PublishError::Qos { asked: Qos::Resilient(0) });

@@ -52,11 +52,11 @@ fn a_task_starts_tasks_and_a_join_that_it_gives_up_is_undone() {
         let inner = own.clone();
         own.spawn(async move {
             inner.sleep(Duration::from_secs(1)).await;
-            told.send(inner.now()).await.expect("somebody waits");
+            told.send(inner.now()).await.expect("the test waits");
         });
     });
     let before = world.now();
-    let heard = world.block_on(PATIENCE, hears.recv()).expect("in time").expect("told");
+    let heard = world.block_on(PATIENCE, hears.recv()).expect("in time").expect("a report");
     assert_eq!(heard, before + Duration::from_secs(1));
 
     let node = Node::builder().start_on(&host).expect("a node");

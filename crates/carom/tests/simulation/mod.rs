@@ -64,13 +64,13 @@ pub struct Capture(Arc<Mutex<Vec<u8>>>);
 
 impl Capture {
     pub fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.0.lock().expect("nobody panicked"))
+        std::mem::take(&mut *self.0.lock().expect("no thread panicked"))
     }
 }
 
 impl io::Write for Capture {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("nobody panicked").write(bytes)
+        self.0.lock().expect("no thread panicked").write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

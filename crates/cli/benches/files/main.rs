@@ -1,6 +1,6 @@
-//! Throughput of a file to many receivers: `carom send` to eight receivers in network namespaces,
-//! with the sender's link limited to 500 Mbit/s by `tbf`, compared with as many TCP streams of the
-//! same bytes over the same link in the same run.
+//! The throughput of a file transfer to many receivers: `carom send` to eight receivers in network
+//! namespaces, with the sender's link limited to 500 Mbit/s by `tbf`, compared with as many TCP
+//! streams of the same bytes over the same link in the same run.
 //!
 //! Run `cargo bench -p carom-cli --bench files` as root. Only the ratios matter. `-- --help` lists
 //! the settings.

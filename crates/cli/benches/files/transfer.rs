@@ -92,7 +92,7 @@ impl Transfer<'_> {
             let watch = scope.spawn(|| most_memory(&pids));
             let took = self.follow(&mut sender, &mut receivers, began);
             let stragglers = self.end(sender, receivers);
-            let bytes = fs::metadata(self.file).expect("the file is there").len() as f64;
+            let bytes = fs::metadata(self.file).expect("the file exists").len() as f64;
             let rates = took.iter().map(|took| bytes / took.as_secs_f64()).collect();
             let most_memory = Some(watch.join().expect("it reads"));
             Outcome { rates, most_memory, stragglers }
@@ -191,7 +191,7 @@ impl Transfer<'_> {
                 let name = self.file.file_name().expect("a file");
                 assert_eq!(blake3_of(&self.target(place + 1).join(name)), sent, "r{}", place + 1);
             }
-            fs::remove_dir_all(self.target(place + 1)).expect("it is there");
+            fs::remove_dir_all(self.target(place + 1)).expect("the directory exists");
         }
         stragglers
     }

@@ -37,7 +37,7 @@ pub(crate) enum Order {
     Total,
 }
 
-/// Number of members that can fail at once without losing a delivered message.
+/// The number of members that can fail at once without losing a delivered message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resilience {
     /// The given number of members, at least 1.

@@ -119,7 +119,7 @@ pub(crate) fn unreached(records: &Records, alive: &[Process], tails: &Tails) -> 
     found
 }
 
-/// Highest number published by each live sender when the faults ended.
+/// The highest number published by each live sender when the faults ended.
 pub(crate) type Tails = BTreeMap<Process, u64>;
 
 /// Checks the rules of an ordered group. Each place has one message, and each message has one
@@ -192,7 +192,7 @@ fn stays(record: &Record) -> Vec<Vec<Place>> {
 
 struct Losses(Vec<Loss>);
 
-/// Sequence numbers of a host's stream that were reported lost.
+/// A range of sequence numbers of a host's stream that were reported lost.
 struct Loss {
     host: u32,
     first: u32,

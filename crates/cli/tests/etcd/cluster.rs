@@ -25,7 +25,7 @@ pub(crate) struct Etcd {
     quota: Option<usize>,
 }
 
-/// Files of a certificate authority, and a certificate signed by it, which both sides use.
+/// The files of a certificate authority, and of a certificate signed by it, which both sides use.
 pub(crate) struct Certificates {
     _folder: TempDir,
     pub(crate) ca: String,

@@ -25,7 +25,7 @@ struct Streams {
     is_over: AtomicBool,
 }
 
-/// Ends the streams on drop, even when the test fails.
+/// A guard that ends the streams on drop, even when the test fails.
 struct End<'a>(&'a Streams);
 
 impl Drop for End<'_> {

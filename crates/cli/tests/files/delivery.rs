@@ -20,7 +20,11 @@ fn file_and_directory_reach_all_receivers_despite_losses() {
         assert!(net.read(&format!("{name}/big.bin")) == big, "{name} has other bytes");
         assert_eq!(net.read(&format!("{name}/tree/link")), b"1");
         assert!(net.path(&format!("{name}/tree/empty")).is_dir());
-        assert_eq!(fs::read_dir(net.path(name)).expect("it is there").count(), 2, "no leftovers");
+        assert_eq!(
+            fs::read_dir(net.path(name)).expect("the directory exists").count(),
+            2,
+            "no leftovers"
+        );
     }
     let rows = summary(&sent)["receivers"].as_array().expect("rows").len();
     assert_eq!(rows, 3);
@@ -53,7 +57,11 @@ fn repeated_transfer_costs_its_holders_nothing() {
     for (name, receiver) in ["a", "b"].iter().zip(receivers) {
         receiver.ended_with(0);
         assert!(net.read(&format!("{name}/d/data")) == data, "{name} has other bytes");
-        assert_eq!(fs::read_dir(net.path(name)).expect("it is there").count(), 1, "no leftovers");
+        assert_eq!(
+            fs::read_dir(net.path(name)).expect("the directory exists").count(),
+            1,
+            "no leftovers"
+        );
     }
 }
 

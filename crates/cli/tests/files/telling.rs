@@ -90,11 +90,12 @@ fn unsendable_entries_are_refused_or_skipped_by_name() {
 fn a_setuid_bit_is_not_sent_and_its_file_is_named() {
     let net = Net::new(23_157);
     net.write("program", b"some");
-    fs::set_permissions(net.path("program"), Permissions::from_mode(0o4755)).expect("it is ours");
+    fs::set_permissions(net.path("program"), Permissions::from_mode(0o4755))
+        .expect("the test created it");
     let receiver = net.recv("a", &[]);
     let sent = net.start(&["send", "program", "--to", "g", "--receivers", "1"]).ended_with(0);
     receiver.ended_with(0);
     assert_says(&sent, "note: receivers do not set the setuid, setgid or sticky bit of program");
-    let received = fs::metadata(net.path("a/program")).expect("it is there");
+    let received = fs::metadata(net.path("a/program")).expect("the file exists");
     assert_eq!(received.permissions().mode() & 0o7777, 0o755);
 }

@@ -108,7 +108,8 @@ impl Lab {
         }
     }
 
-    /// A new interface drops outgoing packets until the kernel has detected its carrier.
+    /// Waits until the kernel has detected the carrier of each new interface. Until then, the
+    /// interface drops outgoing packets.
     fn await_links(&self) {
         let give_up = Instant::now() + PATIENCE;
         for host in &self.hosts {

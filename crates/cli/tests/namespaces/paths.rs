@@ -58,7 +58,7 @@ fn assert_goes_on_elsewhere(lab: &Lab, network: &[&str]) {
     assert!(told.ends_with(".99"), "{told}");
     subs[1].said.wait_for("note: the address of eth0 has changed from 10.77.");
     // From here on, everything that arrives was sent from the new address.
-    let last = subs[0].wrote.seen.iter().map(|line| number(line)).max().expect("lines came");
+    let last = subs[0].wrote.seen.iter().map(|line| number(line)).max().expect("lines arrived");
     for sub in &mut subs {
         sub.wrote.wait_until("messages sent after the change", |it| number(it) > last + 5000);
     }

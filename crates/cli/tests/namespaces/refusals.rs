@@ -4,7 +4,7 @@ use crate::lab::Lab;
 #[test]
 fn silent_seeds_and_missing_interfaces_are_refused() {
     let Some(lab) = Lab::new(2, MTU) else { return };
-    // One address belongs to no host. The host at the other one rejects the datagrams.
+    // One address belongs to no host. The host at the other address rejects the datagrams.
     let seeds = [lab.nobody(), lab.at(2).address.clone()];
     let verbs: [&[&str]; 3] = [&["sub", "x"], &["pub", "x"], &["members"]];
     let mut cases = Vec::new();

@@ -109,7 +109,7 @@ fn read_or_lost(sub: &mut Running, last: u64) -> (u64, u64) {
         let end = begin + last;
         settled.range(first..end.max(first)).count() as u64 == end.saturating_sub(first)
     });
-    let (first, begin) = (settled.first().copied(), begin.expect("a message came"));
+    let (first, begin) = (settled.first().copied(), begin.expect("a message arrived"));
     assert!(first < Some(begin + 99), "it began with {first:?}, not near {begin}");
     (repaired, lost)
 }

@@ -47,7 +47,7 @@ fn late_subscriber_gets_everything_from_its_join_on() {
     let Some(lab) = Lab::new(3, MTU) else { return };
     let [early, late, sender] = lab.hosts() else { panic!("there are three") };
     let mut first = subscribe(std::slice::from_ref(early), &["--loss", "5%"]).remove(0);
-    // Long lines fill the pipe soon, so that the written ones are not far behind the sent ones.
+    // Long lines fill the pipe quickly, so that written lines are not far behind sent ones.
     let (lines, is_enough) = lines_until_enough();
     let args = ["pub", "numbers", "--rate", "4000/s", "--json"];
     let mut publisher = sender.pipe(lines, &args);

@@ -1,4 +1,4 @@
-//! Tests of the registry from the operator's view: real processes on loopback.
+//! Tests the registry from the operator's view: real processes on loopback.
 
 mod detectors;
 mod disk;

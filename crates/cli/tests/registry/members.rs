@@ -24,7 +24,7 @@ fn outsider_sees_members_of_one_group_or_of_all() {
     assert_eq!(ids(&all), both, "{all}");
     let letters = GroupId::of_name("letters").to_string();
     let of_b = all["members"].as_array().and_then(|it| it.iter().find(|it| it["node"] == *b.id));
-    assert_eq!(of_b.expect("it is there")["groups"], Value::from(vec![letters]));
+    assert_eq!(of_b.expect("the member is listed")["groups"], Value::from(vec![letters]));
     assert_eq!((&all["away"], &all["group"]), (&false.into(), &Value::Null));
     let one = members(&service, &["numbers", "--json"]).json();
     assert_eq!((ids(&one), &one["group"]), (vec![&*a.id], &"numbers".into()));

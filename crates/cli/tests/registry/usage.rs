@@ -115,7 +115,7 @@ fn a_store_that_lost_its_data_is_begun_anew_only_by_a_flag() {
     let args = service.on_same_store(&listen);
     let place = args.iter().position(|arg| *arg == "--store").expect("it has a store") + 1;
     let database = std::path::Path::new(&args[place]).join("membership.redb");
-    let mut damaged = std::fs::read(&database).expect("it is there");
+    let mut damaged = std::fs::read(&database).expect("the database exists");
     damaged[4096..20_000].fill(0xAA);
     for (bytes, cause) in [(damaged, "the store is damaged"), (Vec::new(), "is empty")] {
         std::fs::write(&database, bytes).expect("the directory belongs to the test");

@@ -1,5 +1,5 @@
 //! An attacker on the network that is not a member. It receives multicast, and sends datagrams with
-//! valid checksums from an address of its own.
+//! valid checksums from its own address.
 //!
 //! Its datagrams must not stop a node or fill its memory. Recognized forgeries have no effect.
 
@@ -10,7 +10,7 @@ use carom_sim::{HostIx, Machine, World};
 use super::gossip_forgery;
 use crate::step::Forgery;
 
-/// Crafts a datagram from an overheard one. Returns `None` if it cannot.
+/// A function that crafts a datagram from an overheard one, or returns `None` if it cannot.
 pub(crate) type Craft<'a> = dyn Fn(&mut Rng, &[u8]) -> Option<Vec<u8>> + 'a;
 
 #[derive(Debug)]

@@ -382,7 +382,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
 
     fn step(&mut self, end: Time) -> bool {
         if let Some(services) = &mut self.services {
-            let mut none_is_left = |_| unreachable!("events are taken as they come");
+            let mut none_is_left = |_| unreachable!("events are taken after each step");
             return services.step(&mut self.world, end, &mut none_is_left);
         }
         self.world.next_at().is_some_and(|at| at <= end) && self.world.step()

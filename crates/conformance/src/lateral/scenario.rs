@@ -129,7 +129,7 @@ impl Draft<Action> {
         self.sort();
     }
 
-    /// Makes some messages larger than one packet or dozens. Independent of all other draws.
+    /// Makes some messages larger than one packet or dozens. The draw is independent of all others.
     fn enlarge_some_messages(&mut self, seed: u64) {
         let mut rng = Rng::new(seed ^ 0x1a49e);
         for (_, step) in &mut self.steps {

@@ -34,10 +34,10 @@ pub struct Setup {
     pub broken_promise: Box<Promise>,
 }
 
-/// Crafts an attacker's datagram from an overheard one. Returns `None` if it cannot.
+/// A function that crafts an attacker's datagram from an overheard one, or returns `None`.
 pub type Forge = fn(&mut Rng, &[u8]) -> Option<Vec<u8>>;
 
-/// Checks an engine's final counters, and returns the guarantee that they violate.
+/// A function that checks an engine's final counters, and returns the guarantee that they violate.
 pub type Promise = dyn Fn(&[(&'static str, u64)]) -> Option<String>;
 
 impl Setup {

@@ -24,7 +24,7 @@ pub struct Service {
     pub watch: Watch,
 }
 
-/// Failure detection in addition to leases.
+/// The failure detection of a registry, in addition to leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
     /// No failure detection except leases.

@@ -18,7 +18,7 @@ use self::runner::BulkRunner;
 pub(crate) use self::scenario::{Hosts, Step, scenario};
 pub(crate) use self::settings::Settings;
 
-/// Scenarios of bulk groups.
+/// The suite of scenarios of bulk groups.
 pub struct BulkSuite;
 
 impl Suite for BulkSuite {

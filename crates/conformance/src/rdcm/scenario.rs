@@ -45,7 +45,7 @@ pub enum Kind {
     Rival,
 }
 
-/// One step of a scenario.
+/// A step of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Join(HostIx),

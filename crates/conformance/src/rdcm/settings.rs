@@ -144,14 +144,14 @@ impl Settings {
     }
 }
 
-/// Draws a first number close to a wrap or a change of sign. Independent of all other draws.
+/// Draws a first number close to a wrap or a change of sign. The draw is independent of all others.
 fn draw_first_number(seed: u64) -> Option<u32> {
     let mut rng = Rng::new(seed);
     let edges = [u32::MAX, i32::MAX as u32];
     rng.chance(0.25).then(|| one_of(&mut rng, &edges) - rng.below(8) as u32)
 }
 
-/// Draws the delay of each link for long paths. Independent of all other draws.
+/// Draws the delay of each link for long paths. The draw is independent of all others.
 fn draw_distance(seed: u64) -> Option<Duration> {
     let mut rng = Rng::new(seed ^ 0xfa4_d157);
     let path_ms = [5, 25, 100, 250];

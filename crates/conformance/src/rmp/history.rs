@@ -24,7 +24,7 @@ pub struct History {
     /// `true` if no member was ever partitioned, stopped or killed. Every leave must then complete.
     pub(super) are_all_heard: bool,
     pub(super) healed: Option<Time>,
-    /// Memory of all engines.
+    /// Memory use of all engines.
     pub memory: MemoryUse,
     /// Sums of the counters of all engines that were alive at the end.
     pub totals: BTreeMap<&'static str, u64>,

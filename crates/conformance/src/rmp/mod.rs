@@ -17,7 +17,7 @@ pub(crate) use self::settings::Settings;
 use crate::participants::Participants;
 use crate::step::Step;
 
-/// Scenarios of token rings.
+/// The suite of scenarios of token rings.
 pub struct RingSuite;
 
 impl Suite for RingSuite {

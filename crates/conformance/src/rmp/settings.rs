@@ -117,7 +117,7 @@ fn draw_config(rng: &mut Rng) -> Config {
     }
 }
 
-/// Draws a first number just below a wrap. Independent of all other draws.
+/// Draws a first number just below a wrap. The draw is independent of all others.
 fn draw_first_number(seed: u64) -> SeqNo {
     let near_wrap = [SeqNo(u32::MAX - 20), SeqNo((1 << 31) - 20)];
     let mut rng = Rng::new(seed ^ 0x6669_7273);

@@ -35,7 +35,7 @@
 //! with few events, the engines try once where a real ring tries five times, except for the first
 //! request to join a ring.
 //!
-//! Time is abstract: each member has a clock of its own, which advances only when its next timer is
+//! Time is abstract: each member has its own clock, which advances only when its next timer is
 //! chosen to be due, regardless of the others' clocks. All orders of timers of different members
 //! are covered, but a member's own timers are due in their order, and datagrams take no time.
 //!

@@ -81,7 +81,7 @@ fn a_process_that_is_cut_off_from_all_nodes_takes_none_for_dead() {
     assert_eq!(failed(&rig), []);
     assert!((0..3).all(|node| !rig.node(node).is_away && rig.stat(node, "incarnation") == 0));
     rig.run_for(seconds(5));
-    assert_eq!(failed(&rig), [node_id(3); 3], "only the node that did not come back");
+    assert_eq!(failed(&rig), [node_id(3); 3], "only the node that did not return");
     assert_eq!(rig.process_stat(0, "sessions_expired"), 1);
     rig.check();
 }

@@ -149,7 +149,7 @@ fn moved_partition_is_reported_by_its_new_process() {
     rig.give(2, 1);
     rig.run_for(millis(100));
     assert!(observer(&rig).is_current());
-    assert_eq!(new_changes(&mut rig), [], "the view is sent again, and is the same");
+    assert_eq!(new_changes(&mut rig), [], "the same view is sent again");
     join(&mut rig, 3, 2);
     assert_eq!(new_changes(&mut rig), [(2, ChangeKind::Joined, node_id(3))]);
     assert_eq!(seen(&rig), [(2, members([1, 3]))]);

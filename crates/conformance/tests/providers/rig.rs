@@ -93,7 +93,7 @@ impl Rig {
     }
 
     pub(crate) fn start(&mut self, host: usize, id: NodeId, membership: Box<dyn Membership>) {
-        // The ids of the world are unique. Those of nodes are not, if one restarts.
+        // Ids must be unique in the world, but a restarted node keeps its id.
         self.starts += 1;
         let mut probe = Probe::new(id, membership);
         probe.may_report_left_groups = self.services.is_some();

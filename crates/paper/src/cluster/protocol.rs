@@ -104,7 +104,7 @@ impl Protocol {
         };
         let plan = Plan { least, tiers, first_scope: FIRST_SCOPE };
         Hierarchy::from_tree(&plane.tree, plan, |vertex| node_of(vertex.0))
-            .expect("each vertex is a node of its own")
+            .expect("each vertex has its own node")
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct StreamRun {
     pub(crate) bits_per_second: Option<u64>,
     pub(crate) length: Duration,
     pub(crate) bin: Duration,
-    /// Events, with their times after the start, in ascending order.
+    /// Events, each with its time after the start, in order of time.
     pub(crate) happens: Vec<(Duration, Happens)>,
     pub(crate) watched: usize,
 }
@@ -57,7 +57,7 @@ pub(crate) struct StreamOutcome {
     pub(crate) uses_dead_link: bool,
 }
 
-/// Interval of the run. Rates are in bits of payload per second.
+/// An interval of the run. Rates are in bits of payload per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Bin {
     pub(crate) at: f64,

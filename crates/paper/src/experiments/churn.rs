@@ -17,7 +17,7 @@ pub(crate) struct UnderChurn {
     holds: Holds,
 }
 
-/// Settings of the runs with NAKs, which use the first kind of views.
+/// The settings of the runs with NAKs, which use the first kind of views.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WithNaks {

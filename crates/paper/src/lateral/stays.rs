@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use carom_proto::Time;
 
-/// Times at which the node on each host is present. A host without an entry is always present.
+/// The times at which the node on each host is present. A host without an entry is always present.
 #[derive(Clone, Debug)]
 pub(super) struct Stays {
     stays: Vec<Stay>,

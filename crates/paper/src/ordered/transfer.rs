@@ -9,7 +9,7 @@ use carom_proto::ring::Qos;
 use super::ring::{Counts, Ring, Setting};
 use crate::work::{Ends, Run};
 
-/// Files sent by several members at once, repeatedly. The first transfer is not counted.
+/// A run in which several members repeatedly send files at once. The first transfer is not counted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TransferRun {
     pub(crate) setting: Setting,

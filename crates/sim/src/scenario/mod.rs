@@ -16,7 +16,7 @@ use carom_proto::Time;
 use self::shrink::shrink;
 use crate::{Counters, Machine, World};
 
-/// One run, drawn from a seed: its participants and its steps.
+/// A run, drawn from a seed: its participants and its steps.
 #[derive(Clone, Debug)]
 pub struct Scenario<P, S> {
     /// Seed of all other randomness of the run.

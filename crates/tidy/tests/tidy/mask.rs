@@ -2,7 +2,7 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 
-/// Rust source text, separated by kind. Lines and columns are unchanged.
+/// The text of a Rust source, separated by kind. Lines and columns are unchanged.
 #[derive(Debug)]
 pub(crate) struct Masked {
     pub(crate) code: String,

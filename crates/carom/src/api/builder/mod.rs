@@ -292,8 +292,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Without explicit seeds, returns the default port of this host, unless the multicast port
-    /// selects another network.
+    /// Returns the explicit seeds. If there are none, returns the default port of this host, unless
+    /// the multicast port selects another network.
     fn all_seeds(&self, explicit: Vec<SocketAddr>, own: SocketAddr) -> Vec<SocketAddr> {
         let implied = SocketAddr::new(own.ip(), DEFAULT_PORT);
         let is_default = self.seeds.is_empty() && self.multicast_port == DEFAULT_MULTICAST_PORT;
@@ -331,7 +331,8 @@ mod tests {
         assert!(matches!(Builder::default().loss(burst).start(), Err(StartError::Loss { .. })));
         let pool = MulticastPool { count: 0, ..MulticastPool::default() };
         assert!(matches!(Builder::default().pool(pool).start(), Err(StartError::Pool { .. })));
-        let error = Builder::default().multicast_port(0).start().expect_err("nobody shares it");
+        let error =
+            Builder::default().multicast_port(0).start().expect_err("port 0 cannot be shared");
         assert!(matches!(error, StartError::MulticastPort), "{error:?}");
         assert_eq!(error.to_string(), "multicast port 0 is invalid: expected 1 to 65535");
     }

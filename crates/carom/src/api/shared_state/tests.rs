@@ -30,7 +30,7 @@ impl Ring {
         self.sharings.push((NodeId(node), sharing, Vec::new()));
     }
 
-    /// Failed members receive nothing more.
+    /// Delivers a view to the members. Failed members receive no more events.
     fn tell_view(&mut self, members: &[u64], failed: &[u64]) {
         self.at += 1;
         self.sharings.retain(|(node, ..)| !failed.contains(&node.0));
@@ -112,7 +112,7 @@ impl Ring {
     }
 
     fn states(&mut self) -> Vec<Vec<u8>> {
-        assert!(self.read().is_empty(), "nobody gives the state");
+        assert!(self.read().is_empty(), "no member gives the state");
         self.sharings.iter().map(|(.., state)| state.clone()).collect()
     }
 }
@@ -217,7 +217,7 @@ fn giver_is_asked_again_when_those_who_waited_are_gone() {
     let mut ring = Ring::of(&[1, 2], Some(1));
     assert_eq!(ring.read().len(), 1);
     ring.tell_view(&[1], &[2]);
-    assert!(ring.read().is_empty(), "nobody lacks it");
+    assert!(ring.read().is_empty(), "no member lacks it");
     ring.add(3, false);
     ring.tell_view(&[1, 3], &[]);
     assert_eq!(ring.read().len(), 1, "it never gave the state to the first");

@@ -64,8 +64,8 @@ struct Peer {
 }
 
 impl Paths {
-    /// `says_hello` is `true` if the node sends multicast. `ceiling` is the maximum size, in bytes,
-    /// of a packet that it sends.
+    /// Creates the table of paths. `says_hello` is `true` if the node sends multicast. `ceiling` is
+    /// the maximum size, in bytes, of a packet that it sends.
     pub(crate) fn new(
         origin: impl Into<Origin>,
         says_hello: bool,

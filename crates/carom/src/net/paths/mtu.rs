@@ -229,7 +229,7 @@ impl Search {
             }
             Phase::Whole => (self.phase, self.tries) = (Phase::Ladder, 0),
             Phase::Ladder => {
-                // Larger packets did not arrive, whatever the rest of the search finds.
+                // Larger packets did not arrive, regardless of the result of the search.
                 self.confirmed = self.carried.map(|it| it.max(LADDER_END)).or(self.confirmed);
             }
             Phase::Settled => {}
@@ -365,11 +365,11 @@ mod tests {
         path.run(SOON);
         path.answers = false;
         path.run(Duration::from_secs(60));
-        assert_eq!(path.mtu.least(), 1400, "it is silent, which says nothing about sizes");
+        assert_eq!(path.mtu.least(), 1400, "silence does not indicate a size");
         path.mtu.part(PEER);
         assert_eq!((path.mtu.least(), path.mtu.poll_timeout()), (1400, None));
         path.mtu.meet(path.now, NodeId(8));
-        assert_eq!(path.mtu.least(), 1500, "nothing is known of this one");
+        assert_eq!(path.mtu.least(), 1500, "nothing is known about this member");
     }
 
     #[test]

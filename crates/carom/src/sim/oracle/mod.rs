@@ -10,7 +10,7 @@ use carom_sim::HostIx;
 
 pub(crate) use provider::{News, OracleLink, OracleProvider};
 
-/// Source of views for the nodes of a world that have no static members.
+/// The source of views for the nodes of a world that have no static members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Membership {
     /// Gossip over the simulated network with its faults, for tests of realistic membership.

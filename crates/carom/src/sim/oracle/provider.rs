@@ -10,7 +10,7 @@ use carom_proto::{
 
 use crate::sim::report::Report;
 
-/// Queues between the world and one node. The world empties them after every call to the node.
+/// The queues between the world and one node. The world empties them after every call to the node.
 #[derive(Debug, Default)]
 pub(crate) struct OracleLink {
     pub(crate) news: VecDeque<News>,

@@ -216,7 +216,7 @@ fn confirmed_message_without_delivery_is_found() {
     run.confirm(4);
     assert_eq!(run.rules(), ["confirmed messages are delivered"]);
     run.deliver(2, 3);
-    assert_eq!(run.rules(), ["confirmed messages are delivered"], "it came too late");
+    assert_eq!(run.rules(), ["confirmed messages are delivered"], "it arrived too late");
 }
 
 #[test]

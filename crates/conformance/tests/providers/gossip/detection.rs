@@ -89,7 +89,7 @@ fn paused_node_reads_its_backlog_before_it_suspects_others() {
     }
 }
 
-/// No other node may be left to answer the new identity. The node detects that by itself.
+/// If no other node is left to answer the new identity, the node detects that by itself.
 #[test]
 fn a_node_with_a_new_identity_finds_the_others_dead() {
     let mut net = pair(&with_seeds(&[0]), 8);

@@ -296,7 +296,7 @@ fn two_halves_that_started_apart_merge() {
         let mut net = Rig::for_gossip(0.01, 9);
         net.world.apply(&Fault::Partition((4..8).map(ix).collect()));
         for host in 0..8 {
-            // With seeds, each half has a seed of its own and one of the other half.
+            // With seeds, each half has its own seed and one of the other half.
             let config = if lan { Config::default() } else { with_seeds(&[host / 4 * 4, 0, 4]) };
             net.add_gossip(config);
             net.join_name(host, "all").unwrap();

@@ -100,7 +100,8 @@ fn node_keeps_one_connection_to_a_process_with_two_addresses() {
     assert_eq!(pair.node.links(), 1);
     assert!(pair.node.is_settled() && !pair.node.is_away());
     let stats = pair.node.stats();
-    // Both addresses, and the address of the owner again after the other one has replaced it.
+    // The node connects to both addresses, and to the owner's again after the other has replaced
+    // it.
     assert!(counter(&stats, "links_welcomed") <= 3, "{stats:?}");
     assert_eq!(pair.server.sessions().count(), 1);
     pair.node.check();

@@ -27,7 +27,7 @@ fn eight_nodes_in_100_groups_agree_in_a_few_round_trips() {
         assert_eq!(rig.stat(3, "joins_sent"), 100);
         assert_eq!(rig.stat(3, "gaps"), 0);
         let nodes = rig.node(3).membership.nodes();
-        assert!(nodes.contains(&(node_id(5), endpoint(5))), "addresses come from the links");
+        assert!(nodes.contains(&(node_id(5), endpoint(5))), "addresses are those of the links");
     }
 }
 
