@@ -14,7 +14,7 @@ use carom_baselines::tmtp::{self, Tmtp};
 use carom_proto::{Engine, Origin};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(dead_code, reason = "not every test uses all")]
+#[allow(dead_code, reason = "not every test uses every item")]
 pub(crate) enum Protocol {
     Srm,
     SrmFixed,

@@ -55,8 +55,8 @@ impl AddressBook {
     }
 }
 
-/// Returns `false` for broadcast and multicast addresses, to which a report by another node must
-/// never make this node send.
+/// Returns `true` for the unicast address of one host. A report by another node must never make
+/// this node send to a broadcast or multicast address.
 pub(crate) fn is_usable(address: SocketAddr) -> bool {
     match address.ip() {
         IpAddr::V4(ip) => {

@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(take(0, 10, &[]), None);
         assert_eq!(take(5, 10, &[1; 6]), None, "beyond the end");
         assert_eq!(take(0, 10, &[1; 6]), None);
-        assert_eq!(take(5, 10, &[1; 5]), None, "in part there already");
-        assert_eq!(take(6, 11, &[1; 5]), None, "of another datagram");
+        assert_eq!(take(5, 10, &[1; 5]), None, "partly received already");
+        assert_eq!(take(6, 11, &[1; 5]), None, "a part of another datagram");
         assert_eq!(take(6, 10, &[2; 4]), Some(vec![1, 1, 1, 1, 1, 1, 2, 2, 2, 2]));
     }
 }

@@ -48,8 +48,8 @@ enum State {
 }
 
 pub(crate) const MAX_LINKS: usize = 14;
-/// Maximum number of bytes per link and turn, enough for a thousand view changes. Then the sockets
-/// must be drained, and a keepalive may be due.
+/// Maximum number of bytes read per link and turn, enough for a thousand view changes. Then the
+/// sockets must be drained, and a keepalive may be due.
 const BYTES_PER_TURN: usize = 32 << 10;
 const BUFFER_BYTES: usize = BYTES_PER_TURN;
 

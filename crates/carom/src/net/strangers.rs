@@ -134,7 +134,7 @@ mod tests {
             sent += if strangers.may_send(NODE, 1, 1200) { 1200 } else { 0 };
             now = now + Duration::from_millis(30);
         }
-        assert!(sent > came && sent <= 2 * came, "{sent} bytes for {came}");
+        assert!(sent > came && sent <= 2 * came, "{sent} bytes sent for {came} received");
         assert!(strangers.withheld > 90);
     }
 

@@ -90,7 +90,7 @@ mod tests {
                 (1..8).filter(|number| given_up.has_any(Covered::one(*number))).collect();
             assert_eq!(lost, [2, 3, 4, 6]);
             given_up.note_reported(Covered::one(6));
-            assert!(given_up.has_any(given_up.covered(7)), "one message is not all");
+            assert!(given_up.has_any(given_up.covered(7)), "one message does not cover all");
             given_up.note_reported(given_up.covered(7));
         }
     }

@@ -26,7 +26,8 @@ pub(crate) struct GroupShared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PayloadLimits {
     pub(crate) message: usize,
-    /// Limit for unreliable messages in an ordered group, in bytes. It follows the path MTU.
+    /// Initial limit for unreliable messages in an ordered group, in bytes. The limit follows the
+    /// path MTU.
     pub(crate) unreliable: usize,
 }
 
