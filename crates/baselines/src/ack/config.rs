@@ -9,25 +9,25 @@ use crate::round_trips::Timeouts;
 /// The settings of an [`AckTimeout`](super::AckTimeout) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default 1500.
+    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default: 1500.
     pub path_mtu: u16,
     /// Time for which a sender waits for acknowledgments. It doubles with each retransmission of a
     /// message. Default: initially 100 ms, then 1 ms to 2 s by the measured round trips.
     pub timeouts: Timeouts,
     /// Maximum number of retransmissions of a message to a member that does not acknowledge it.
     /// After that, the member is [lagging](carom_proto::Event::Slow), and the sender no longer
-    /// waits for it. Default 10.
+    /// waits for it. Default: 10.
     pub max_retransmissions: u32,
     /// Maximum number of messages of a group from the oldest unacknowledged one to the last.
-    /// Further messages are [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
+    /// Further messages are [`HeldBack`](carom_proto::SendError::HeldBack). Default: 1024.
     pub window: usize,
-    /// Time after which a missing packet is reported as lost. Default 30 s.
+    /// Time after which a missing packet is reported as lost. Default: 30 s.
     pub give_up_after: Duration,
-    /// First message of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
+    /// First message of a stream that a receiver is owed. Default: [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets per stream, after which the oldest are lost. Default 4096.
+    /// Maximum number of missing packets per stream. Beyond it, the oldest are lost. Default: 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in a group. Further senders are refused and counted. Default 1024.
+    /// Maximum number of senders in a group. More are refused and counted. Default: 1024.
     pub max_streams: usize,
 }
 

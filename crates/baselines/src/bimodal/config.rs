@@ -9,28 +9,28 @@ use crate::guest::{REPAIR_BYTES, max_datagram_bytes};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Size, in bytes, of the largest IP packet on the path, at least 200. It limits the payload
-    /// and the number of ranges in a digest, which lists the most recent ones. Default 1500.
+    /// and the number of ranges in a digest, which lists the most recent ones. Default: 1500.
     pub path_mtu: u16,
-    /// Interval of gossip rounds in a group, at least 100 us. Default 100 ms, as in the paper.
+    /// Interval of gossip rounds in a group, at least 100 us. Default: 100 ms, as in the paper.
     pub round: Duration,
-    /// Number of rounds for which a message is kept and listed in digests. Default 20.
+    /// Number of rounds for which a message is kept and listed in digests. Default: 20.
     pub history_rounds: u32,
     /// Number of rounds after which a missing message is reported as lost (the paper's loss
-    /// notification). A value above [`Config::history_rounds`] has no benefit. Default 20.
+    /// notification). A value above [`Config::history_rounds`] has no benefit. Default: 20.
     pub give_up_rounds: u32,
     /// Maximum number of messages that a member retransmits per round to all members (the paper's
     /// round retransmission limit). Further ones are counted and left to later rounds.
     pub retransmissions_per_round: u32,
-    /// Maximum number of messages that a member solicits per digest, most recent first. Default 50.
+    /// Maximum number of messages that a member solicits per digest, newest first. Default: 50.
     pub solicited_per_digest: u32,
-    /// Maximum number of messages kept per group. If exceeded, the oldest are evicted. Default
+    /// Maximum number of messages kept per group. If exceeded, the oldest are evicted. Default:
     /// 16384.
     pub max_history: usize,
-    /// First message of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
+    /// First message of a stream that a receiver is owed. Default: [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets per stream, after which the oldest are lost. Default 4096.
+    /// Maximum number of missing packets per stream. Beyond it, the oldest are lost. Default: 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in a group. Further senders are refused and counted. Default 1024.
+    /// Maximum number of senders in a group. More are refused and counted. Default: 1024.
     pub max_streams: usize,
 }
 

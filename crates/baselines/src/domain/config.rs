@@ -10,32 +10,32 @@ use crate::reception::Terms;
 /// The settings of domains: hierarchy, repairs and retention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DomainConfig {
-    /// Heads and members of the domains. Default [`Hierarchy::flat`].
+    /// Heads and members of the domains. Default: [`Hierarchy::flat`].
     pub hierarchy: Hierarchy,
-    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default 1500.
+    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default: 1500.
     pub path_mtu: u16,
-    /// Delay from the detection of a gap to the first request, to tolerate reordering. Default 0.
+    /// Delay from the detection of a gap to the first request, to tolerate reordering. Default: 0.
     pub detect_after: Duration,
     /// Time for which a head gathers requests for a packet, before it sends one repair for all of
-    /// them. A larger value reduces the number of repairs and delays them. Default 1 ms.
+    /// them. A larger value reduces the number of repairs and delays them. Default: 1 ms.
     pub gather_for: Duration,
     /// Time after a repair for which a head ignores further requests of the same receivers, which
-    /// they may have sent before the repair arrived. Use at least one round trip. Default 10 ms.
+    /// they may have sent before the repair arrived. Use at least one round trip. Default: 10 ms.
     pub hold_down: Duration,
     /// Number of requests without a repair after which a member turns to the next node above. With
-    /// LBRM and TMTP, the wait for the same node doubles each time. Default 4.
+    /// LBRM and TMTP, the wait for the same node doubles each time. Default: 4.
     pub climb_after: u32,
-    /// Time after which a missing packet is reported as lost. Default 30 s.
+    /// Time after which a missing packet is reported as lost. Default: 30 s.
     pub give_up_after: Duration,
-    /// Time for which packets are kept for repairs. Default 60 s.
+    /// Time for which packets are kept for repairs. Default: 60 s.
     pub retain_for: Duration,
-    /// Maximum total size, in bytes, of the packets kept for repairs. Default 16 MiB.
+    /// Maximum total size, in bytes, of the packets kept for repairs. Default: 16 MiB.
     pub retain_bytes: usize,
-    /// First message of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
+    /// First message of a stream that a receiver is owed. Default: [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets per stream, after which the oldest are lost. Default 4096.
+    /// Maximum number of missing packets per stream. Beyond it, the oldest are lost. Default: 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in a group. Further senders are refused and counted. Default 1024.
+    /// Maximum number of senders in a group. More are refused and counted. Default: 1024.
     pub max_streams: usize,
 }
 

@@ -10,31 +10,31 @@ use crate::guest::max_datagram_bytes;
 /// The settings of a [`SenderFec`](super::SenderFec) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default 1500.
+    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default: 1500.
     pub path_mtu: u16,
-    /// Number of data packets per set, 1 to 64. Default 8.
+    /// Number of data packets per set, 1 to 64. Default: 8.
     pub r: u8,
-    /// Number of parity packets per set, 0 to 64. With 0, there are no repairs. Default 5.
+    /// Number of parity packets per set, 0 to 64. With 0, there are no repairs. Default: 5.
     pub c: u8,
     /// Time from the first packet of a set to the flush of the set, if it is only partly filled.
     /// The number of parity packets is then reduced in proportion. With `None`, partly filled sets
-    /// are never flushed, so the last packets are unprotected. Default 100 ms.
+    /// are never flushed, so the last packets are unprotected. Default: 100 ms.
     pub flush_after: Option<Duration>,
     /// Time from the last message to the first heartbeat, which announces the end of the stream.
     /// The interval doubles up to 64 times this value. With `None`, no heartbeats are sent, and the
-    /// loss of a last message is detected only if parity of its set arrives. Default 100 ms.
+    /// loss of a last message is detected only if parity of its set arrives. Default: 100 ms.
     pub heartbeat: Option<Duration>,
-    /// Time after which a missing packet is reported as lost. Default 10 s.
+    /// Time after which a missing packet is reported as lost. Default: 10 s.
     pub give_up_after: Duration,
-    /// Maximum total size, in bytes, of the packets kept to decode others. Default 16 MiB.
+    /// Maximum total size, in bytes, of the packets kept to decode others. Default: 16 MiB.
     pub retain_bytes: usize,
-    /// First message of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
+    /// First message of a stream that a receiver is owed. Default: [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets per stream, after which the oldest are lost. Default 4096.
+    /// Maximum number of missing packets per stream. Beyond it, the oldest are lost. Default: 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in a group. Further senders are refused and counted. Default 1024.
+    /// Maximum number of senders in a group. More are refused and counted. Default: 1024.
     pub max_streams: usize,
-    /// Maximum number of incomplete sets per stream, after which the oldest is dropped. Default 64.
+    /// Maximum number of incomplete sets per stream. Beyond it, the oldest is dropped. Default: 64.
     pub max_sets: usize,
 }
 

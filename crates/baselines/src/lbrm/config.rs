@@ -9,17 +9,17 @@ use crate::round_trips::Timeouts;
 pub struct Config {
     /// Loggers, and retention. The paper has a primary logger, and a secondary logger at each site.
     pub domains: DomainConfig,
-    /// Condition for sending a repair by multicast at the site. Default [`RepairBy::FewerLinks`].
+    /// Condition for sending a repair by multicast at the site. Default: [`RepairBy::FewerLinks`].
     pub repair_by: RepairBy,
     /// Time for which a receiver waits for a repair. It doubles with each NAK to the same logger,
-    /// from at least one round trip plus [`DomainConfig::gather_for`]. Default 20 ms to 2 s.
+    /// from at least one round trip plus [`DomainConfig::gather_for`]. Default: 20 ms to 2 s.
     pub nack_timeouts: Timeouts,
     /// Time from the last message to the first heartbeat, which reveals the loss of a last message
-    /// (`h_min`). Default 0.25 s, as in the paper.
+    /// (`h_min`). Default: 0.25 s, as in the paper.
     pub first_heartbeat: Duration,
-    /// Maximum interval of heartbeats (`h_max`: 32 s). Default 32 s.
+    /// Maximum interval of heartbeats (`h_max`: 32 s). Default: 32 s.
     pub max_heartbeat: Duration,
-    /// Factor between successive heartbeat intervals, at least 1 (`backoff`: 2). Default 2.
+    /// Factor between successive heartbeat intervals, at least 1 (`backoff`: 2). Default: 2.
     pub backoff: f64,
 }
 

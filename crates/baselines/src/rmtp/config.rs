@@ -9,21 +9,21 @@ pub struct Config {
     /// Designated receivers, and retention of packets. [`DomainConfig::gather_for`] is the time for
     /// which a head gathers requests for a packet before it retransmits it (`T_retx`).
     pub domains: DomainConfig,
-    /// Condition for sending a repair by multicast (`MCAST_THRESH`). Default
+    /// Condition for sending a repair by multicast (`MCAST_THRESH`). Default:
     /// [`RepairBy::FewerLinks`].
     pub repair_by: RepairBy,
-    /// Interval of acknowledgments (`T_ack`), at least one round trip. Default 20 ms.
+    /// Interval of acknowledgments (`T_ack`), at least one round trip. Default: 20 ms.
     pub ack_interval: Duration,
     /// Interval of a sender's beacons, which announce the end of its stream and request
-    /// acknowledgments (`T_sap`). A shorter interval reveals a lost last message earlier. Default 1
-    /// s.
+    /// acknowledgments (`T_sap`). A shorter interval reveals a lost last message earlier. Default:
+    /// 1 s.
     pub beacon_interval: Duration,
     /// Maximum number of messages of a group from the oldest that a child of the sender has not
     /// acknowledged to the last (`W_s`). Further messages are refused with
-    /// [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
+    /// [`HeldBack`](carom_proto::SendError::HeldBack). Default: 1024.
     pub window: usize,
     /// Time for which a member without progress may hold back a sender. After that, the member is
-    /// [lagging](carom_proto::Event::Slow), and the sender no longer waits for it. Default 5 s.
+    /// [lagging](carom_proto::Event::Slow), and the sender no longer waits for it. Default: 5 s.
     pub slow_after: Duration,
 }
 

@@ -59,7 +59,7 @@ pub(super) fn bitmap_without(
     bitmap
 }
 
-/// Returns the packets from `first` to before `next` that a bitmap marks as missing.
+/// Returns the packets from `first` up to, but excluding, `next` that a bitmap marks as missing.
 pub fn missing_of(first: SeqNo, next: SeqNo, bitmap: &[u8]) -> impl Iterator<Item = SeqNo> {
     let count = usize::try_from(next.distance_from(first)).unwrap_or(0).min(bitmap.len() * 8);
     let is_missing = |place: &usize| bitmap[place / 8] & (0x80 >> (place % 8)) == 0;

@@ -12,38 +12,38 @@ use crate::guest::max_datagram_bytes;
 pub struct Config {
     /// Size, in bytes, of the largest IP packet on the path, at least 200. It limits the payload
     /// and the number of reports in a session message. Further reports follow in the next one.
-    /// Default 1500.
+    /// Default: 1500.
     pub path_mtu: u16,
     /// Parameters of the request and repair timers.
     pub timing: Timing,
     /// Source of the distances to the other members.
     pub distance: Distance,
-    /// Delay after which a gap counts as a loss, to tolerate reordering. Default 0, as in ns-2.
+    /// Delay after which a gap counts as a loss, to tolerate reordering. Default: 0, as in ns-2.
     pub detect_after: Duration,
     /// Maximum number of backoffs that increase the interval of a request timer
-    /// (`requestBackoffLimit_`: 5). Later requests keep the largest interval. Default 5.
+    /// (`requestBackoffLimit_`: 5). Later requests keep the largest interval. Default: 5.
     pub backoff_limit: u32,
     /// Mean interval of a member's session messages in a group, at least 1 ms (`sessionDelay_`: 1
     /// s). Each interval is drawn from 0.9 to 1.1 times the mean. A shorter interval reveals a lost
-    /// last message earlier. Default 1 s.
+    /// last message earlier. Default: 1 s.
     pub session_interval: Duration,
     /// Maximum share of the group's measured data bandwidth that all its session messages together
     /// may use (section III-A: 5 %). The interval is stretched up to
     /// [`Config::max_session_interval`] to keep within it. With `None`, as in ns-2, it never is.
     pub session_share: Option<f64>,
-    /// Maximum of the stretched interval. Default 32 s.
+    /// Maximum of the stretched interval. Default: 32 s.
     pub max_session_interval: Duration,
-    /// Time after which a missing packet is lost. SRM itself never gives up. Default 120 s.
+    /// Time after which a missing packet is lost. SRM itself never gives up. Default: 120 s.
     pub give_up_after: Duration,
-    /// Time for which packets are kept for repairs. SRM itself keeps all packets. Default 60 s.
+    /// Time for which packets are kept for repairs. SRM itself keeps all packets. Default: 60 s.
     pub retain_for: Duration,
-    /// Maximum total size, in bytes, of the packets kept for repairs. Default 16 MiB.
+    /// Maximum total size, in bytes, of the packets kept for repairs. Default: 16 MiB.
     pub retain_bytes: usize,
-    /// First message of a stream that a receiver is owed. Default [`Owed::FirstHeard`].
+    /// First message of a stream that a receiver is owed. Default: [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets per stream, after which the oldest are lost. Default 4096.
+    /// Maximum number of missing packets per stream. Beyond it, the oldest are lost. Default: 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in a group. Further senders are refused and counted. Default 1024.
+    /// Maximum number of senders in a group. More are refused and counted. Default: 1024.
     pub max_streams: usize,
 }
 

@@ -11,23 +11,23 @@ pub struct Config {
     pub domains: DomainConfig,
     /// Maximum random delay of a NAK in addition to [`DomainConfig::detect_after`], so that other
     /// members receive one NAK before they send theirs. Set it to about one round trip within the
-    /// domain. A larger value reduces the number of NAKs and delays them. Default 2 ms.
+    /// domain. A larger value reduces the number of NAKs and delays them. Default: 2 ms.
     pub nack_spread: Duration,
     /// Time for which a member waits for a repair, after its own NAK or another member's, before it
     /// sends the next NAK. It doubles with each NAK to the same manager. Set the minimum to at
-    /// least one round trip plus [`DomainConfig::gather_for`]. Default 20 ms to 2 s.
+    /// least one round trip plus [`DomainConfig::gather_for`]. Default: 20 ms to 2 s.
     pub nack_timeouts: Timeouts,
-    /// Interval of a member's acknowledgments to its manager while packets arrive. Default 50 ms.
+    /// Interval of a member's acknowledgments to its manager while packets arrive. Default: 50 ms.
     pub ack_interval: Duration,
     /// Time for which a manager waits for acknowledgments before it retransmits. Set it above
-    /// [`Config::ack_interval`] plus a round trip. Default 200 ms.
+    /// [`Config::ack_interval`] plus a round trip. Default: 200 ms.
     pub retransmit_after: Duration,
     /// Maximum number of messages of a group from the oldest unacknowledged one to the last.
-    /// Further messages are [`HeldBack`](carom_proto::SendError::HeldBack). Default 1024.
+    /// Further messages are [`HeldBack`](carom_proto::SendError::HeldBack). Default: 1024.
     pub window: usize,
     /// Time for which a member without progress may hold back a sender. After that, the member is
     /// [lagging](carom_proto::Event::Slow), and the sender no longer waits for it. From then on,
-    /// its manager sends it the end of the stream once per this time. Default 5 s.
+    /// its manager sends it the end of the stream once per this time. Default: 5 s.
     pub slow_after: Duration,
 }
 

@@ -70,7 +70,7 @@ fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
         groups[0].wait_for_members(1).await.expect("open");
         drop(groups[0].publish("x").await.expect("published"));
         assert_eq!(take(&groups[1], 1).await, ["x"]);
-        // When the first membership finally ends, this has no effect.
+        // The end of the first membership has no effect on the second one.
         a.sleep(Duration::from_secs(5)).await;
         drop(groups[0].publish("y").await.expect("published"));
         assert_eq!(take(&groups[1], 1).await, ["y"]);

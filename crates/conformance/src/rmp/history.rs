@@ -311,7 +311,7 @@ impl Period<'_> {
         self.last.is_none_or(|(_, at)| at == self.begun)
     }
 
-    /// Returns the messages delivered before this time, which is that of the last message or later.
+    /// Returns the messages delivered before `time`, which must not be before the last message.
     pub(super) fn heard_before(&self, time: Time) -> &[(u64, &Sent)] {
         match self.last {
             Some((from, at)) if at == time => &self.heard[..from],
