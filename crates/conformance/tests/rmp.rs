@@ -85,7 +85,7 @@ const FOUND: [u64; 32] = [
     1_050_013_941,
     // Members left their ring for an earlier one that a paused member considered to be working.
     1_050_011_047,
-    // A corrupted request contained an oldest request far ahead of it.
+    // A corrupted request named an oldest request far ahead of itself.
     1_200_002_017,
     // The last messages of a life replaced without a reformation reached only some members.
     1_500_004_119,

@@ -42,7 +42,7 @@ pub(crate) fn transmission_time(bytes: u64, bits_per_second: u64) -> Duration {
 const IP_AND_UDP_BYTES: u64 = 28;
 const PREAMBLE_BYTES: u64 = 8;
 const HEADER_AND_CHECK_BYTES: u64 = 18;
-/// Minimum payload, which makes a frame 64 bytes long from its header to its check sequence.
+/// Minimum payload, in bytes: it makes a frame 64 bytes from its header to its check sequence.
 const LEAST_CARRIED_BYTES: u64 = 46;
 const GAP_BYTES: u64 = 12;
 

@@ -149,7 +149,7 @@ const SECTION_HEADER: u32 = 0x0A0D_0D0A;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1A2B_3C4D;
-/// Raw IPv4, without a link layer.
+/// Link type of raw IPv4, without a link layer.
 const LINKTYPE_IPV4: u16 = 228;
 const END_OF_OPTIONS: u16 = 0;
 const COMMENT: u16 = 1;

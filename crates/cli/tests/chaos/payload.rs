@@ -18,7 +18,7 @@ impl Payload {
         Process { host: self.host, start: self.start }
     }
 
-    /// Returns the message. Most messages are small; every 16th one needs several packets.
+    /// Returns the bytes of the message. Most are small; every 16th one needs several packets.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let name = format!("{} {} {} ", self.host, self.start, self.number);
         let mix = self.mix();

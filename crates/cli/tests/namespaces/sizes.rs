@@ -24,7 +24,7 @@ fn assert_never_fragmented(mtu: u32) {
             assert_eq!(counters.of(name), 0, "{name}");
         }
     }
-    // This checks the counters: a datagram of a program without this care is fragmented.
+    // This checks the counters: a datagram of a program that allows fragmentation is fragmented.
     let send = format!("printf %4000s > /dev/udp/{}/9", receivers[0].address);
     let sent = sender.command("bash", &["-c", &send]).status().expect("ip is installed");
     assert!(sent.success());
