@@ -54,7 +54,7 @@ fuzz seconds="10":
 
 # Count the instructions of the hot paths and compare them with their limits.
 instructions:
-    cargo bench --locked --workspace --bench instructions
+    cargo bench --locked --workspace --bench instructions -- --parallel=auto
 
 # Build all tests.
 build:
