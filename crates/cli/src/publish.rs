@@ -134,8 +134,7 @@ impl Args {
         let (name, profile) = (&self.group, self.ordered.ordered_profile(Part::Client));
         let joined = ring::join_within(node, name, profile, interrupt, limit)?;
         joined.map_err(|why| {
-            let fix =
-                format!("start `carom sub {name}` elsewhere, or give a longer --wait-timeout");
+            let fix = format!("start `carom sub {name}` elsewhere, or use a longer --wait-timeout");
             CliError::new(why, fix)
         })
     }

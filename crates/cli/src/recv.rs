@@ -110,11 +110,11 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
     let name = there.display();
     let metadata = there.metadata().map_err(|error| {
         let cause = format!("cannot access {name}: {}", plain(&error));
-        CliError::new(cause, "give a directory (created if missing)")
+        CliError::new(cause, "use a directory (created if missing)")
     })?;
     if !metadata.is_dir() {
         let cause = format!("{name} is a file, not a directory");
-        return Err(CliError::new(cause, "give a directory (created if missing)"));
+        return Err(CliError::new(cause, "use a directory (created if missing)"));
     }
     let tried = try_writing(there).or_else(|error| match error.kind() {
         // A resumed transfer may need no more space. If it does, the lack of space is reported
@@ -124,7 +124,7 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
     });
     tried.map_err(|error| {
         let cause = format!("cannot write to {name}: {}", plain(&error));
-        CliError::new(cause, "give a writable directory")
+        CliError::new(cause, "use a writable directory")
     })
 }
 
@@ -385,11 +385,11 @@ fn is_expected(offer: &Offer, expected: &str) -> bool {
 
 fn failed(group: &str, error: &ReceiveError) -> CliError {
     let fix = match error {
-        ReceiveError::Exists(_) => "give an empty directory, or --overwrite to replace it",
-        ReceiveError::InTheWay { .. } => "move it away, or give another directory",
-        ReceiveError::NoSpace { .. } => "free some space, or give a directory on another disk",
+        ReceiveError::Exists(_) => "use an empty directory, or --overwrite to replace it",
+        ReceiveError::InTheWay { .. } => "move it away, or use another directory",
+        ReceiveError::NoSpace { .. } => "free some space, or use a directory on another disk",
         ReceiveError::Disk { .. } => "check the directory with `df -h` and `ls -ld`",
-        ReceiveError::InUse => "wait until it has finished, or give another directory",
+        ReceiveError::InUse => "wait until it has finished, or use another directory",
         ReceiveError::Unreachable(_) => {
             "allow TCP in the firewall, and check the path with `carom doctor`"
         }

@@ -99,7 +99,7 @@ fn rate(text: &str) -> Result<Bandwidth, UnitError> {
 fn send(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
     if args.name.is_some() && !args.paths.iter().any(|path| is_stdin(path)) {
         let cause = "--name is given, but standard input is not sent";
-        return Err(CliError::new(cause, "give `-` as PATH, or remove --name"));
+        return Err(CliError::new(cause, "pass `-` as PATH, or remove --name"));
     }
     let relay_children = args.copies as usize;
     let slowest = args.slowest;

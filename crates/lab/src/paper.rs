@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 
 fn choose(names: &[String]) -> Result<Suite, CliError> {
     if names.is_empty() {
-        let fix = "give a name from `carom-lab paper --list`, or all";
+        let fix = "use a name from `carom-lab paper --list`, or all";
         return Err(CliError::new("no experiment given", fix));
     }
     if names.iter().any(|name| name == "all") {
@@ -128,7 +128,7 @@ fn use_plan(suite: &mut Suite, file: &Path) -> Result<(), CliError> {
         let cause = format!("cannot read {name}: {}", carom_terminal::plain(&error));
         CliError::new(
             cause,
-            "give a plan file, such as the output of `carom-lab paper NAME --show-plan`",
+            "use a plan file, such as the output of `carom-lab paper NAME --show-plan`",
         )
     })?;
     suite.use_plan(&name, &text).map_err(|error: PlanError| {
@@ -161,7 +161,7 @@ fn write(out: &Path, reports: &[Report]) -> Result<(), CliError> {
 
 fn not_written(path: &Path, error: &std::io::Error) -> CliError {
     let cause = format!("cannot write {}: {}", path.display(), carom_terminal::plain(error));
-    CliError::new(cause, "give a writable directory with --out")
+    CliError::new(cause, "use a writable directory with --out")
 }
 
 fn for_people(reports: &[Report], asked_for: usize, out: &Path) -> String {

@@ -42,8 +42,8 @@ fn fuzz_finds_nothing_and_ignores_the_number_of_jobs() {
 #[test]
 fn wrong_use_is_refused_with_a_fix() {
     for (args, cause, fix) in [
-        (&["--protocol", "smoke"][..], "unknown protocol 'smoke'", "give one of lateral, rmp"),
-        (&["--seeds", "0"], "'0'", "give a whole number from 1"),
+        (&["--protocol", "smoke"][..], "unknown protocol 'smoke'", "use one of lateral, rmp"),
+        (&["--seeds", "0"], "'0'", "use a whole number from 1"),
         (&["--from", "18446744073709551615"], "exceeds 64 bits", "smaller --from"),
         (&["--seeds", "1", "--trace", "/nowhere/x.pcapng"], "--trace /nowhere", "a writable file"),
     ] {

@@ -132,16 +132,16 @@ impl RegistryError {
     pub fn fix(&self) -> String {
         match self {
             Self::Store(StoreError::Open { .. }) => {
-                "give a writable directory: carom registry --store DIR".into()
+                "use a writable directory: carom registry --store DIR".into()
             }
             Self::Store(StoreError::InUse { .. }) => {
-                "stop the other process, or give another directory: --store DIR".into()
+                "stop the other process, or use another directory: --store DIR".into()
             }
             Self::Store(StoreError::Format { .. } | StoreError::FileFormat { .. }) => {
                 "use the version of carom that wrote it, or an empty directory".into()
             }
             Self::Store(StoreError::Other { .. }) => {
-                "give the --cluster and --partitions that the store was created with, or use an \
+                "pass the --cluster and --partitions that the store was created with, or use an \
                  empty directory (with etcd: another --cluster)"
                     .into()
             }
@@ -165,10 +165,10 @@ impl RegistryError {
             Self::Store(StoreError::Failed { is_full: true, .. }) => "free some disk space".into(),
             Self::Store(StoreError::Failed { .. }) => "check the disk, and try again".into(),
             Self::Listen { flag, error, .. } if error.kind() == io::ErrorKind::AddrInUse => {
-                format!("stop the process that uses it, or give another port: {flag} ADDRESS:PORT")
+                format!("stop the process that uses it, or use another port: {flag} ADDRESS:PORT")
             }
             Self::Listen { flag, .. } => {
-                format!("give an address of this host: {flag} ADDRESS:PORT")
+                format!("use an address of this host: {flag} ADDRESS:PORT")
             }
             Self::Start(_) | Self::Panicked => "see the message above, and try again".into(),
         }

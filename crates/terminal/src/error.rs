@@ -62,9 +62,9 @@ impl CliError {
     pub fn io(tried: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let fix = match error.kind() {
-            ErrorKind::AddrInUse => "give another port, or stop the program that uses this one",
+            ErrorKind::AddrInUse => "use another port, or stop the program that uses this one",
             ErrorKind::PermissionDenied => "use a port of 1024 or more, or run as root",
-            ErrorKind::AddrNotAvailable => "give an address of this machine: see `ip -br addr`",
+            ErrorKind::AddrNotAvailable => "use an address of this machine: see `ip -br addr`",
             _ => "run `carom doctor` to check this machine",
         };
         Self::new(format!("{tried}: {}", plain(error)), fix)
@@ -74,8 +74,8 @@ impl CliError {
     pub fn file(name: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
         let fix = match error.kind() {
-            ErrorKind::NotFound => "give the name of an existing file",
-            ErrorKind::PermissionDenied => "give a file that this user is allowed to read or write",
+            ErrorKind::NotFound => "use the name of an existing file",
+            ErrorKind::PermissionDenied => "use a file that this user is allowed to read or write",
             _ => "check the file and its disk",
         };
         Self::new(format!("cannot access {name}: {}", plain(error)), fix)
@@ -165,7 +165,7 @@ pub fn plain(error: &std::io::Error) -> String {
 /// Returns the fix for an invalid value, from clap's `values` or the range or format in `cause`.
 fn possible(values: &str, cause: &str) -> Option<String> {
     if !values.is_empty() {
-        return Some(format!("give one of: {values}"));
+        return Some(format!("use one of: {values}"));
     }
     if let Some((_, range)) = cause.rsplit_once(" is not in ") {
         let (first, last) = range.split_once("..").unwrap_or((range, ""));
@@ -175,15 +175,15 @@ fn possible(values: &str, cause: &str) -> Option<String> {
             (None, Err(_)) => String::new(),
         };
         return Some(match last.is_empty() || last == u64::MAX.to_string() {
-            true => format!("give a whole number, {first} or more"),
-            false => format!("give a whole number from {first} to {last}"),
+            true => format!("use a whole number, {first} or more"),
+            false => format!("use a whole number from {first} to {last}"),
         });
     }
     let fix = match cause.rsplit_once(": ").map_or(cause, |(_, why)| why) {
         why if why.contains("digit found") || why.contains("parse integer") => {
-            "give a whole number in digits"
+            "use a whole number in digits"
         }
-        why if why.contains("number too") => "give a smaller number; see --help for the range",
+        why if why.contains("number too") => "use a smaller number; see --help for the range",
         why if why.contains("socket address") => "give ADDR:PORT, such as 127.0.0.1:7403",
         _ => return None,
     };
@@ -213,12 +213,12 @@ mod tests {
     fn a_value_out_of_range_is_told_the_range() {
         let fix = |cause: &str| possible("", cause).unwrap_or_default();
         let cause = "invalid value '0' for '--jobs <N>': 0 is not in ";
-        assert_eq!(fix(&format!("{cause}1..=1024")), "give a whole number from 1 to 1024");
-        assert_eq!(fix(&format!("{cause}1..65536")), "give a whole number from 1 to 65535");
-        assert_eq!(fix(&format!("{cause}1..")), "give a whole number, 1 or more");
+        assert_eq!(fix(&format!("{cause}1..=1024")), "use a whole number from 1 to 1024");
+        assert_eq!(fix(&format!("{cause}1..65536")), "use a whole number from 1 to 65535");
+        assert_eq!(fix(&format!("{cause}1..")), "use a whole number, 1 or more");
         let cause = "invalid value 'x' for '--count <N>': invalid digit found in string";
-        assert_eq!(fix(cause), "give a whole number in digits");
-        assert_eq!(possible("auto, unicast", "").as_deref(), Some("give one of: auto, unicast"));
+        assert_eq!(fix(cause), "use a whole number in digits");
+        assert_eq!(possible("auto, unicast", "").as_deref(), Some("use one of: auto, unicast"));
     }
 
     #[test]

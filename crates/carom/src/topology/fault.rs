@@ -141,7 +141,7 @@ impl TopologyFileError {
                 "add the missing link; hosts forward packets only with hosts-forward = true"
             }
             Fault::Node { .. } => {
-                "give an IPv4 address or a host name, with or without :PORT, or the node's id of \
+                "use an IPv4 address or a host name, with or without :PORT, or the node's id of \
                  16 digits"
             }
         };

@@ -179,7 +179,7 @@ fn invalid_node_addresses_and_unreadable_files_are_refused() {
         let (line, cause, fix) = refused(&format!("[racks]\na = ['{bad}']\n"));
         assert_eq!(line, 2);
         assert!(cause.starts_with(&format!("node '{bad}' is invalid: ")), "{cause}");
-        assert!(fix.starts_with("give an IPv4 address"), "{fix}");
+        assert!(fix.starts_with("use an IPv4 address"), "{fix}");
     }
     let missing = read(Path::new("no/such/file.toml")).expect_err("the file does not exist");
     assert!(matches!(&missing.fault, Fault::Read(it) if it.kind() == ErrorKind::NotFound));

@@ -69,7 +69,7 @@ pub(crate) fn examine(
         None => route_to(listener.into()),
     };
     let Some(interface) = interface else {
-        let fix = "see `ip route`, or give --interface";
+        let fix = "see `ip route`, or pass --interface";
         return Err(CliError::new(format!("no route to {host}"), fix));
     };
     let socket = open(0)

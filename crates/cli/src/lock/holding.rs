@@ -73,7 +73,7 @@ impl<'a> Holding<'a> {
         }
         command.spawn().map_err(|error| {
             let cause = format!("cannot run '{}': {}", program.to_string_lossy(), plain(&error));
-            CliError::new(cause, "give an existing, executable program after --")
+            CliError::new(cause, "use an existing, executable program after --")
         })
     }
 

@@ -81,11 +81,11 @@ impl Question<'_> {
                 observer.take_changes();
                 return Ok(observer.observe());
             }
-            let fix = "start `carom registry` there, or give its address: --registry HOST:PORT";
+            let fix = "start `carom registry` there, or use its address: --registry HOST:PORT";
             if let Some(why) = seen.refused {
                 return Err(CliError::new(
                     why,
-                    "give the --cluster of the service, and use its version of carom",
+                    "pass the --cluster of the service, and use its version of carom",
                 ));
             }
             if Instant::now() >= give_up {

@@ -14,7 +14,7 @@ pub(crate) fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, CliError> {
         };
         let found = with_port.to_socket_addrs().map_err(|error| {
             let cause = format!("registry {name:?} cannot be resolved: {}", plain(&error));
-            CliError::new(cause, "give the address of a `carom registry`, HOST or HOST:PORT")
+            CliError::new(cause, "use the address of a `carom registry`, HOST or HOST:PORT")
         })?;
         all.extend(found.filter(SocketAddr::is_ipv4));
     }
@@ -22,7 +22,7 @@ pub(crate) fn resolve(names: &[String]) -> Result<Vec<SocketAddr>, CliError> {
     all.dedup();
     if all.is_empty() {
         let cause = format!("registry {} has no IPv4 address", names.join(", "));
-        return Err(CliError::new(cause, "give the IPv4 address of a `carom registry`"));
+        return Err(CliError::new(cause, "use the IPv4 address of a `carom registry`"));
     }
     Ok(all)
 }

@@ -14,7 +14,7 @@ pub(super) fn check_name(flag: &str, name: &str) -> Result<(), CliError> {
     if name.len() <= LONGEST_NAME {
         return Ok(());
     }
-    let fix = format!("give a name of at most {LONGEST_NAME} bytes");
+    let fix = format!("use a name of at most {LONGEST_NAME} bytes");
     Err(CliError::new(format!("{flag}: the name is too long: {} bytes", name.len()), fix))
 }
 

@@ -89,7 +89,7 @@ impl Service {
                     error => error.to_string(),
                 };
                 let cause = format!("no registry answers at {}: {why}", self.http);
-                Err(CliError::new(cause, "start `carom registry` there, or give its --http"))
+                Err(CliError::new(cause, "start `carom registry` there, or pass its --http"))
             }
         }
     }
@@ -204,4 +204,4 @@ fn yes_or_no(is_so: bool) -> String {
 }
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-const NOT_A_SERVICE: &str = "give the --http address of a `carom registry` of this version";
+const NOT_A_SERVICE: &str = "pass the --http address of a `carom registry` of this version";

@@ -93,7 +93,7 @@ impl Args {
             }
         }
         let cause = format!("the ring of {} did not continue in time", self.group);
-        Err(CliError::new(cause, "give --lost with every lost voter, and no voter that is online"))
+        Err(CliError::new(cause, "pass --lost with every lost voter, and no voter that is online"))
     }
 
     fn look(&self, node: &Node, interrupt: &Interrupt) -> Result<Vec<RingStatus>, CliError> {
@@ -102,7 +102,7 @@ impl Args {
             let cause = format!("group '{}' has no members", self.group);
             return Err(CliError::new(
                 cause,
-                "check the group name, and give a running node with --seed",
+                "check the group name, and use a running node with --seed",
             ));
         }
         Ok(rings)

@@ -87,7 +87,7 @@ impl RingArgs {
         if self.quorum_of.is_none() {
             output::say(format_args!(
                 "warning: {what}: machines that start separately do not know of each other; \
-                       give --quorum-of N to all members"
+                       pass --quorum-of N to all members"
             ));
         }
     }

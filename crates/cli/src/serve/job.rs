@@ -53,7 +53,7 @@ impl Program {
             _ => plain(error),
         };
         let cause = format!("cannot run '{}': {what}", program.to_string_lossy());
-        CliError::new(cause, "give an executable program after `--`")
+        CliError::new(cause, "use an executable program after `--`")
     }
 
     /// Starts the command and returns its process id. Its reply will be sent to `done`.

@@ -31,7 +31,7 @@ pub(crate) fn handler(text: &str) -> Result<Handler, UnitError> {
     let last = Handler::COUNT - 1;
     text.parse().ok().and_then(Handler::new).ok_or_else(|| UnitError {
         cause: format!("handler '{text}' is invalid: expected a number from 0 to {last}"),
-        fix: format!("give a number from 0 to {last}"),
+        fix: format!("use a number from 0 to {last}"),
     })
 }
 

@@ -71,7 +71,7 @@ fn fix_for_a_directory_in_the_way_is_not_overwrite() {
     let receiver = net.recv("a", &["--overwrite"]);
     net.start(&["send", "data", "--to", "g", "--receivers", "1"]).ended_with(1);
     let refused = receiver.ended_with(2);
-    assert_says(&refused, "fix: move it away, or give another directory");
+    assert_says(&refused, "fix: move it away, or use another directory");
 }
 
 /// Pieces of two versions are useless, so the fix must not promise that the transfer continues.

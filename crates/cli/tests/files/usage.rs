@@ -12,20 +12,20 @@ fn wrong_use_is_refused_at_once_with_a_fix() {
     says(
         &["recv", "--from", "g", "data/sub"],
         "data is a file, not a directory",
-        "give a directory",
+        "use a directory",
     );
-    says(&["recv", "--from", "g", "data"], "data is a file, not a directory", "give a directory");
+    says(&["recv", "--from", "g", "data"], "data is a file, not a directory", "use a directory");
     // A directory in which even root cannot write.
     let nowhere = ["recv", "--from", "g", "/proc/carom/a"];
-    says(&nowhere, "cannot write to /proc: no such file or directory", "give a writable directory");
+    says(&nowhere, "cannot write to /proc: no such file or directory", "use a writable directory");
     std::os::unix::fs::symlink("none", net.path("link")).expect("a symlink");
-    says(&["recv", "--from", "g", "link"], "cannot access link", "give a directory");
+    says(&["recv", "--from", "g", "link"], "cannot access link", "use a directory");
     let send = |more: &[&'static str]| [&["send", "data", "--to", "g"], more].concat();
     says(&send(&["--rate", "-5Mbit"]), "--rate <RATE>: ", "write a bandwidth");
-    says(&send(&["--copies", "0"]), "is not in 1..=16", "give a whole number from 1 to 16");
-    says(&send(&["--copies", "17"]), "is not in 1..=16", "give a whole number from 1 to 16");
+    says(&send(&["--copies", "0"]), "is not in 1..=16", "use a whole number from 1 to 16");
+    says(&send(&["--copies", "17"]), "is not in 1..=16", "use a whole number from 1 to 16");
     says(&send(&["--rate", "0"]), "is not between 80kbit and 8000Gbit", "write a bandwidth");
-    says(&send(&["--name", "a/b"]), "standard input is not sent", "give `-` as PATH");
+    says(&send(&["--name", "a/b"]), "standard input is not sent", "pass `-` as PATH");
     let mut sender = net.command(&["send", "-", "--to", "g"]);
     sender.env("TMPDIR", "/none");
     let nowhere = Running::start(sender).ended_with(2);

@@ -70,12 +70,12 @@ struct Failed {
 pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     let suite = suites::named(&args.protocol).map_err(|names| {
         let cause = format!("unknown protocol '{}'", args.protocol);
-        CliError::new(cause, format!("give one of {}", names.join(", ")))
+        CliError::new(cause, format!("use one of {}", names.join(", ")))
     })?;
     if args.from.checked_add(args.seeds).is_none() {
         return Err(CliError::new(
             "--from plus --seeds exceeds 64 bits",
-            "give a smaller --from or --seeds",
+            "use a smaller --from or --seeds",
         ));
     }
     let interrupt = interrupt::listen()?;
@@ -100,7 +100,7 @@ fn trace(suite: &dyn AnySuite, seed: u64, path: &PathBuf) -> Result<(), CliError
     let tried = format!("--trace {}", path.display());
     let not_written = |error: std::io::Error| {
         let cause = format!("cannot write {tried}: {}", carom_terminal::plain(&error));
-        CliError::new(cause, "give a writable file")
+        CliError::new(cause, "use a writable file")
     };
     let file = BufWriter::new(File::create(path).map_err(not_written)?);
     let play = || suite.trace(seed, Box::new(file));

@@ -52,9 +52,9 @@ fn because(why: &Option<String>) -> String {
 fn refused_fix(error: &JoinError) -> String {
     match error {
         JoinError::NameLength { .. } => {
-            format!("give a name of 1 to {} bytes", GroupSettings::MAX_NAME_BYTES)
+            format!("use a name of 1 to {} bytes", GroupSettings::MAX_NAME_BYTES)
         }
-        JoinError::NameCharacter { .. } => "give a name of printable characters".into(),
+        JoinError::NameCharacter { .. } => "use a name of printable characters".into(),
         JoinError::RateOfFire { .. } => "choose r from 1 to 32, such as (8,5)".into(),
         JoinError::Quorum { .. } => {
             "choose a number of members or voters in this range, or a majority".into()

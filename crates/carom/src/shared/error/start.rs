@@ -120,9 +120,9 @@ impl StartError {
                  choose another port"
                     .into()
             }
-            Self::Registry { .. } => "give the address as HOST:PORT, such as 10.0.0.1:7402".into(),
+            Self::Registry { .. } => "write the address as HOST:PORT, such as 10.0.0.1:7402".into(),
             Self::LongName { .. } => "choose a shorter name".into(),
-            Self::Seed { .. } => "give each seed as HOST:PORT, such as 10.0.0.1:7400".into(),
+            Self::Seed { .. } => "write each seed as HOST:PORT, such as 10.0.0.1:7400".into(),
             Self::Pool { .. } => {
                 format!(
                     "use addresses in 224.0.1.0 to 239.255.255.255, such as {}",
