@@ -36,6 +36,13 @@ pub trait Field<'a>: Sized {
     /// # Errors
     /// Returns the error for the first invalid field.
     fn take(bytes: &mut &'a [u8]) -> Result<Self, DecodeError>;
+
+    /// Returns the encoded field.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.put(&mut out);
+        out
+    }
 }
 
 /// An enum whose variants have tags on the wire. As a [`Field`], it is encoded as the tag (u8) and
@@ -239,7 +246,7 @@ macro_rules! integers {
     )+};
 }
 
-integers! { u8 u16 u32 u64 u128 }
+integers! { u8 u16 u32 u64 u128 i64 }
 
 macro_rules! tuples {
     ($(($($Part:ident $place:tt),+))+) => {$(

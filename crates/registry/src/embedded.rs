@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | `about` | name | format u32, partitions u16, cluster text |
 //! | `versions` | partition u16 | version u64 |
-//! | `groups` | partition u16, group u32 | settings and version, as [`GroupState::encode_head`] |
+//! | `groups` | partition u16, group u32 | settings, version u64 |
 //! | `members` | partition u16, group u32, node u64 | [`Member`] |
 
 use std::collections::BTreeMap;
@@ -22,9 +22,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use carom_proto::GroupId;
+use carom_proto::codec::Field;
 use carom_proto::membership::service::server::{Commit, CommitFailure};
-use carom_proto::membership::service::{Change, FrameError, GroupState, Member, PartitionState};
+use carom_proto::membership::service::{Change, GroupState, Member, PartitionState};
+use carom_proto::wire::DecodeError;
+use carom_proto::{GroupId, GroupSettings};
 use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable, TableDefinition};
 
 use crate::error::{StoreError, plain};
@@ -147,7 +149,8 @@ impl EmbeddedStore {
         let of_partition = (partition, 0)..=(partition, u32::MAX);
         for head in heads.range(of_partition)? {
             let (key, head) = head?;
-            let state = GroupState::decode_head(&mut head.value())?;
+            let (settings, version) = Field::take(&mut head.value())?;
+            let state = GroupState { settings, version, members: BTreeMap::new() };
             groups.insert(GroupId(key.value().1), state);
         }
         let members = transaction.open_table(MEMBERS)?;
@@ -155,7 +158,7 @@ impl EmbeddedStore {
         for member in members.range(of_partition)? {
             let (key, member) = member?;
             let group = GroupId(key.value().1);
-            let member = Member::decode(&mut member.value())?;
+            let member = Member::take(&mut member.value())?;
             let state = groups.get_mut(&group).ok_or_else(|| StoreError::Damaged {
                 what: format!("{group:?} has members but no settings"),
             })?;
@@ -367,33 +370,25 @@ impl Tables<'_> {
         let (group, member) = (change.group(), change.member());
         let key = (partition, group.0);
         let head = self.groups.get(key)?;
-        let head = head.map(|head| GroupState::decode_head(&mut head.value())).transpose()?;
+        let head = head.map(|head| <(GroupSettings, u64)>::take(&mut head.value())).transpose()?;
+        let known = head.map(|(settings, _)| settings);
         let member_key = (partition, group.0, member.node.0);
-        let state = match change {
+        let settings = match change {
             Change::Join { settings, .. } => {
-                let mut bytes = Vec::new();
-                member.encode(&mut bytes);
-                self.members.insert(member_key, &bytes[..])?;
-                let settings = head.map_or(*settings, |head| head.settings);
-                Some(GroupState { settings, version, members: BTreeMap::new() })
+                self.members.insert(member_key, &member.to_bytes()[..])?;
+                known.or(Some(*settings))
             }
             Change::Part { .. } => {
                 self.members.remove(member_key)?;
                 let of_group = (partition, group.0, 0)..=(partition, group.0, u64::MAX);
                 let mut rest = self.members.range(of_group)?;
-                head.filter(|_| rest.next().is_some()).map(|head| GroupState { version, ..head })
+                known.filter(|_| rest.next().is_some())
             }
         };
-        match state {
-            Some(state) => {
-                let mut bytes = Vec::new();
-                state.encode_head(&mut bytes);
-                self.groups.insert(key, &bytes[..])?;
-            }
-            None => {
-                self.groups.remove(key)?;
-            }
-        }
+        match settings {
+            Some(settings) => self.groups.insert(key, &(settings, version).to_bytes()[..])?,
+            None => self.groups.remove(key)?,
+        };
         Ok(())
     }
 }
@@ -460,8 +455,8 @@ impl From<redb::CommitError> for StoreError {
     }
 }
 
-impl From<FrameError> for StoreError {
-    fn from(error: FrameError) -> Self {
+impl From<DecodeError> for StoreError {
+    fn from(error: DecodeError) -> Self {
         Self::Damaged { what: error.to_string() }
     }
 }

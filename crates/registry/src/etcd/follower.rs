@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carom_proto::GroupId;
+use carom_proto::codec::Field;
 use carom_proto::membership::service::{GroupState, Member, PartitionState};
 use etcd_client::{
     Event, EventType, GetOptions, KeyValue, WatchOptions, WatchResponse, WatchStream,
@@ -254,7 +255,7 @@ fn watch_event(keys: &Keys, pair: &KeyValue, is_gone: bool) -> Option<WatchEvent
             let (lease, term) = (pair.lease(), pair.create_revision());
             KeyChange::Owner(partition, Some(Owner { lease, address, term }))
         }
-        Key::Commit(partition) => match CommitRecord::decode(pair.value()) {
+        Key::Commit(partition) => match CommitRecord::take(&mut pair.value()) {
             Ok(record) if !is_gone => KeyChange::Commit(partition, record),
             _ => KeyChange::Damage(partition),
         },
@@ -272,14 +273,15 @@ pub(super) fn groups<'a>(
     for (key, mut value) in pairs {
         match keys.read(key) {
             Some(Key::Group(partition, group)) => {
-                let state = GroupState::decode_head(&mut value);
-                let state = state.map_err(|_| damaged(&format!("the head of {group:?}")))?;
+                let (settings, version) = Field::take(&mut value)
+                    .map_err(|_| damaged(&format!("the head of {group:?}")))?;
+                let state = GroupState { settings, version, members: BTreeMap::new() };
                 partitions.entry(partition).or_default().insert(group, state);
             }
             // The key of the group is a prefix of this one, and was read before it.
             Some(Key::Member(partition, group, node)) => {
                 let groups = partitions.entry(partition).or_default();
-                let member = Member::decode(&mut value).ok();
+                let member = Member::take(&mut value).ok();
                 let member = member.filter(|member| member.node == node);
                 let (Some(state), Some(member)) = (groups.get_mut(&group), member) else {
                     return Err(damaged(&format!("{node:?} in {group:?}")));

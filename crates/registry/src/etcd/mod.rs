@@ -24,6 +24,7 @@ mod requests;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use carom_proto::codec::Field as _;
 use carom_proto::membership::service::PartitionState;
 use carom_proto::membership::service::server::{Commit, ServerConfig};
 use tokio::sync::mpsc;
@@ -298,7 +299,7 @@ impl Store for EtcdStore {
             term: fence.term,
             commit_key: self.keys.commit(partition),
             commit_revision: fence.commit_revision,
-            record: CommitRecord { term: fence.term, after, changes }.encode(),
+            record: CommitRecord { term: fence.term, after, changes }.to_bytes(),
             operations,
             is_unsure: fence.is_unsure,
         };

@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use carom_proto::codec::{Field as _, rest};
 use carom_proto::membership::service::server::Commit;
-use carom_proto::membership::service::{Change, FrameError, GroupState, PartitionState};
+use carom_proto::membership::service::{Change, PartitionState};
 use carom_proto::{GroupId, GroupSettings};
 
 use super::keys::Keys;
@@ -23,25 +24,11 @@ pub(super) enum Operation {
     Delete(String),
 }
 
+carom_proto::fields! {
+    CommitRecord { term, after, changes with rest };
+}
+
 impl CommitRecord {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.term.to_be_bytes().to_vec();
-        bytes.extend_from_slice(&self.after.to_be_bytes());
-        self.changes.iter().for_each(|change| change.encode(&mut bytes));
-        bytes
-    }
-
-    pub(super) fn decode(mut bytes: &[u8]) -> Result<Self, FrameError> {
-        let (term, rest) = bytes.split_first_chunk().ok_or(FrameError::Length)?;
-        let (after, rest) = rest.split_first_chunk().ok_or(FrameError::Length)?;
-        bytes = rest;
-        let mut changes = Vec::new();
-        while !bytes.is_empty() {
-            changes.push(Change::decode(&mut bytes)?);
-        }
-        Ok(Self { term: i64::from_be_bytes(*term), after: u64::from_be_bytes(*after), changes })
-    }
-
     pub(super) fn version(&self) -> u64 {
         self.after + self.changes.len() as u64
     }
@@ -74,9 +61,7 @@ pub(super) fn operations(keys: &Keys, commit: &Commit, before: &PartitionState) 
             Change::Join { settings, .. } => {
                 head.settings = head.settings.filter(|_| head.members > 0).or(Some(*settings));
                 head.members += usize::from(!was_there);
-                let mut bytes = Vec::new();
-                member.encode(&mut bytes);
-                Operation::Put(key.clone(), bytes)
+                Operation::Put(key.clone(), member.to_bytes())
             }
             Change::Part { .. } => {
                 head.members -= usize::from(was_there);
@@ -90,10 +75,7 @@ pub(super) fn operations(keys: &Keys, commit: &Commit, before: &PartitionState) 
         let Some(settings) = head.settings.filter(|_| head.members > 0) else {
             return Operation::Delete(key);
         };
-        let mut bytes = Vec::new();
-        let (version, members) = (head.version, BTreeMap::new());
-        GroupState { settings, version, members }.encode_head(&mut bytes);
-        Operation::Put(key, bytes)
+        Operation::Put(key, (settings, head.version).to_bytes())
     });
     heads.chain(writes.into_values()).collect()
 }

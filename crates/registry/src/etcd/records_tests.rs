@@ -90,11 +90,11 @@ fn full_commit_fits_a_transaction_and_writes_each_key_once() {
 fn a_commit_record_is_read_as_it_was_written() {
     let changes = vec![join(1, 5, 1), part(2, 2)];
     let record = CommitRecord { term: i64::MAX, after: u64::MAX - 2, changes };
-    let bytes = record.encode();
-    assert_eq!(CommitRecord::decode(&bytes), Ok(record.clone()));
+    let bytes = record.to_bytes();
+    assert_eq!(CommitRecord::take(&mut &bytes[..]), Ok(record.clone()));
     assert_eq!(record.version(), u64::MAX);
     for end in 0..bytes.len() {
-        let cut = CommitRecord::decode(&bytes[..end]);
+        let cut = CommitRecord::take(&mut &bytes[..end]);
         assert!(cut.is_err() || cut.is_ok_and(|cut| cut.changes.len() < 2));
     }
 }

@@ -1,8 +1,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::protocol::fields::one_group;
-use super::protocol::frame::{ChangeKind, FrameError, Member};
-use crate::codec::Field;
+use super::protocol::frame::{ChangeKind, Member};
 use crate::{GroupId, GroupSettings, NodeId};
 
 /// One change of a partition. It is encoded as a kind u8 (1 joined, 2 left, 3 failed), the group
@@ -70,35 +69,6 @@ impl Change {
             Self::Part { has_failed: false, .. } => ChangeKind::Left,
             Self::Part { has_failed: true, .. } => ChangeKind::Failed,
         }
-    }
-
-    /// Appends the encoded change to `out`.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        self.put(out);
-    }
-
-    /// Decodes a change at the start of `bytes`, and advances `bytes` past it.
-    ///
-    /// # Errors
-    /// Returns an error if there are too few bytes, or if a field has an invalid value.
-    pub fn decode(bytes: &mut &[u8]) -> Result<Self, FrameError> {
-        Ok(Self::take(bytes)?)
-    }
-}
-
-impl GroupState {
-    /// Appends what a store keeps of a group apart from its members: settings, then version u64.
-    pub fn encode_head(&self, out: &mut Vec<u8>) {
-        (self.settings, self.version).put(out);
-    }
-
-    /// Decodes a group without members from its head at the start of `bytes`.
-    ///
-    /// # Errors
-    /// Returns an error if there are too few bytes, or if a field has an invalid value.
-    pub fn decode_head(bytes: &mut &[u8]) -> Result<Self, FrameError> {
-        let (settings, version) = Field::take(bytes)?;
-        Ok(Self { settings, version, members: BTreeMap::new() })
     }
 }
 

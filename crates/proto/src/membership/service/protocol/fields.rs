@@ -1,4 +1,3 @@
-use super::error::FrameError;
 use super::limits::MAX_TEXT_BYTES;
 use crate::codec::{Field, take_entries};
 use crate::wire::DecodeError;
@@ -32,19 +31,6 @@ crate::fields! {
 }
 
 impl Member {
-    /// Appends the encoded member. A store can use the same format.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        self.put(out);
-    }
-
-    /// Decodes a member at the start of `bytes`, and advances `bytes` past it.
-    ///
-    /// # Errors
-    /// Returns an error if there are too few bytes, or if the address has an unknown family.
-    pub fn decode(bytes: &mut &[u8]) -> Result<Self, FrameError> {
-        Ok(Self::take(bytes)?)
-    }
-
     /// Returns `true` if this incarnation of the node has ended, given that `other` exists.
     ///
     /// `other` is then a later incarnation, or the same incarnation of another start. In the second

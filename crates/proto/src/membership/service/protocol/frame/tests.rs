@@ -2,6 +2,7 @@ use core::net::{Ipv6Addr, SocketAddr};
 
 use super::super::reader::FrameReader;
 use super::*;
+use crate::codec::Field as _;
 use crate::membership::service::Change;
 use crate::{Incarnation, Profile, RateOfFire};
 use proptest::prelude::*;
@@ -305,10 +306,9 @@ proptest! {
 
     #[test]
     fn a_change_is_read_as_it_was_written(change: Change) {
-        let mut bytes = Vec::new();
-        change.encode(&mut bytes);
+        let bytes = change.to_bytes();
         let mut rest = &bytes[..];
-        prop_assert_eq!(Change::decode(&mut rest), Ok(change));
+        prop_assert_eq!(Change::take(&mut rest), Ok(change));
         prop_assert!(rest.is_empty());
     }
 }
