@@ -5,13 +5,13 @@
 //! numbers are big-endian.
 
 use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::settings::SETTINGS_BYTES;
-use crate::wire::{self, DecodeError};
-use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Origin, SeqNo, Time};
+use crate::wire::DecodeError;
+use crate::{Endpoint, GroupId, Incarnation, NodeId, Origin, SeqNo, Time};
 
 /// A part of a packet, which may borrow from the datagram.
 ///
@@ -343,21 +343,21 @@ impl<'a, T: Field<'a>> Field<'a> for Vec<T> {
 
 impl<'a> Field<'a> for Endpoint {
     fn put(&self, out: &mut Vec<u8>) {
-        wire::put_endpoint(out, *self);
+        self.0.port().put(out);
+        match self.0.ip() {
+            IpAddr::V4(ip) => (4_u8, ip.octets()).put(out),
+            IpAddr::V6(ip) => (6_u8, ip.octets()).put(out),
+        }
     }
 
     fn take(bytes: &mut &'a [u8]) -> Result<Self, DecodeError> {
-        wire::take_endpoint(bytes)
-    }
-}
-
-impl<'a> Field<'a> for GroupSettings {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.encode(out);
-    }
-
-    fn take(bytes: &mut &'a [u8]) -> Result<Self, DecodeError> {
-        take_settings(bytes)?.ok_or(DecodeError::Value)
+        let (port, family) = Field::take(bytes)?;
+        let ip = match family {
+            4_u8 => IpAddr::from(<[u8; 4]>::take(bytes)?),
+            6 => IpAddr::from(<[u8; 16]>::take(bytes)?),
+            _ => return Err(DecodeError::Value),
+        };
+        Ok(Self(SocketAddr::new(ip, port)))
     }
 }
 
@@ -434,11 +434,4 @@ pub(crate) fn take_entries<'a, T: Field<'a>>(
         return Err(DecodeError::Length);
     }
     (0..count).map(|_| T::take(bytes)).collect()
-}
-
-/// Decodes settings. Returns `None` if this program does not support them.
-pub(crate) fn take_settings(bytes: &mut &[u8]) -> Result<Option<GroupSettings>, DecodeError> {
-    let (settings, rest) = bytes.split_at_checked(SETTINGS_BYTES).ok_or(DecodeError::Length)?;
-    *bytes = rest;
-    Ok(GroupSettings::decode(settings).ok().map(|(settings, _)| settings))
 }

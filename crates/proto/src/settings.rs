@@ -2,9 +2,7 @@
 
 use core::fmt;
 
-use zerocopy::byteorder::big_endian::U32;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
+use crate::codec::Field;
 use crate::ring::Quorum;
 use crate::wire::{DecodeError, Protocol};
 use crate::{GroupId, NodeId, Unserved};
@@ -121,21 +119,7 @@ pub enum JoinError {
 }
 
 /// Encoded size of [`GroupSettings`] in bytes.
-pub const SETTINGS_BYTES: usize = size_of::<RawSettings>();
-
-/// Wire form: `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32.
-///
-/// The fields `r` and `c` are 0 for bulk delivery and guests. In ordered groups,
-/// [`Quorum::to_wire`] takes their place.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawSettings {
-    profile: u8,
-    r: u8,
-    c: u8,
-    zero: u8,
-    name_check: U32,
-}
+pub const SETTINGS_BYTES: usize = 8;
 
 const TIME_CRITICAL: u8 = 1;
 const ORDERED: u8 = 2;
@@ -244,50 +228,45 @@ impl GroupSettings {
     pub fn new(name: &str, profile: Profile) -> Self {
         Self { profile, name_check: GroupId::name_check(name) }
     }
+}
 
-    /// Appends the encoded settings, [`SETTINGS_BYTES`] in total, to `out`.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let (profile, r, c) = match self.profile {
-            Profile::TimeCritical(RateOfFire { r, c }) => (TIME_CRITICAL, r, c),
-            Profile::Ordered(quorum) => {
-                let [high, low] = quorum.to_wire().to_be_bytes();
-                (ORDERED, high, low)
-            }
-            Profile::Bulk => (BULK, 0, 0),
-            Profile::Guest => (GUEST, 0, 0),
+/// `profile` u8, `r` u8, `c` u8, one zero byte, `name_check` u32.
+///
+/// The fields `r` and `c` are 0 for bulk delivery and guests. In ordered groups,
+/// [`Quorum::to_wire`] takes their place.
+impl<'a> Field<'a> for GroupSettings {
+    fn put(&self, out: &mut Vec<u8>) {
+        let (profile, parameters) = match self.profile {
+            Profile::TimeCritical(RateOfFire { r, c }) => (TIME_CRITICAL, [r, c]),
+            Profile::Ordered(quorum) => (ORDERED, quorum.to_wire().to_be_bytes()),
+            Profile::Bulk => (BULK, [0, 0]),
+            Profile::Guest => (GUEST, [0, 0]),
         };
-        let name_check = U32::new(self.name_check);
-        let raw = RawSettings { profile, r, c, zero: 0, name_check };
-        out.extend_from_slice(raw.as_bytes());
+        (profile, parameters, 0_u8, self.name_check).put(out);
     }
 
-    /// Decodes the settings at the start of `bytes`. Returns them and the remaining bytes.
-    ///
-    /// # Errors
-    /// Returns an error if there are too few bytes, if a value is invalid, or if the profile is
-    /// unknown.
-    pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
-        let (raw, rest) = RawSettings::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;
-        let rate = RateOfFire::new(raw.r, raw.c);
-        let profile = match raw.profile {
-            TIME_CRITICAL => {
-                rate.validate().map_err(|_| DecodeError::Value)?;
-                Profile::TimeCritical(rate)
-            }
-            ORDERED => {
-                let quorum = Quorum::from_wire(u16::from_be_bytes([raw.r, raw.c]));
-                Profile::Ordered(quorum.ok_or(DecodeError::Value)?)
-            }
-            BULK if (raw.r, raw.c) == (0, 0) => Profile::Bulk,
-            GUEST if (raw.r, raw.c) == (0, 0) => Profile::Guest,
-            BULK | GUEST => return Err(DecodeError::Value),
-            _ => return Err(DecodeError::Kind),
+    fn take(bytes: &mut &'a [u8]) -> Result<Self, DecodeError> {
+        let (profile, [r, c], zero, name_check): (_, _, u8, _) = Field::take(bytes)?;
+        let rate = RateOfFire::new(r, c);
+        let profile = match profile {
+            TIME_CRITICAL if rate.validate().is_ok() => Some(Profile::TimeCritical(rate)),
+            ORDERED => Quorum::from_wire(u16::from_be_bytes([r, c])).map(Profile::Ordered),
+            BULK if [r, c] == [0, 0] => Some(Profile::Bulk),
+            GUEST if [r, c] == [0, 0] => Some(Profile::Guest),
+            _ => None,
         };
-        if raw.zero != 0 {
-            return Err(DecodeError::Value);
+        match profile {
+            Some(profile) if zero == 0 => Ok(Self { profile, name_check }),
+            _ => Err(DecodeError::Value),
         }
-        Ok((Self { profile, name_check: raw.name_check.get() }, rest))
     }
+}
+
+/// Decodes settings like [`Field::take`]. Returns `None` if this program does not support them.
+pub(crate) fn take_settings(bytes: &mut &[u8]) -> Result<Option<GroupSettings>, DecodeError> {
+    let (mut settings, rest) = bytes.split_at_checked(SETTINGS_BYTES).ok_or(DecodeError::Length)?;
+    *bytes = rest;
+    Ok(GroupSettings::take(&mut settings).ok())
 }
 
 #[cfg(test)]
@@ -309,27 +288,21 @@ mod tests {
         }
     }
 
-    fn encoded(settings: &GroupSettings) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        settings.encode(&mut bytes);
-        bytes
-    }
-
     proptest! {
         #[test]
         fn decoding_is_the_inverse_of_encoding(r in 1..=32_u8, c: u8, name in ".*") {
             let settings = GroupSettings::new(&name, Profile::TimeCritical(RateOfFire::new(r, c)));
-            let bytes = encoded(&settings);
+            let bytes = settings.to_bytes();
             prop_assert_eq!(bytes.len(), SETTINGS_BYTES);
-            prop_assert_eq!(GroupSettings::decode(&bytes), Ok((settings, &[][..])));
+            prop_assert_eq!(GroupSettings::take(&mut &bytes[..]), Ok(settings));
         }
 
         #[test]
         fn an_ordered_group_says_how_many_must_remain(quorum: u16, name in ".*") {
             let settings = |it| GroupSettings::new(&name, Profile::Ordered(it));
-            let mut bytes = encoded(&settings(Quorum::All));
+            let mut bytes = settings(Quorum::All).to_bytes();
             bytes[1..3].copy_from_slice(&quorum.to_be_bytes());
-            let decoded = GroupSettings::decode(&bytes).map(|(settings, _)| settings);
+            let decoded = GroupSettings::take(&mut &bytes[..]);
             prop_assert_eq!(decoded.ok(), Quorum::from_wire(quorum).map(settings));
         }
 
@@ -337,17 +310,17 @@ mod tests {
         fn bulk_delivery_and_a_guest_have_no_parameters_on_the_wire(r: u8, c: u8, name in ".*") {
             for (profile, byte) in [(Profile::Bulk, 3), (Profile::Guest, 255)] {
                 let settings = GroupSettings::new(&name, profile);
-                let mut bytes = encoded(&settings);
+                let mut bytes = settings.to_bytes();
                 prop_assert_eq!(&bytes[..4], &[byte, 0, 0, 0]);
-                prop_assert_eq!(GroupSettings::decode(&bytes), Ok((settings, &[][..])));
+                prop_assert_eq!(GroupSettings::take(&mut &bytes[..]), Ok(settings));
                 (bytes[1], bytes[2]) = (r, c);
-                prop_assert_eq!(GroupSettings::decode(&bytes).is_ok(), (r, c) == (0, 0));
+                prop_assert_eq!(GroupSettings::take(&mut &bytes[..]).is_ok(), (r, c) == (0, 0));
             }
         }
 
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..16)) {
-            let _ = GroupSettings::decode(&bytes);
+            let _ = GroupSettings::take(&mut &bytes[..]);
         }
     }
 }

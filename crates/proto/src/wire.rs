@@ -19,13 +19,10 @@
 //! corrupt repair would spread its error to other packets. The checksum protects against accidents,
 //! not against attackers.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
-use bytes::{Buf, BufMut, TryGetError};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Endpoint, GroupId, Incarnation, NodeId, Origin};
+use crate::{GroupId, Incarnation, NodeId, Origin};
 
 /// First two bytes of every datagram.
 pub const MAGIC: u16 = 0xCA70;
@@ -108,12 +105,6 @@ pub enum DecodeError {
     /// A field has an impossible value.
     #[error("invalid value")]
     Value,
-}
-
-impl From<TryGetError> for DecodeError {
-    fn from(_: TryGetError) -> Self {
-        Self::Length
-    }
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -272,32 +263,6 @@ pub(crate) fn seal_in_parts(out: &mut [u8], start: usize) {
 pub(crate) fn clear_flags(out: &mut [u8], start: usize, flags: u8) {
     out[start + FLAGS_OFFSET] &= !flags;
     seal(out, start);
-}
-
-/// Appends the port (u16), the family (u8: 4 or 6) and the address. `out` must have room for them.
-pub(crate) fn put_endpoint(out: &mut impl BufMut, endpoint: Endpoint) {
-    out.put_u16(endpoint.0.port());
-    match endpoint.0.ip() {
-        IpAddr::V4(ip) => {
-            out.put_u8(4);
-            out.put_slice(&ip.octets());
-        }
-        IpAddr::V6(ip) => {
-            out.put_u8(6);
-            out.put_slice(&ip.octets());
-        }
-    }
-}
-
-pub(crate) fn take_endpoint(bytes: &mut impl Buf) -> Result<Endpoint, DecodeError> {
-    let short = |_| DecodeError::Length;
-    let port = bytes.try_get_u16().map_err(short)?;
-    let ip = match bytes.try_get_u8().map_err(short)? {
-        4 => IpAddr::V4(Ipv4Addr::from_bits(bytes.try_get_u32().map_err(short)?)),
-        6 => IpAddr::V6(Ipv6Addr::from_bits(bytes.try_get_u128().map_err(short)?)),
-        _ => return Err(DecodeError::Value),
-    };
-    Ok(Endpoint(SocketAddr::new(ip, port)))
 }
 
 #[inline]

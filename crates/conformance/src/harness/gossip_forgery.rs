@@ -1,5 +1,6 @@
 //! Forged gossip. It is encoded byte by byte, because the membership's encoders are not public.
 
+use carom_proto::codec::Field as _;
 use carom_proto::wire::{self, Header, Protocol};
 use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Origin, Profile, RateOfFire, Rng};
 
@@ -80,7 +81,7 @@ pub fn changes(owner: NodeId, version: u32, group: GroupId, row: Option<GroupSet
     body.extend(group.0.to_be_bytes());
     body.push(u8::from(row.is_some()));
     if let Some(settings) = row {
-        settings.encode(&mut body);
+        settings.put(&mut body);
         body.extend(1_u64.to_be_bytes());
     }
     body

@@ -1,5 +1,6 @@
 //! Tests joins and connections that the registry refuses, with the reasons.
 
+use carom_proto::codec::Field as _;
 use carom_proto::membership::link::{LinkCommand, LinkEvent, LinkId};
 use carom_proto::membership::service::frame::{JoinRefusal, MAGIC, Snapshot, VERSION};
 use carom_proto::membership::service::*;
@@ -62,8 +63,7 @@ fn bounds_of_groups_and_members_are_refusals() {
 }
 
 fn with_unknown_settings(frame: &Frame, known: GroupSettings) -> Vec<u8> {
-    let (mut bytes, mut settings) = (encoded(frame), Vec::new());
-    known.encode(&mut settings);
+    let (mut bytes, settings) = (encoded(frame), known.to_bytes());
     let at = bytes.windows(settings.len()).position(|bytes| bytes == settings);
     bytes[at.expect("the frame has these settings")] = 77;
     bytes

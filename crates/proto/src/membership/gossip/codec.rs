@@ -102,8 +102,7 @@ impl foca::Codec<Identity> for SwimCodec {
 }
 
 fn encode<'a>(value: &impl Field<'a>, mut out: impl BufMut) -> Result<(), DecodeError> {
-    let mut bytes = Vec::new();
-    value.put(&mut bytes);
+    let bytes = value.to_bytes();
     if out.remaining_mut() < bytes.len() {
         return Err(DecodeError::Length);
     }

@@ -110,8 +110,7 @@ mod tests {
         let identity = Identity { node: NodeId(7), bump: 0, endpoint };
         assert!(!identity.is_reachable());
         let source = Endpoint(SocketAddr::from(([10, 0, 0, 9], 999)));
-        let mut payload = Vec::new();
-        identity.put(&mut payload);
+        let mut payload = identity.to_bytes();
         payload.extend_from_slice(b"rest");
         assert_eq!(Identity::fill_in_front(&mut payload, source), Ok(()));
         let mut rest = &payload[..];
@@ -123,8 +122,7 @@ mod tests {
     proptest! {
         #[test]
         fn decoding_is_the_inverse_of_encoding(identity: Identity) {
-            let mut bytes = Vec::new();
-            identity.put(&mut bytes);
+            let bytes = identity.to_bytes();
             prop_assert_eq!(bytes.len(), identity.encoded_bytes());
             let decoded = Identity::take(&mut &bytes[..]).expect("it was encoded above");
             prop_assert_eq!((decoded, decoded.endpoint), (identity, identity.endpoint));

@@ -3,8 +3,8 @@
 //! The header's group is the network of the sender, and its view is 0. All numbers are big-endian.
 
 use super::identity::{IDENTITY_BYTES, Identity};
-use crate::codec::{Field, Variants, rest, rest_bytes, take_settings};
-use crate::settings::SETTINGS_BYTES;
+use crate::codec::{Field, Variants, rest, rest_bytes};
+use crate::settings::{SETTINGS_BYTES, take_settings};
 use crate::wire::{self, Datagram, DecodeError, HEADER_BYTES, Header, Protocol};
 use crate::{GroupId, GroupSettings, NodeId, Origin, Time};
 

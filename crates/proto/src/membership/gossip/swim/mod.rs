@@ -290,10 +290,7 @@ impl Swim {
 
 /// Encodes a message with incarnation 0, which revokes nothing that is known about `src`.
 fn payload_of(src: Identity, dst: Identity, message: Message<Identity>) -> Vec<u8> {
-    let mut payload = Vec::new();
-    let header = Header { src, src_incarnation: 0, dst, message };
-    header.put(&mut payload);
-    payload
+    Header { src, src_incarnation: 0, dst, message }.to_bytes()
 }
 
 struct SwimRng(Rng);

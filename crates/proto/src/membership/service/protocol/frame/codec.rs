@@ -7,7 +7,8 @@ use super::{
     VERSION, Watched, Welcome,
 };
 use crate::NodeId;
-use crate::codec::{Field, Variants, rest_bytes, take_settings};
+use crate::codec::{Field, Variants, rest_bytes};
+use crate::settings::take_settings;
 use crate::wire::DecodeError;
 
 const HELLO: u8 = 1;

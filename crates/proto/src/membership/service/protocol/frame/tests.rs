@@ -205,8 +205,7 @@ fn frame_with_unknown_settings_is_named_and_the_next_is_read() {
         ),
         (Frame::Snapshot(snapshot), UnknownSettings::Snapshot { group }),
     ];
-    let mut known = Vec::new();
-    settings(8).encode(&mut known);
+    let known = settings(8).to_bytes();
     for (frame, unknown) in frames {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
