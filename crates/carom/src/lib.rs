@@ -139,4 +139,6 @@ pub use shared::error::{
 };
 pub use shared::notices::Notice;
 pub use shared::profile::Profile;
-pub use shared::status::{Buffers, GroupStatus, MemberPath, MemberStatus, Stats, Status};
+pub use shared::status::{
+    Buffers, GroupStatus, MemberPath, MemberStatus, NetCounters, Stats, Status,
+};

@@ -74,7 +74,7 @@ fn without_multicast_receivers_relay_what_two_of_them_get() {
     });
     send_all(&groups);
     let bytes = u64::from(MESSAGES) * MESSAGE_BYTES as u64;
-    let sent: Vec<u64> = nodes.iter().map(|node| node.status().stats.bytes_out).collect();
+    let sent: Vec<u64> = nodes.iter().map(|node| node.status().stats.net.bytes_out).collect();
     // Five copies would be five times the bytes.
     assert!(sent[0] > bytes && sent[0] < 3 * bytes, "{} of {bytes} bytes", sent[0]);
     let relayed: u64 = sent[1..].iter().sum();
@@ -94,7 +94,7 @@ fn where_one_member_hears_no_multicast_it_alone_is_sent_a_copy() {
     send_all(&groups);
     let stats = nodes[0].status().stats;
     let bytes = u64::from(MESSAGES) * MESSAGE_BYTES as u64;
-    assert!(stats.bytes_out > 2 * bytes && stats.bytes_out < 4 * bytes, "{stats:?}");
+    assert!(stats.net.bytes_out > 2 * bytes && stats.net.bytes_out < 4 * bytes, "{stats:?}");
 }
 
 #[test]

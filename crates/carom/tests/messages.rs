@@ -76,8 +76,8 @@ fn every_member_gets_every_message_once() {
         assert!(messages.iter().all(|it| it.payload.len() == 200 && it.group == group.id()));
     }
     let stats = nodes[0].status().stats;
-    assert_eq!(stats.unicast_copies, before.unicast_copies, "all are reached by multicast");
-    assert_eq!((stats.send_errors, stats.unroutable), (0, 0));
+    assert_eq!(stats.net.unicast_copies, before.net.unicast_copies, "all are reached by multicast");
+    assert_eq!((stats.net.send_errors, stats.net.unroutable), (0, 0));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn losses_are_repaired() {
         }
     });
     let stats = nodes[1].status().stats;
-    assert!(stats.losses_injected > 0 && stats.lateral.recovered > 0, "{stats:#?}");
+    assert!(stats.net.losses_injected > 0 && stats.lateral.recovered > 0, "{stats:#?}");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn consecutive_messages_leave_together() {
     (0..2000).for_each(|it| drop(groups[0].publish(payload(it, 500)).expect("published")));
     receive_all(&groups[1], &[nodes[0].id()], 2000);
     let stats = nodes[0].status().stats;
-    assert!(stats.datagrams_out > 2000 && stats.send_calls < 1500, "{stats:#?}");
+    assert!(stats.net.datagrams_out > 2000 && stats.net.send_calls < 1500, "{stats:#?}");
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn members_without_multicast_get_copies() {
     }
     (0..500).for_each(|it| drop(in_others[0].publish(payload(it, 100)).expect("published")));
     receive_all(&in_a, &[others[0].id()], 500);
-    assert!(a.status().stats.unicast_copies >= 1000);
-    assert_eq!(others[0].status().stats.own_echo, 0);
+    assert!(a.status().stats.net.unicast_copies >= 1000);
+    assert_eq!(others[0].status().stats.net.own_echo, 0);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn full_event_queue_is_reported_as_losses() {
         }
     }
     assert_eq!(messages + lost, 500, "each is reported once");
-    assert_eq!(u64::from(lost), nodes[1].status().stats.queue_dropped);
+    assert_eq!(u64::from(lost), nodes[1].status().stats.net.queue_dropped);
     assert!(messages >= 15 && lost > 0, "{messages} messages, {lost} lost");
 }
 
@@ -257,7 +257,7 @@ fn the_largest_message_of_one_packet_passes_and_its_repairs_too() {
     let limit = lateral::Config::default().packet_limit(RateOfFire::new(8, 5));
     (0..500).for_each(|it| drop(groups[0].publish(payload(it, limit)).expect("published")));
     receive_all(&groups[1], &[nodes[0].id()], 500);
-    assert_eq!(nodes[0].status().stats.send_errors, 0);
+    assert_eq!(nodes[0].status().stats.net.send_errors, 0);
 }
 
 #[test]

@@ -74,10 +74,10 @@ fn a_member_is_reached_as_it_says_itself() {
     datagram.extend(1_u32.to_be_bytes());
     datagram.extend(node.id().0.to_be_bytes());
     wire::seal(&mut datagram, 0);
-    let before = node.status().stats.path_elsewhere;
+    let before = node.status().stats.net.path_elsewhere;
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.send_to(&datagram, node.endpoint()).expect("it is sent");
-    let heard = |status: &carom::Status| status.stats.path_elsewhere == before + 1;
+    let heard = |status: &carom::Status| status.stats.net.path_elsewhere == before + 1;
     let status = wait_for(&node, "a forged report", heard);
     assert!(is_unicast(&status), "{status:#?}");
 }

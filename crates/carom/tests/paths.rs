@@ -24,8 +24,8 @@ fn members_on_loopback_hear_each_others_multicast() {
         });
         assert_eq!(status.members.len(), 2);
         assert!(node.settled(PATIENCE));
-        assert!(status.stats.own_echo > 0, "own hellos are looped back and ignored");
-        assert_eq!(status.stats.path_unknown, 0);
+        assert!(status.stats.net.own_echo > 0, "own hellos are looped back and ignored");
+        assert_eq!(status.stats.net.path_unknown, 0);
     }
 }
 
@@ -44,7 +44,7 @@ fn a_member_without_multicast_is_told_apart_from_those_with_it() {
     assert_eq!(path_to(&a, 1), MemberPath::Multicast);
     assert_eq!(path_to(&a, 2), MemberPath::Unicast);
     assert_eq!(path_to(&c, 0), MemberPath::Unicast);
-    assert_eq!(c.status().stats.own_echo, 0, "it sends no multicast");
+    assert_eq!(c.status().stats.net.own_echo, 0, "it sends no multicast");
 }
 
 #[test]
@@ -55,12 +55,16 @@ fn more_than_twenty_groups_are_joined_without_privileges() {
     let groups: Vec<_> = (0..64).map(|it| join(it).expect("a group")).collect();
     let status = node.status();
     assert_eq!(status.groups.len(), 64);
-    assert!(status.stats.joiner_sockets >= 3, "{:?}", status.stats);
-    assert_eq!(status.stats.join_failures, 0);
+    assert!(status.stats.net.joiner_sockets >= 3, "{:?}", status.stats);
+    assert_eq!(status.stats.net.join_failures, 0);
     assert!(status.groups.iter().all(|it| it.address.is_some_and(|it| it.port() == port)));
     drop(groups);
     let status = node.status();
-    assert_eq!((status.groups.len(), status.stats.joiner_sockets), (0, 1), "the hello's is left");
+    assert_eq!(
+        (status.groups.len(), status.stats.net.joiner_sockets),
+        (0, 1),
+        "the hello's is left"
+    );
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn strangers_that_do_not_answer_draw_at_most_twice_their_bytes() {
         let came = bytes_that_came(&socket);
         assert!(came <= 2 * sent, "{came} bytes returned for {sent}: {name}");
     }
-    assert!(nodes[0].status().stats.strangers_withheld > 0);
+    assert!(nodes[0].status().stats.net.strangers_withheld > 0);
     groups_work(&groups, "after");
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     let may_be_asked = profile.is_none() && matches!(ended, Ok(Next::End));
     let status = node.status();
     receiver.tally.look(&status, &args.group);
-    let told = receiver.summary(&args.group, status.stats.losses_injected);
+    let told = receiver.summary(&args.group, status.stats.net.losses_injected);
     let Receiver { out, tally, .. } = receiver;
     drop(out);
     if may_be_asked {

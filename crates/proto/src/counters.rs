@@ -1,4 +1,4 @@
-/// Declares a struct of counters, and an iterator over them by name.
+/// Declares a struct of counters that can be added up, and an iterator over them by name.
 ///
 /// All fields are `u64` and have the visibility of the struct. A counter has the name of its field,
 /// unless another name follows.
@@ -37,6 +37,12 @@ macro_rules! counters {
             /// Returns all counters with their names, in the order of their declaration.
             $visibility fn by_name(self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$(($crate::counters!(@name $field $($name)?), self.$field)),+].into_iter()
+            }
+        }
+
+        impl ::core::ops::AddAssign for $Counters {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)+
             }
         }
     };

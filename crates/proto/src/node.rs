@@ -71,21 +71,22 @@ pub enum NodeEvent {
     Out(GroupId),
 }
 
-/// Counters of a node's incoming datagrams.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeCounters {
-    /// Datagrams that were passed to an engine or to the membership.
-    pub datagrams_received: u64,
-    /// Datagrams of groups that this node is not in, which arrived at a shared address.
-    pub datagrams_foreign: u64,
-    /// Datagrams of an incarnation that has ended, and datagrams that did not come from their
-    /// sender's address.
-    ///
-    /// A packet of an ordered group may come from the address of any known node. A packet of a
-    /// [guest](crate::Profile::Guest) may come from any address.
-    pub datagrams_of_other_starts: u64,
-    /// Datagrams of a protocol for which the node has no engine.
-    pub datagrams_unknown: u64,
+crate::counters! {
+    /// Counters of a node's incoming datagrams.
+    pub struct NodeCounters {
+        /// Datagrams that were passed to an engine or to the membership.
+        datagrams_received,
+        /// Datagrams of groups that this node is not in, which arrived at a shared address.
+        datagrams_foreign,
+        /// Datagrams of an incarnation that has ended, and datagrams that did not come from their
+        /// sender's address.
+        ///
+        /// A packet of an ordered group may come from the address of any known node. A packet of a
+        /// [guest](crate::Profile::Guest) may come from any address.
+        datagrams_of_other_starts,
+        /// Datagrams of a protocol for which the node has no engine.
+        datagrams_unknown,
+    }
 }
 
 impl Node {

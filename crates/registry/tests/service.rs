@@ -85,7 +85,9 @@ fn nodes_continue_without_the_service_and_catch_up_later() {
     wait_for_members(&in_b, &[&a]);
     first.stop().expect("it ends well");
     let stats = a.status().stats;
-    assert!(stats.links_opened == 1 && stats.link_bytes_in > 0 && stats.link_bytes_out > 0);
+    assert!(
+        stats.net.links_opened == 1 && stats.net.link_bytes_in > 0 && stats.net.link_bytes_out > 0
+    );
 
     in_a.publish("without the registry").expect("an open group");
     assert_eq!(next_message(&in_b), b"without the registry");

@@ -11,6 +11,7 @@ use carom_proto::wire::MAX_DATAGRAM_BYTES;
 use carom_proto::{Endpoint, NodeId, Origin, Time};
 
 use super::paths::{PART_OVERHEAD, Packet, Part};
+use crate::shared::status::NetCounters;
 
 /// Encodes a datagram in parts. Returns the size, in bytes, of each part except the last.
 pub(crate) fn split(
@@ -31,13 +32,7 @@ pub(crate) fn split(
 #[derive(Debug, Default)]
 pub(crate) struct Fragments {
     pending: VecDeque<Reassembly>,
-    pub(crate) counters: FragmentCounters,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FragmentCounters {
-    pub(crate) joined: u64,
-    pub(crate) given_up: u64,
+    pub(crate) counters: NetCounters,
 }
 
 #[derive(Debug)]
@@ -82,7 +77,7 @@ impl Fragments {
         if has < pending.bytes.len() {
             return None;
         }
-        self.counters.joined += 1;
+        self.counters.datagrams_joined += 1;
         self.pending.remove(index).map(|pending| pending.bytes)
     }
 
@@ -92,7 +87,7 @@ impl Fragments {
         while self.pending.len() >= MAX_PENDING {
             self.pending.pop_front();
         }
-        self.counters.given_up += (before - self.pending.len()) as u64;
+        self.counters.datagrams_unjoined += (before - self.pending.len()) as u64;
     }
 }
 
@@ -136,7 +131,8 @@ mod tests {
                 assert_eq!(take(&mut fragments, Time::ZERO, part), None);
             }
             assert_eq!(take(&mut fragments, Time::ZERO, &last), Some(datagram.clone()));
-            assert_eq!(fragments.counters, FragmentCounters { joined: 1, given_up: 0 });
+            let joined = NetCounters { datagrams_joined: 1, ..NetCounters::default() };
+            assert_eq!(fragments.counters, joined);
         }
     }
 
@@ -147,10 +143,10 @@ mod tests {
             take(&mut fragments, Time::ZERO, &parts(id, &[7; 60_000], 1000)[0]);
         }
         assert_eq!(fragments.pending.len(), MAX_PENDING);
-        assert_eq!(fragments.counters.given_up, 1000 - MAX_PENDING as u64);
+        assert_eq!(fragments.counters.datagrams_unjoined, 1000 - MAX_PENDING as u64);
         let later = Time::ZERO + MAX_AGE;
         take(&mut fragments, later, &parts(5000, &[7; 3000], 1000)[0]);
-        assert_eq!((fragments.pending.len(), fragments.counters.given_up), (1, 1000));
+        assert_eq!((fragments.pending.len(), fragments.counters.datagrams_unjoined), (1, 1000));
     }
 
     #[test]

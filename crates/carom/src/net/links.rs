@@ -11,21 +11,14 @@ use carom_proto::{Endpoint, Time};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
+use crate::shared::status::NetCounters;
+
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     places: [Option<Link>; MAX_LINKS],
     by_id: BTreeMap<LinkId, usize>,
     first_token: usize,
-    pub(crate) counters: LinkCounters,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LinkCounters {
-    pub(crate) opened: u64,
-    /// Open links closed by the registry or the network.
-    pub(crate) broken: u64,
-    pub(crate) bytes_in: u64,
-    pub(crate) bytes_out: u64,
+    pub(crate) counters: NetCounters,
 }
 
 #[derive(Debug)]
@@ -179,7 +172,7 @@ impl Links {
 
     fn remove(&mut self, registry: &Registry, place: usize) {
         if let Some(mut link) = self.places[place].take() {
-            self.counters.broken += u64::from(link.state == State::Open);
+            self.counters.links_broken += u64::from(link.state == State::Open);
             self.by_id.retain(|_, other| *other != place);
             // An error is harmless, because the registration ends with the socket.
             let _ = registry.deregister(&mut link.stream);
@@ -193,7 +186,7 @@ impl Link {
         now: Time,
         node: &mut Node,
         buffer: &mut [u8],
-        counters: &mut LinkCounters,
+        counters: &mut NetCounters,
     ) -> io::Result<()> {
         if self.state == State::Connecting {
             if !self.is_connected()? {
@@ -203,7 +196,7 @@ impl Link {
             self.state = State::Open;
             // Without this option, the link is only slower.
             let _ = self.stream.set_nodelay(true);
-            counters.opened += 1;
+            counters.links_opened += 1;
             node.handle_link(now, self.id, LinkEvent::Opened);
         }
         self.flush(counters)?;
@@ -213,7 +206,7 @@ impl Link {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(count) => {
                     taken += count;
-                    counters.bytes_in += count as u64;
+                    counters.link_bytes_in += count as u64;
                     node.handle_link(now, self.id, LinkEvent::Received(&buffer[..count]));
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -238,13 +231,13 @@ impl Link {
         }
     }
 
-    fn flush(&mut self, counters: &mut LinkCounters) -> io::Result<()> {
+    fn flush(&mut self, counters: &mut NetCounters) -> io::Result<()> {
         while self.state != State::Connecting && self.sent < self.waiting.len() {
             match self.stream.write(&self.waiting[self.sent..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     self.sent += count;
-                    counters.bytes_out += count as u64;
+                    counters.link_bytes_out += count as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {

@@ -11,6 +11,7 @@ use quinn_udp::{BATCH_SIZE, RecvMeta};
 use smallvec::SmallVec;
 
 use super::sockets::Socket;
+use crate::shared::status::NetCounters;
 
 /// The memory into which system calls receive. All sockets of a driver share it, because received
 /// datagrams are copied to their node's receive buffer at once.
@@ -30,7 +31,8 @@ pub(crate) struct Receiver {
     own: NodeId,
     inboxes: [Inbox; 2],
     injector: LossInjector,
-    pub(crate) counters: ReceiveCounters,
+    pub(crate) counters: NetCounters,
+    pub(crate) unknown: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,21 +41,14 @@ pub(crate) enum SocketKind {
     Multicast = 1,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ReceiveCounters {
-    pub(crate) datagrams: u64,
-    pub(crate) bytes: u64,
-    pub(crate) own_echo: u64,
-    pub(crate) unknown: u64,
-}
-
 impl Receiver {
     pub(crate) fn new(own: NodeId, loss: Loss, seed: u64) -> Self {
         Self {
             own,
             inboxes: [seed, !seed].map(|seed| Inbox::new(INBOX_DATAGRAMS + BATCH_DATAGRAMS, seed)),
             injector: LossInjector::new(loss, seed ^ LOSS_STREAM),
-            counters: ReceiveCounters::default(),
+            counters: NetCounters::default(),
+            unknown: 0,
         }
     }
 
@@ -135,10 +130,10 @@ impl Receiver {
     }
 
     fn accept(&mut self, from: SocketKind, source: Endpoint, datagram: &[u8]) {
-        self.counters.datagrams += 1;
-        self.counters.bytes += datagram.len() as u64;
+        self.counters.datagrams_in += 1;
+        self.counters.bytes_in += datagram.len() as u64;
         let Ok(datagram) = Datagram::parse(datagram) else {
-            self.counters.unknown += 1;
+            self.unknown += 1;
             return;
         };
         if datagram.header().sender == self.own {

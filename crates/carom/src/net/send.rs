@@ -11,6 +11,7 @@ use quinn_udp::Transmit;
 
 use super::routes::Route;
 use super::sockets::Socket;
+use crate::shared::status::NetCounters;
 
 /// A sender of datagrams. Call `buffer` and `add` for each one, and `send` for each completed run.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(crate) struct Sender {
     backlog: VecDeque<Waiting>,
     backlog_bytes: usize,
     has_met_limit: bool,
-    pub(crate) counters: SendCounters,
+    pub(crate) counters: NetCounters,
 }
 
 /// A run of datagrams of the same size to the same destination. The last one may be shorter.
@@ -39,18 +40,6 @@ struct Waiting {
     address: SocketAddr,
     segment_bytes: usize,
     bytes: Vec<u8>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SendCounters {
-    pub(crate) datagrams: u64,
-    pub(crate) bytes: u64,
-    pub(crate) calls: u64,
-    pub(crate) errors: u64,
-    pub(crate) too_large: u64,
-    pub(crate) dropped: u64,
-    pub(crate) unroutable: u64,
-    pub(crate) copies: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +81,7 @@ impl Sender {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             has_met_limit: false,
-            counters: SendCounters::default(),
+            counters: NetCounters::default(),
         }
     }
 
@@ -164,7 +153,7 @@ impl Sender {
             let _ = self.send_to(socket, *address, run.segment_bytes, bytes);
         }
         if route.is_copied {
-            self.counters.copies += (run.datagrams * route.unicast.len()) as u64;
+            self.counters.unicast_copies += (run.datagrams * route.unicast.len()) as u64;
         }
         if route.multicast.is_none() && route.unicast.is_empty() && !route.is_empty_group {
             self.counters.unroutable += run.datagrams as u64;
@@ -225,7 +214,7 @@ impl Sender {
                     // Without segmentation, the remaining datagrams may be dropped.
                     sent.or_else(|error| match error.kind() {
                         ErrorKind::WouldBlock => {
-                            self.counters.dropped += 1;
+                            self.counters.send_dropped += 1;
                             Ok(())
                         }
                         _ => Err(error),
@@ -246,7 +235,7 @@ impl Sender {
         segment_size: Option<usize>,
         contents: &[u8],
     ) -> io::Result<()> {
-        self.counters.calls += 1;
+        self.counters.send_calls += 1;
         // Other nodes know this one by its interface's address. Between loopback and other
         // networks, the operating system selects a source address that works.
         let same_side = destination.ip().is_loopback() == self.source.is_loopback();
@@ -259,15 +248,15 @@ impl Sender {
     fn count(&mut self, sent: &io::Result<()>, datagrams: usize, bytes: usize) {
         match sent {
             Ok(()) => {
-                self.counters.datagrams += datagrams as u64;
-                self.counters.bytes += bytes as u64;
+                self.counters.datagrams_out += datagrams as u64;
+                self.counters.bytes_out += bytes as u64;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => {
                 tracing::trace!("a datagram was refused: {error}");
-                self.counters.errors += datagrams as u64;
+                self.counters.send_errors += datagrams as u64;
                 if is_one_of(error, &[Errno::EMSGSIZE]) {
-                    self.counters.too_large += datagrams as u64;
+                    self.counters.send_too_large += datagrams as u64;
                     self.has_met_limit = true;
                 }
             }
@@ -276,7 +265,7 @@ impl Sender {
 
     fn keep(&mut self, address: SocketAddr, segment_bytes: usize, bytes: &[u8]) {
         if self.backlog_bytes + bytes.len() > BACKLOG_BYTES {
-            self.counters.dropped += bytes.len().div_ceil(segment_bytes) as u64;
+            self.counters.send_dropped += bytes.len().div_ceil(segment_bytes) as u64;
             return;
         }
         self.backlog_bytes += bytes.len();
@@ -364,7 +353,7 @@ mod tests {
         let run = sender.finish().expect("a run");
         let route = Route { unicast: vec![there.endpoint], ..Route::default() };
         assert_eq!(sender.send(&here.unicast, &run, &route), Multicast::Fine);
-        assert_eq!((sender.counters.calls, sender.counters.datagrams), (1, 10));
+        assert_eq!((sender.counters.send_calls, sender.counters.datagrams_out), (1, 10));
         assert!(sender.buffer.is_empty());
 
         let mut receiver = Receiver::new(NodeId(2), Loss::None, 1);
@@ -411,7 +400,7 @@ mod tests {
         let multicast = Some(SocketAddr::new(Ipv4Addr::BROADCAST.into(), 9));
         let route = Route { multicast, unicast: vec![here.endpoint], ..Route::default() };
         assert_eq!(sender.send(&here.unicast, &run, &route), Multicast::Unreachable);
-        assert_eq!((sender.counters.errors, sender.counters.datagrams), (1, 1));
+        assert_eq!((sender.counters.send_errors, sender.counters.datagrams_out), (1, 1));
     }
 
     #[test]
@@ -422,9 +411,9 @@ mod tests {
         assert!(sender.is_blocked());
         let rest = vec![2; BACKLOG_BYTES - 2000];
         sender.keep(there.endpoint, 1000, &rest);
-        assert_eq!(sender.counters.dropped, rest.len().div_ceil(1000) as u64);
+        assert_eq!(sender.counters.send_dropped, rest.len().div_ceil(1000) as u64);
         sender.resume(&here.unicast);
         assert!(!sender.is_blocked());
-        assert_eq!((sender.counters.datagrams, sender.backlog_bytes), (3, 0));
+        assert_eq!((sender.counters.datagrams_out, sender.backlog_bytes), (3, 0));
     }
 }

@@ -12,7 +12,7 @@ use super::paths::{COMMON_MTU, PART_OVERHEAD};
 use super::routes::Route;
 use super::send::{Multicast, Run, Sender};
 use super::sockets::Socket;
-use crate::shared::status::Stats;
+use crate::shared::status::NetCounters;
 
 #[derive(Debug)]
 pub(crate) struct Sizes {
@@ -21,14 +21,14 @@ pub(crate) struct Sizes {
     wanted: u16,
     next_check: Time,
     pub(crate) fragments: Fragments,
-    divided: u64,
+    pub(crate) counters: NetCounters,
     notices: usize,
 }
 
 impl Sizes {
     pub(crate) fn new(origin: Origin, wanted: u16) -> Self {
-        let fragments = Fragments::default();
-        Self { origin, wanted, next_check: Time::ZERO, fragments, divided: 0, notices: 0 }
+        let (fragments, counters) = (Fragments::default(), NetCounters::default());
+        Self { origin, wanted, next_check: Time::ZERO, fragments, counters, notices: 0 }
     }
 
     /// Returns the maximum size, in bytes, of a packet from an interface with `address`.
@@ -51,12 +51,6 @@ impl Sizes {
         self.notices <= MAX_NOTICES
     }
 
-    pub(crate) fn count(&self, stats: &mut Stats) {
-        stats.datagrams_divided = self.divided;
-        stats.datagrams_joined = self.fragments.counters.joined;
-        stats.datagrams_unjoined = self.fragments.counters.given_up;
-    }
-
     /// Sends one datagram of a run, in parts if the datagram exceeds the path MTU.
     pub(crate) fn send(
         &mut self,
@@ -73,9 +67,10 @@ impl Sizes {
             let run = Run::of(run.destination.clone(), datagram.len(), datagram.len());
             return sender.send_bytes(socket, &run, datagram, route);
         }
-        self.divided += 1;
+        self.counters.datagrams_divided += 1;
         let mut parts = Vec::with_capacity(datagram.len() + 2 * PART_OVERHEAD);
-        let segment = split(self.origin, self.divided as u32, datagram, most, &mut parts);
+        let segment =
+            split(self.origin, self.counters.datagrams_divided as u32, datagram, most, &mut parts);
         let run = Run::of(run.destination.clone(), segment, parts.len());
         sender.send_bytes(socket, &run, &parts, route)
     }

@@ -165,7 +165,7 @@ impl UdpNetwork {
                 let joined;
                 let whole = match protocol {
                     Protocol::Path if node.is_elsewhere(now, sender, source) => {
-                        self.paths.counters.elsewhere += 1;
+                        self.paths.counters.path_elsewhere += 1;
                         continue;
                     }
                     Protocol::Path => match self.paths.handle_datagram(now, source, &datagram) {
@@ -456,31 +456,20 @@ impl Network for UdpNetwork {
     }
 
     fn count(&self, stats: &mut Stats) {
-        let (received, sent) = (self.receiver.counters, self.sender.counters);
-        stats.losses_injected = self.receiver.losses_injected();
-        stats.inbox_dropped = self.receiver.inbox_dropped();
-        stats.datagrams_in = received.datagrams;
-        stats.bytes_in = received.bytes;
-        stats.own_echo = received.own_echo;
-        stats.node.datagrams_unknown += received.unknown;
-        stats.datagrams_out = sent.datagrams;
-        stats.bytes_out = sent.bytes;
-        stats.send_calls = sent.calls;
-        stats.send_errors = sent.errors;
-        stats.send_too_large = sent.too_large;
-        self.sizes.count(stats);
-        self.paths.count(stats);
-        stats.send_dropped = sent.dropped;
-        stats.unroutable = sent.unroutable;
-        stats.unicast_copies = sent.copies;
-        stats.kernel_dropped = self.sockets.kernel_dropped();
-        stats.strangers_withheld = self.book.strangers.withheld;
-        stats.join_failures = self.joins.failures();
-        stats.joiner_sockets = self.joins.sockets();
-        let links = self.links.counters;
-        stats.links_opened = links.opened;
-        stats.links_broken = links.broken;
-        stats.link_bytes_in = links.bytes_in;
-        stats.link_bytes_out = links.bytes_out;
+        let net = &mut stats.net;
+        *net += self.receiver.counters;
+        *net += self.sender.counters;
+        *net += self.sizes.counters;
+        *net += self.sizes.fragments.counters;
+        *net += self.paths.counters;
+        *net += self.links.counters;
+        net.losses_injected = self.receiver.losses_injected();
+        net.inbox_dropped = self.receiver.inbox_dropped();
+        net.path_mtu_probes = self.paths.mtu.probes_sent;
+        net.kernel_dropped = self.sockets.kernel_dropped();
+        net.strangers_withheld = self.book.strangers.withheld;
+        net.join_failures = self.joins.failures();
+        net.joiner_sockets = self.joins.sockets();
+        stats.node.datagrams_unknown += self.receiver.unknown;
     }
 }

@@ -128,67 +128,76 @@ pub struct Stats {
     pub guest: Vec<(&'static str, u64)>,
     /// Counters of datagrams between the sockets and the engines.
     pub node: NodeCounters,
-    /// Received datagrams that loss injection dropped.
-    pub losses_injected: u64,
-    /// Datagrams dropped at random because the node's receive buffer was full.
-    pub inbox_dropped: u64,
-    /// Datagrams received, including this node's own, counted after the kernel's segments were
-    /// split.
-    pub datagrams_in: u64,
-    /// Bytes of received datagrams, without UDP and IP headers.
-    pub bytes_in: u64,
-    /// Looped-back multicasts of this node, which were ignored.
-    pub own_echo: u64,
-    /// Datagrams sent. Each unicast copy counts.
-    pub datagrams_out: u64,
-    /// Bytes of sent datagrams, without UDP and IP headers.
-    pub bytes_out: u64,
-    /// System calls for sending. One call can send several datagrams.
-    pub send_calls: u64,
-    /// Datagrams that the operating system refused to send.
-    pub send_errors: u64,
-    /// Refused datagrams that were larger than the MTU of the interface.
-    pub send_too_large: u64,
-    /// Datagrams sent in parts, because a path MTU decreased after they were built.
-    pub datagrams_divided: u64,
-    /// Datagrams received in parts.
-    pub datagrams_joined: u64,
-    /// Datagrams that were discarded because some of their parts never arrived.
-    pub datagrams_unjoined: u64,
-    /// Path MTU probes sent.
-    pub path_mtu_probes: u64,
-    /// Datagrams dropped on sending because the socket and the queue in front of it were full.
-    pub send_dropped: u64,
-    /// Datagrams not sent because the destination's address is not known.
-    pub unroutable: u64,
-    /// Unicast copies sent to members that multicast does not reach.
-    pub unicast_copies: u64,
-    /// Datagrams dropped by the kernel because a socket's receive buffer was full.
-    pub kernel_dropped: u64,
-    /// Events that did not fit in the event queues. Messages among them are reported as lost.
-    pub queue_dropped: u64,
-    /// Messages that were still queued or held back when their group was left.
-    pub publish_dropped: u64,
-    /// Path packets that could not be decoded.
-    pub path_unknown: u64,
-    /// Hellos that were not answered because too many answers were waiting.
-    pub path_answers_dropped: u64,
-    /// Path packets that name a member but came from an address that is not the member's.
-    pub path_elsewhere: u64,
-    /// Datagrams withheld from addresses that have not answered a probe.
-    pub strangers_withheld: u64,
-    /// Multicast addresses that could not be joined.
-    pub join_failures: u64,
-    /// Open joiner sockets, which hold the multicast memberships.
-    pub joiner_sockets: u64,
-    /// Connections to registries that were established.
-    pub links_opened: u64,
-    /// Established connections to registries that the registry or the network closed.
-    pub links_broken: u64,
-    /// Bytes received over connections to registries.
-    pub link_bytes_in: u64,
-    /// Bytes sent over connections to registries.
-    pub link_bytes_out: u64,
+    /// Counters of the sockets, the connections to registries, and the queues.
+    pub net: NetCounters,
+}
+
+carom_proto::counters! {
+    /// Counters of the sockets, the connections to registries, and the queues.
+    #[non_exhaustive]
+    pub struct NetCounters {
+        /// Received datagrams that loss injection dropped.
+        losses_injected,
+        /// Datagrams dropped at random because the node's receive buffer was full.
+        inbox_dropped,
+        /// Datagrams received, including this node's own, counted after the kernel's segments were
+        /// split.
+        datagrams_in,
+        /// Bytes of received datagrams, without UDP and IP headers.
+        bytes_in,
+        /// Looped-back multicasts of this node, which were ignored.
+        own_echo,
+        /// Datagrams sent. Each unicast copy counts.
+        datagrams_out,
+        /// Bytes of sent datagrams, without UDP and IP headers.
+        bytes_out,
+        /// System calls for sending. One call can send several datagrams.
+        send_calls,
+        /// Datagrams that the operating system refused to send.
+        send_errors,
+        /// Refused datagrams that were larger than the MTU of the interface.
+        send_too_large,
+        /// Datagrams sent in parts, because a path MTU decreased after they were built.
+        datagrams_divided,
+        /// Datagrams received in parts.
+        datagrams_joined,
+        /// Datagrams that were discarded because some of their parts never arrived.
+        datagrams_unjoined,
+        /// Path MTU probes sent.
+        path_mtu_probes,
+        /// Datagrams dropped on sending because the socket and the queue in front of it were full.
+        send_dropped,
+        /// Datagrams not sent because the destination's address is not known.
+        unroutable,
+        /// Unicast copies sent to members that multicast does not reach.
+        unicast_copies,
+        /// Datagrams dropped by the kernel because a socket's receive buffer was full.
+        kernel_dropped,
+        /// Events that did not fit in the event queues. Messages among them are reported as lost.
+        queue_dropped,
+        /// Messages that were still queued or held back when their group was left.
+        publish_dropped,
+        /// Path packets that could not be decoded.
+        path_unknown,
+        /// Hellos that were not answered because too many answers were waiting.
+        path_answers_dropped,
+        /// Path packets that name a member but came from an address that is not the member's.
+        path_elsewhere,
+        /// Datagrams withheld from addresses that have not answered a probe.
+        strangers_withheld,
+        /// Multicast addresses that could not be joined.
+        join_failures,
+        /// Open joiner sockets, which hold the multicast memberships.
+        joiner_sockets,
+        /// Connections to registries that were established.
+        links_opened,
+        /// Established connections to registries that the registry or the network closed.
+        links_broken,
+        /// Bytes received over connections to registries.
+        link_bytes_in,
+        /// Bytes sent over connections to registries.
+        link_bytes_out,
+    }
 }
 
 impl Stats {
@@ -204,47 +213,8 @@ impl Stats {
         let of_engines = engines.into_iter().flat_map(|(engine, counters): (_, Vec<_>)| {
             counters.into_iter().map(move |(name, count)| (format!("{engine}.{name}"), count))
         });
-        let of_node = self.of_node().into_iter().map(|(name, count)| (name.to_owned(), count));
-        of_engines.chain(of_node)
-    }
-
-    fn of_node(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("datagrams_received", self.node.datagrams_received),
-            ("datagrams_foreign", self.node.datagrams_foreign),
-            ("datagrams_of_other_starts", self.node.datagrams_of_other_starts),
-            ("datagrams_unknown", self.node.datagrams_unknown),
-            ("losses_injected", self.losses_injected),
-            ("inbox_dropped", self.inbox_dropped),
-            ("datagrams_in", self.datagrams_in),
-            ("bytes_in", self.bytes_in),
-            ("own_echo", self.own_echo),
-            ("datagrams_out", self.datagrams_out),
-            ("bytes_out", self.bytes_out),
-            ("send_calls", self.send_calls),
-            ("send_errors", self.send_errors),
-            ("send_too_large", self.send_too_large),
-            ("datagrams_divided", self.datagrams_divided),
-            ("datagrams_joined", self.datagrams_joined),
-            ("datagrams_unjoined", self.datagrams_unjoined),
-            ("path_mtu_probes", self.path_mtu_probes),
-            ("send_dropped", self.send_dropped),
-            ("unroutable", self.unroutable),
-            ("unicast_copies", self.unicast_copies),
-            ("kernel_dropped", self.kernel_dropped),
-            ("queue_dropped", self.queue_dropped),
-            ("publish_dropped", self.publish_dropped),
-            ("path_unknown", self.path_unknown),
-            ("path_answers_dropped", self.path_answers_dropped),
-            ("path_elsewhere", self.path_elsewhere),
-            ("strangers_withheld", self.strangers_withheld),
-            ("join_failures", self.join_failures),
-            ("joiner_sockets", self.joiner_sockets),
-            ("links_opened", self.links_opened),
-            ("links_broken", self.links_broken),
-            ("link_bytes_in", self.link_bytes_in),
-            ("link_bytes_out", self.link_bytes_out),
-        ]
+        let of_node = self.node.by_name().chain(self.net.by_name());
+        of_engines.chain(of_node.map(|(name, count)| (name.to_owned(), count)))
     }
 }
 

@@ -7,7 +7,7 @@ use carom_proto::{GroupId, Time, Transmit};
 
 use super::report::Report;
 use crate::net::network::Network;
-use crate::shared::status::Stats;
+use crate::shared::status::{NetCounters, Stats};
 
 /// The network of a simulated node. The world collects sent datagrams from here right after each
 /// call.
@@ -18,15 +18,7 @@ pub(crate) struct SimNetwork {
     taken_bytes: usize,
     injector: LossInjector,
     pub(super) reports: VecDeque<Report>,
-    counters: SimCounters,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct SimCounters {
-    datagrams_in: u64,
-    bytes_in: u64,
-    datagrams_out: u64,
-    bytes_out: u64,
+    counters: NetCounters,
 }
 
 impl SimNetwork {
@@ -37,7 +29,7 @@ impl SimNetwork {
             taken_bytes: 0,
             injector: LossInjector::new(loss, seed),
             reports: VecDeque::new(),
-            counters: SimCounters::default(),
+            counters: NetCounters::default(),
         }
     }
 
@@ -80,10 +72,7 @@ impl Network for SimNetwork {
     }
 
     fn count(&self, stats: &mut Stats) {
-        stats.losses_injected = self.injector.dropped();
-        stats.datagrams_in = self.counters.datagrams_in;
-        stats.bytes_in = self.counters.bytes_in;
-        stats.datagrams_out = self.counters.datagrams_out;
-        stats.bytes_out = self.counters.bytes_out;
+        stats.net += self.counters;
+        stats.net.losses_injected = self.injector.dropped();
     }
 }

@@ -61,7 +61,7 @@ impl World {
         let mut work = Work::default();
         for node in &self.nodes {
             let stats = node.status().stats;
-            work.losses_injected += stats.losses_injected;
+            work.losses_injected += stats.net.losses_injected;
             work.overtaken += stats.lateral.overtaken;
             work.repairs_sent += stats.lateral.repairs_sent;
             work.packets_binned += stats.lateral.packets_binned;

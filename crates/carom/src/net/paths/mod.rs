@@ -16,7 +16,7 @@ use std::time::Duration;
 use carom_proto::wire::Datagram;
 use carom_proto::{Class, Destination, Endpoint, NodeId, Origin, Time, Transmit, Wakeup};
 
-use crate::shared::status::{MemberPath, Stats};
+use crate::shared::status::{MemberPath, NetCounters};
 use mtu::PathMtu;
 pub(crate) use mtu::{COMMON_MTU, IP_UDP_BYTES};
 pub(crate) use packet::{LEAST_PROBE_BYTES, PART_OVERHEAD, Packet, Part};
@@ -36,14 +36,7 @@ pub(crate) struct Paths {
     has_changed: bool,
     is_deaf: bool,
     pub(crate) mtu: PathMtu,
-    pub(crate) counters: PathCounters,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PathCounters {
-    pub(crate) unknown: u64,
-    pub(crate) answers_dropped: u64,
-    pub(crate) elsewhere: u64,
+    pub(crate) counters: NetCounters,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -87,7 +80,7 @@ impl Paths {
             has_changed: false,
             is_deaf: false,
             mtu: PathMtu::new(ceiling, seed),
-            counters: PathCounters::default(),
+            counters: NetCounters::default(),
         }
     }
 
@@ -155,7 +148,7 @@ impl Paths {
         datagram: &Datagram<'_>,
     ) -> Option<PathInput> {
         let Ok(packet) = Packet::decode(datagram) else {
-            self.counters.unknown += 1;
+            self.counters.path_unknown += 1;
             return None;
         };
         let sender = datagram.header().sender;
@@ -177,7 +170,7 @@ impl Paths {
             Packet::Carried { sequence, whose, bytes } if whose == self.own => {
                 self.mtu.on_carried(now, sender, sequence, bytes);
             }
-            Packet::Carried { .. } => self.counters.unknown += 1,
+            Packet::Carried { .. } => self.counters.path_unknown += 1,
             Packet::Part(part) => return Some(PathInput::Part(sender, part)),
         }
         None
@@ -230,13 +223,6 @@ impl Paths {
         hello.into_iter().chain(probe).min_by_key(|wakeup| wakeup.at)
     }
 
-    pub(crate) fn count(&self, stats: &mut Stats) {
-        stats.path_mtu_probes = self.mtu.probes_sent;
-        stats.path_unknown = self.counters.unknown;
-        stats.path_answers_dropped = self.counters.answers_dropped;
-        stats.path_elsewhere = self.counters.elsewhere;
-    }
-
     fn on_hello(
         &mut self,
         now: Time,
@@ -263,7 +249,7 @@ impl Paths {
     fn on_answer(&mut self, sender: NodeId, whose: NodeId, path: MemberPath) {
         match self.peers.get_mut(&sender) {
             // This answer is for an earlier process at this node's address.
-            _ if whose != self.own => self.counters.unknown += 1,
+            _ if whose != self.own => self.counters.path_unknown += 1,
             Some(peer) if self.says_hello => {
                 self.has_changed |= peer.path != path;
                 peer.path = path;
@@ -315,7 +301,7 @@ impl Paths {
         if self.answers.len() < MAX_ANSWERS {
             self.answers.push_back((destination, packet));
         } else {
-            self.counters.answers_dropped += 1;
+            self.counters.path_answers_dropped += 1;
         }
     }
 }
@@ -461,7 +447,7 @@ mod tests {
         Packet::Heard { whose: NodeId(9), sequence: 1 }.encode(B, &mut out);
         let datagram = Datagram::parse(&out).expect("a datagram");
         paths.handle_datagram(Time::ZERO, Endpoint(([127, 0, 0, 1], 1).into()), &datagram);
-        assert_eq!((paths.path(B), paths.counters.unknown), (MemberPath::Unknown, 1));
+        assert_eq!((paths.path(B), paths.counters.path_unknown), (MemberPath::Unknown, 1));
     }
 
     #[test]

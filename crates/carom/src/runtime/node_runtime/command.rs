@@ -12,7 +12,7 @@ use crate::shared::commands::{NodeCommand, ReplySender};
 use crate::shared::error::JoinGroupError;
 use crate::shared::group::{GroupParts, GroupShared, PayloadLimits};
 use crate::shared::profile::Profile;
-use crate::shared::status::{MemberStatus, Stats, Status};
+use crate::shared::status::{MemberStatus, NetCounters, Stats, Status};
 
 impl<N: Network> NodeRuntime<N> {
     pub(crate) fn command(&mut self, now: Time, command: NodeCommand) {
@@ -226,10 +226,10 @@ impl<N: Network> NodeRuntime<N> {
             bulk: self.node.engines().bulk.counters(),
             guest: self.node.engines().guest.as_ref().map_or_else(Vec::new, |guest| guest.stats()),
             node: self.node.counters(),
-            queue_dropped: self.groups.dropped_events(),
-            publish_dropped: self.groups.unsent(),
-            ..Stats::default()
+            net: NetCounters::default(),
         };
+        stats.net.queue_dropped = self.groups.dropped_events();
+        stats.net.publish_dropped = self.groups.unsent();
         self.network.count(&mut stats);
         stats
     }
