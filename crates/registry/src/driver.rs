@@ -121,10 +121,10 @@ impl<M: Client> EventLoop<M> {
             tokio::select! {
                 Some(opened) = openings.recv() => self.on_opened(opened),
                 Some(arrival) = arrivals.recv() => {
-                    self.on_arrival(arrival);
+                    self.on_arrival(&arrival);
                     for _ in 1..BATCH {
                         let Ok(arrival) = arrivals.try_recv() else { break };
-                        self.on_arrival(arrival);
+                        self.on_arrival(&arrival);
                     }
                 }
                 () = readable(self.socket.as_ref()) => self.receive(&mut buffer),
@@ -206,19 +206,9 @@ impl<M: Client> EventLoop<M> {
         }
     }
 
-    fn on_arrival(&mut self, arrival: Arrival) {
-        match arrival {
-            Arrival::Bytes(link, bytes) => {
-                // The machine may have closed the connection while the bytes were in flight.
-                if self.links.contains(link) {
-                    self.notify(link, LinkEvent::Received(&bytes));
-                }
-            }
-            Arrival::End(link, why) => {
-                if self.links.close(link) {
-                    self.notify(link, LinkEvent::Closed { why });
-                }
-            }
+    fn on_arrival(&mut self, arrival: &Arrival) {
+        if let Some((link, event)) = self.links.event_of(arrival) {
+            self.notify(link, event);
         }
     }
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use carom_proto::membership::link::{LinkEnd, LinkId, MAX_WAITING_BYTES};
+use carom_proto::membership::link::{LinkEnd, LinkEvent, LinkId, MAX_WAITING_BYTES};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -68,8 +68,16 @@ impl Links {
         self.links.insert(id, Link { outgoing, waiting, reader });
     }
 
-    pub(crate) fn contains(&self, id: LinkId) -> bool {
-        self.links.contains_key(&id)
+    /// Returns the event of an arrival, or `None` if the connection was closed while the arrival
+    /// was in flight. A connection that has ended is removed.
+    pub(crate) fn event_of<'a>(&mut self, arrival: &'a Arrival) -> Option<(LinkId, LinkEvent<'a>)> {
+        let (link, is_open, event) = match arrival {
+            Arrival::Bytes(link, bytes) => {
+                (*link, self.links.contains_key(link), LinkEvent::Received(bytes))
+            }
+            Arrival::End(link, why) => (*link, self.close(*link), LinkEvent::Closed { why: *why }),
+        };
+        is_open.then_some((link, event))
     }
 
     /// Queues `bytes` for writing, or drops them if the connection has ended. Closes the

@@ -104,10 +104,10 @@ impl<S: Store> Process<S> {
                 self.server.handle_accepted(self.now(), link, Endpoint(from));
             }
             Input::Arrival(arrival) => {
-                self.on_arrival(arrival);
+                self.on_arrival(&arrival);
                 for _ in 1..BATCH {
                     let Ok(arrival) = inputs.arrivals.try_recv() else { break };
-                    self.on_arrival(arrival);
+                    self.on_arrival(&arrival);
                 }
             }
             Input::Report(report) => {
@@ -168,20 +168,10 @@ impl<S: Store> Process<S> {
         }
     }
 
-    fn on_arrival(&mut self, arrival: Arrival) {
+    fn on_arrival(&mut self, arrival: &Arrival) {
         let now = self.now();
-        match arrival {
-            Arrival::Bytes(link, bytes) => {
-                // The server may have closed the connection while the bytes were in flight.
-                if self.links.contains(link) {
-                    self.server.handle_link(now, link, LinkEvent::Received(&bytes));
-                }
-            }
-            Arrival::End(link, why) => {
-                if self.links.close(link) {
-                    self.server.handle_link(now, link, LinkEvent::Closed { why });
-                }
-            }
+        if let Some((link, event)) = self.links.event_of(arrival) {
+            self.server.handle_link(now, link, event);
         }
     }
 
