@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use crate::shared::sleep::before;
 /// The lock is lost when this node is removed from the ring. Pass [`Lock::fence`] with each write
 /// to a shared resource, so that the resource can reject late writes by a holder that has lost the
 /// lock.
+#[derive(Debug)]
 pub struct Lock {
     pub(super) group: Arc<GroupHandle>,
     name: LockName,
@@ -53,12 +53,6 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         release(&self.group, self.name, &self.grant);
-    }
-}
-
-impl fmt::Debug for Lock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

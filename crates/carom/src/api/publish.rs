@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +33,7 @@ impl From<Deadline> for SendOptions {
 ///   [`Group::confirm`](crate::Group::confirm). The guarantee fails if the group has no other
 ///   member ([`DeliveryError::Nobody`]), or if a bulk group gave the message up
 ///   ([`DeliveryError::GivenUp`]).
+#[derive(Debug)]
 pub struct Published {
     pub(super) group: Arc<GroupHandle>,
     number: u64,
@@ -95,12 +95,6 @@ impl Published {
     pub async fn delivered_timeout(self, timeout: Duration) -> Result<(), DeliveryError> {
         let sleep = self.group.node.sleep(timeout);
         before(sleep, self.delivered()).await.unwrap_or(Err(DeliveryError::Timeout(timeout)))
-    }
-}
-
-impl fmt::Debug for Published {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Published").field("group", &self.group).finish_non_exhaustive()
     }
 }
 

@@ -8,6 +8,7 @@ use super::error::DeliveryError;
 pub(crate) struct Receipt(Sender<Result<(), DeliveryError>>);
 
 /// The receiving end of a receipt. The mutex makes it [`Sync`].
+#[derive(Debug)]
 pub(crate) struct Outcome(Mutex<Receiver<Result<(), DeliveryError>>>);
 
 impl Receipt {
