@@ -1,3 +1,5 @@
+use carom::NetCounters;
+use carom::unstable::lateral;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
@@ -46,29 +48,16 @@ pub(crate) struct DelayMs {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    pub(crate) losses_injected: u64,
-    pub(crate) overtaken: u64,
-    pub(crate) repairs_sent: u64,
-    /// Data packets, sent or received, that were added to repair bins.
-    pub(crate) packets_binned: u64,
-    pub(crate) xors: u64,
+    pub(crate) net: NetCounters,
+    pub(crate) lateral: lateral::Counters,
 }
 
-impl Work {
-    /// Returns the share of repairs in all repairs and binned data packets: c/(r+c) in theory.
-    pub(crate) fn overhead(self) -> f64 {
-        share(self.repairs_sent, self.repairs_sent + self.packets_binned)
-    }
-
+impl Recovered {
     /// Returns the recovered messages of `figures`, without those that were only overtaken. The
     /// engine delivers an overtaken message as recovered, before it learns that it was not lost.
-    pub(crate) fn recovered(self, figures: &Figures) -> Recovered {
-        let overtaken = self.overtaken.min(figures.fec);
-        Recovered { fec: figures.fec - overtaken, nak: figures.nak, overtaken }
-    }
-
-    pub(crate) fn xors_per_packet(self) -> f64 {
-        share(self.xors, self.packets_binned)
+    pub(crate) fn of(figures: &Figures, overtaken: u64) -> Self {
+        let overtaken = overtaken.min(figures.fec);
+        Self { fec: figures.fec - overtaken, nak: figures.nak, overtaken }
     }
 }
 
@@ -145,21 +134,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overhead_and_xors_follow_from_what_was_binned() {
-        let (repairs_sent, packets_binned, xors) = (500, 800, 4_000);
-        let work = Work { repairs_sent, packets_binned, xors, ..Work::default() };
-        assert!((work.overhead() - 5.0 / 13.0).abs() < 1e-9);
-        assert!((work.xors_per_packet() - 5.0).abs() < 1e-9);
-        assert_eq!(Work::default().overhead(), 0.0);
-    }
-
-    #[test]
     fn what_a_repair_overtook_is_not_recovered() {
         let mut figures = Figures::default();
         (figures.fec, figures.nak) = (10, 2);
         let recovered = |overtaken| {
-            let Recovered { fec, nak, overtaken } =
-                Work { overtaken, ..Work::default() }.recovered(&figures);
+            let Recovered { fec, nak, overtaken } = Recovered::of(&figures, overtaken);
             (fec, nak, overtaken)
         };
         assert_eq!(recovered(0), (10, 2, 0));

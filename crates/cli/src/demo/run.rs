@@ -8,7 +8,7 @@ use super::args::Args;
 use super::figures::{Delays, Figures};
 use super::ledger::{Label, Ledger};
 use super::plan::Plan;
-use super::report::{DelayMs, Report, lost_and_outstanding};
+use super::report::{DelayMs, Recovered, Report, lost_and_outstanding};
 use super::table::{LiveTable, Totals};
 use super::world::World;
 
@@ -98,12 +98,12 @@ impl<'a> Run<'a> {
             corrupted: figures.corrupted,
             lost,
             outstanding,
-            losses_injected: work.losses_injected,
-            recovered: work.recovered(figures),
+            losses_injected: work.net.losses_injected,
+            recovered: Recovered::of(figures, work.lateral.overtaken),
             recovery_ms: DelayMs::of(&figures.recovery),
             delivery_ms: DelayMs::with_tail(&figures.delivery),
-            overhead: work.overhead(),
-            xors_per_packet: work.xors_per_packet(),
+            overhead: work.lateral.overhead(),
+            xors_per_packet: work.lateral.xors_per_packet(),
             path: self.world.path(),
             seconds: self.sending_for.as_secs_f64(),
             seed: self.args.seed,
@@ -235,11 +235,11 @@ impl<'a> Run<'a> {
 
     fn totals(&self) -> Totals {
         let work = self.world.work();
-        let recovered = work.recovered(&self.figures);
+        let recovered = Recovered::of(&self.figures, work.lateral.overtaken);
         Totals {
             sent: self.sent,
             delivered: self.figures.delivered,
-            losses_injected: work.losses_injected,
+            losses_injected: work.net.losses_injected,
             fec: recovered.fec,
             nak: recovered.nak,
         }

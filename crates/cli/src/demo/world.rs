@@ -61,11 +61,8 @@ impl World {
         let mut work = Work::default();
         for node in &self.nodes {
             let stats = node.status().stats;
-            work.losses_injected += stats.net.losses_injected;
-            work.overtaken += stats.lateral.overtaken;
-            work.repairs_sent += stats.lateral.repairs_sent;
-            work.packets_binned += stats.lateral.packets_binned;
-            work.xors += stats.lateral.xors;
+            work.net += stats.net;
+            work.lateral += stats.lateral;
         }
         work
     }

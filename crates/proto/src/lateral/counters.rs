@@ -122,3 +122,17 @@ impl Counters {
         if packets == 0 { 0.0 } else { self.xors as f64 / packets as f64 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overhead_and_xors_follow_from_what_was_binned() {
+        let (repairs_sent, packets_binned, xors) = (500, 800, 4_000);
+        let counters = Counters { repairs_sent, packets_binned, xors, ..Counters::default() };
+        assert!((counters.overhead() - 5.0 / 13.0).abs() < 1e-9);
+        assert!((counters.xors_per_packet() - 5.0).abs() < 1e-9);
+        assert_eq!(Counters::default().overhead(), 0.0);
+    }
+}
