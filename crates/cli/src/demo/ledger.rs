@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use fixedbitset::FixedBitSet;
+
 /// The label at the start of a message, from which the rest of the message is derived.
 ///
 /// | offset | bytes | field |
@@ -50,27 +52,16 @@ impl Label {
 /// The message counters that one member of one group has received, by publisher.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    seen: BTreeMap<u32, Seen>,
+    seen: BTreeMap<u32, FixedBitSet>,
 }
-
-#[derive(Debug, Default)]
-struct Seen(Vec<u64>);
 
 impl Ledger {
+    /// Returns `true` if the message is new.
     pub(crate) fn note(&mut self, publisher: u32, counter: u32) -> bool {
-        self.seen.entry(publisher).or_default().insert(counter)
-    }
-}
-
-impl Seen {
-    fn insert(&mut self, number: u32) -> bool {
-        let (word, bit) = (number as usize / 64, 1 << (number % 64));
-        if word >= self.0.len() {
-            self.0.resize(word + 1, 0);
-        }
-        let new = self.0[word] & bit == 0;
-        self.0[word] |= bit;
-        new
+        let (seen, counter) = (self.seen.entry(publisher).or_default(), counter as usize);
+        let is_new = !seen.contains(counter);
+        seen.grow_and_insert(counter);
+        is_new
     }
 }
 
