@@ -16,7 +16,7 @@ use crate::shared::status::NetCounters;
 /// A sender of datagrams. Call `buffer` and `add` for each one, and `send` for each completed run.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    source: Ipv4Addr,
+    pub(crate) source: Ipv4Addr,
     buffer: Vec<u8>,
     run: Option<Run>,
     backlog: VecDeque<Waiting>,
@@ -29,9 +29,9 @@ pub(crate) struct Sender {
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) destination: Destination,
-    segment_bytes: usize,
-    datagrams: usize,
-    bytes: usize,
+    pub(crate) segment_bytes: usize,
+    pub(crate) datagrams: usize,
+    pub(crate) bytes: usize,
     is_closed: bool,
 }
 
@@ -54,25 +54,9 @@ impl Run {
         let datagrams = bytes.div_ceil(segment_bytes);
         Self { destination, segment_bytes, datagrams, bytes, is_closed: true }
     }
-
-    pub(crate) fn datagrams(&self) -> usize {
-        self.datagrams
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(crate) fn segment_bytes(&self) -> usize {
-        self.segment_bytes
-    }
 }
 
 impl Sender {
-    pub(crate) fn set_source(&mut self, source: Ipv4Addr) {
-        self.source = source;
-    }
-
     pub(crate) fn new(source: Ipv4Addr) -> Self {
         Self {
             source,
@@ -83,10 +67,6 @@ impl Sender {
             has_met_limit: false,
             counters: NetCounters::default(),
         }
-    }
-
-    pub(crate) fn source(&self) -> Ipv4Addr {
-        self.source
     }
 
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {

@@ -270,7 +270,7 @@ impl UdpNetwork {
 
     /// Uses this address of the interface for sending and receiving. Returns the fix if this fails.
     fn move_to(&mut self, address: Ipv4Addr) -> Option<String> {
-        self.sender.set_source(address);
+        self.sender.source = address;
         self.moved_to = Some(SocketAddr::new(address.into(), self.sockets.endpoint.port()));
         let moved = self.sockets.move_to(address).and_then(|()| self.joins.move_to(address));
         self.routes.forget();
@@ -287,7 +287,7 @@ impl UdpNetwork {
 
     fn send(&mut self, now: Time, node: &Node, run: &Run) {
         if let Destination::Node(to) = run.destination
-            && !self.book.strangers.may_send(to, run.datagrams(), run.bytes())
+            && !self.book.strangers.may_send(to, run.datagrams, run.bytes)
         {
             drop(self.sender.take(run));
             return;
@@ -300,12 +300,12 @@ impl UdpNetwork {
         let context = RouteContext { node, paths: &self.paths, book: &self.book };
         let route = self.routes.of(&run.destination, &context);
         let (socket, sender) = (&self.sockets.unicast, &mut self.sender);
-        let sent = match run.segment_bytes() <= most {
+        let sent = match run.segment_bytes <= most {
             true => sender.send(socket, run, route),
             false => {
                 let bytes = sender.take(run);
                 let mut multicast = Multicast::Fine;
-                for datagram in bytes.chunks(run.segment_bytes()) {
+                for datagram in bytes.chunks(run.segment_bytes) {
                     multicast = self.sizes.send(socket, sender, (run, most), datagram, route);
                 }
                 multicast
@@ -329,7 +329,7 @@ impl UdpNetwork {
     }
 
     fn check_interface(&mut self, now: Time) {
-        let ceiling = self.sizes.check(now, self.sender.source());
+        let ceiling = self.sizes.check(now, self.sender.source);
         let Some(ceiling) = ceiling.filter(|it| *it != self.paths.mtu.ceiling()) else { return };
         self.paths.mtu.set_ceiling(now, ceiling);
         self.sockets.unicast.renew();
