@@ -7,7 +7,6 @@ mod sealed;
 
 use std::time::Duration;
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{LockName, Quorum};
 use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{Config, Rmp};

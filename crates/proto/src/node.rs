@@ -5,7 +5,6 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 pub use self::engines::Engines;
-use crate::OrderedGroups;
 use crate::lateral;
 use crate::membership::Membership;
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
@@ -307,15 +306,10 @@ impl Node {
         &self.engines
     }
 
-    /// Returns the engine of the ordered groups, which reports their locks, requests and rings.
-    pub fn ordered_groups(&self) -> &dyn OrderedGroups {
-        &self.engines.ordered
-    }
-
     /// Returns the engine of the ordered groups for changes to locks and requests.
     ///
     /// Groups must be joined and left with the methods of the node.
-    pub fn ordered_groups_mut(&mut self) -> &mut dyn OrderedGroups {
+    pub fn ordered_groups_mut(&mut self) -> &mut Rmp {
         &mut self.engines.ordered
     }
 

@@ -1,10 +1,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use carom_proto::OrderedGroups;
-use carom_proto::ring::{self, RingStatus};
-
-use carom_proto::ring::{Outcome, QueryId, QueryOptions, RequestOptions};
+use carom_proto::ring::{self, Outcome, QueryId, QueryOptions, RequestOptions, RingStatus};
+use carom_proto::rmp::Rmp;
 use carom_proto::{GroupId, Time};
 
 use crate::shared::commands::{Reply, ReplySender};
@@ -20,7 +18,7 @@ impl Calls {
     pub(crate) fn request(
         &mut self,
         now: Time,
-        rings: &mut dyn OrderedGroups,
+        rings: &mut Rmp,
         group: GroupId,
         (payload, options): (Bytes, RequestOptions),
         reply: ReplySender<Result<Reply, RequestError>>,
@@ -46,7 +44,7 @@ impl Calls {
     pub(crate) fn query(
         &mut self,
         now: Time,
-        rings: &mut dyn OrderedGroups,
+        rings: &mut Rmp,
         group: GroupId,
         options: QueryOptions,
         reply: ReplySender<Result<Vec<RingStatus>, QueryError>>,
@@ -60,7 +58,7 @@ impl Calls {
         }
     }
 
-    pub(crate) fn report_queries(&mut self, rings: &mut dyn OrderedGroups) {
+    pub(crate) fn report_queries(&mut self, rings: &mut Rmp) {
         while let Some(looked) = rings.poll_query() {
             if let Some(reply) = self.queries.remove(&looked.id) {
                 reply.send_if_wanted(Ok(looked.rings));

@@ -2,8 +2,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use async_channel::Sender;
 
-use carom_proto::OrderedGroups;
 use carom_proto::ring::{LockChange, LockName, LockNews};
+use carom_proto::rmp::Rmp;
 use carom_proto::{GroupId, Time};
 
 use crate::shared::commands::{LockGrant, ReplySender};
@@ -32,7 +32,7 @@ struct Holder {
 pub(crate) struct Ring<'a> {
     pub(crate) now: Time,
     pub(crate) group: GroupId,
-    pub(crate) engine: &'a mut dyn OrderedGroups,
+    pub(crate) engine: &'a mut Rmp,
 }
 
 impl LockTable {

@@ -4,7 +4,6 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use carom_proto::OrderedGroups as _;
 use carom_proto::loss::Loss;
 use carom_proto::ring::{Handler, JoinOptions, Process, Qos, RequestOptions};
 use carom_proto::rmp::{Config, Rmp};

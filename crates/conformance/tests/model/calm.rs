@@ -6,7 +6,6 @@ use bytes::Bytes;
 use carom_conformance::Record as _;
 use carom_conformance::rmp::checkers::{all, is_all_delivered, is_whole};
 use carom_conformance::rmp::{FinalState, History};
-use carom_proto::OrderedGroups as _;
 use carom_proto::{Engine as _, Time};
 
 use super::histories::Histories;

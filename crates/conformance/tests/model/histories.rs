@@ -9,7 +9,6 @@ use std::fmt::{self, Debug, Write as _};
 use std::hash::Hasher as _;
 
 use bytes::Bytes;
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{Epoch, RingNews, Timestamp};
 use carom_proto::rmp::Round;
 use carom_proto::rmp::packet::{NewList, Packet};

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{Qos, Quorum};
 use carom_proto::rmp::packet::Packet;
 use carom_proto::rmp::{Config, Rmp, Round, What};

@@ -1,7 +1,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{Qos, Quorum, RingView};
 use carom_proto::rmp::{Config, Rmp};
 use carom_proto::{

@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{Qos, Quorum, RingView};
 use carom_proto::rmp::{Config, Rmp};
 use carom_proto::wire::Datagram;

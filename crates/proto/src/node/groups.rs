@@ -3,7 +3,6 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Node, NodeEvent};
-use crate::OrderedGroups;
 use crate::membership::MembershipEvent;
 use crate::ring::JoinOptions;
 use crate::{

@@ -48,7 +48,7 @@ pub struct QueryResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// Too many queries are in progress or their results were not
-    /// [fetched](crate::OrderedGroups::poll_query).
+    /// [fetched](crate::rmp::Rmp::poll_query).
     #[error("too many ring queries: {open} are in progress or not fetched")]
     TooMany {
         /// Number of queries that are in progress or not fetched.

@@ -55,7 +55,7 @@ impl From<Handler> for RequestOptions {
 /// A request that was delivered to this member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Identifier of the request, for [`OrderedGroups::reply`](crate::OrderedGroups::reply).
+    /// Identifier of the request, for [`Rmp::reply`](crate::rmp::Rmp::reply).
     pub id: RequestId,
     /// Handler that has to reply, or `None` if no reply is expected.
     pub handler: Option<Handler>,

@@ -17,7 +17,6 @@ use super::rpc::{Client, ENVELOPE_BYTES, Guest};
 use super::seen::MAX_WAITING;
 use super::sender::Sender;
 use super::terms::Terms;
-use crate::OrderedGroups;
 use crate::ring::{
     Epoch, JoinOptions, ListChange, ListChangeKind, LockError, LockName, Place, Process, Qos,
     QueryError, QueryId, QueryOptions, QueryResult, ReplyError, RequestError, RequestId,
@@ -54,70 +53,44 @@ impl Rmp {
         }
     }
 
-    pub(super) fn repeat_queries(&mut self, now: Time) {
-        for mut query in self.queries.take_due(now) {
-            self.send_query(now, &mut query);
-            self.queries.open.push(query);
-        }
-    }
-
-    fn send_query(&mut self, now: Time, query: &mut Query) {
-        let (group, node, origin) = (query.group, self.id, self.origin);
-        let request = query.next_try(now, self.config.join_retry);
-        let process = Process { node, life: self.lives };
-        let change = ListChange { process, request, kind: ListChangeKind::Leave };
-        let packet = Packet::ListChangeRequest { epoch: None, change };
-        let via = query.options.via.filter(|via| *via != node).map(Destination::Node);
-        for destination in [Some(Destination::Group(group)), via].into_iter().flatten() {
-            let flags = if matches!(destination, Destination::Node(_)) { FORWARD } else { 0 };
-            let transmit = Transmit { destination, class: Class::Control };
-            self.outbox.push(transmit, |out| packet.encode_with(flags, out, group, origin, 0));
-        }
-    }
-
-    pub(super) fn act<T, E>(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        not_joined: E,
-        request: impl FnOnce(&mut Application, &mut Context<'_>, Option<&Ring>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        if !self.is_in(group) {
-            return Err(not_joined);
-        }
-        let act = |state: &mut Group, cx: &mut Context<'_>| {
-            state.member_mut().map(|member| member.act(cx, request))
-        };
-        self.with(now, group, act).flatten().unwrap_or(Err(not_joined))
-    }
-}
-
-impl OrderedGroups for Rmp {
-    fn has(&self, group: GroupId) -> bool {
+    /// Returns `true` if this node is in the group or joining it, or has left but still answers.
+    pub fn has(&self, group: GroupId) -> bool {
         self.member(group).is_some()
     }
 
-    fn poll_ended(&mut self) -> Option<GroupId> {
+    /// Returns the next group that this node no longer has because it left or was removed.
+    pub fn poll_ended(&mut self) -> Option<GroupId> {
         self.ended.pop_first()
     }
 
-    fn view(&self, group: GroupId) -> Option<&RingView> {
+    /// Returns this node's view of the ring of a group, or `None` if this node is not in a ring.
+    pub fn view(&self, group: GroupId) -> Option<&RingView> {
         self.member(group)?.ring().map(Ring::view)
     }
 
-    fn token(&self, group: GroupId) -> Option<Process> {
+    /// Returns the token holder of a group, or `None` if this node is not in a ring.
+    pub fn token(&self, group: GroupId) -> Option<Process> {
         self.member(group)?.ring().map(Ring::token)
     }
 
-    fn is_working(&self, group: GroupId) -> bool {
+    /// Returns `true` if this node's ring works: it is not being reformed and has its quorum.
+    pub fn is_working(&self, group: GroupId) -> bool {
         self.member(group).and_then(|it| it.session.as_ref()).is_some_and(Session::is_working)
     }
 
-    fn unreliable_limit(&self) -> usize {
+    /// Returns the maximum size of an [unreliable](crate::ring::Qos::Unreliable) message, in bytes.
+    /// Such a message must fit in one packet.
+    pub fn unreliable_limit(&self) -> usize {
         self.config.fragment_bytes()
     }
 
-    fn join_with(
+    /// Joins a group like [`Engine::join`](crate::Engine::join), with options that apply only to
+    /// this node.
+    ///
+    /// # Errors
+    /// Returns an error if the group is not ordered, its settings are out of bounds, or the node is
+    /// already in it.
+    pub fn join_with(
         &mut self,
         now: Time,
         group: GroupId,
@@ -148,19 +121,58 @@ impl OrderedGroups for Rmp {
         Ok(())
     }
 
-    fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+    /// Requests a lock of a group.
+    ///
+    /// The lock is granted at once if it is free. Otherwise, this node waits behind all earlier
+    /// requests. The outcome is reported by a [`RingNews::Lock`](crate::ring::RingNews::Lock). It
+    /// is a refusal if the ring has its maximum number of locks. A joining node can already request
+    /// locks.
+    ///
+    /// A node holds a lock only once, until it calls [`Self::unlock`] or leaves. If it is removed
+    /// from the ring, its locks are reported as [lost](crate::ring::LockChange::Lost).
+    ///
+    /// # Errors
+    /// Returns an error if the node is not in the group, has already requested the lock, or has too
+    /// many requests.
+    pub fn lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
         self.act(now, group, LockError::NotJoined, |it, _, _| it.lock(name, true))
     }
 
-    fn try_lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+    /// Requests a lock like [`Self::lock`], but does not wait. If another member holds the lock,
+    /// the outcome is [`LockChange::Refused`](crate::ring::LockChange::Refused).
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Self::lock`].
+    pub fn try_lock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
         self.act(now, group, LockError::NotJoined, |it, _, _| it.lock(name, false))
     }
 
-    fn unlock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
+    /// Releases a lock, or stops waiting for it. The outcome is
+    /// [`LockChange::Released`](crate::ring::LockChange::Released), unless the lock is requested
+    /// again first.
+    ///
+    /// # Errors
+    /// Returns an error if the node is not in the group, or has not requested the lock.
+    pub fn unlock(&mut self, now: Time, group: GroupId, name: LockName) -> Result<(), LockError> {
         self.act(now, group, LockError::NotJoined, |it, _, _| it.unlock(name))
     }
 
-    fn request(
+    /// Sends a request to a group, as a member of it or as a node that is not in it.
+    ///
+    /// Every member receives it as [`RingNews::Request`](crate::ring::RingNews::Request) at its
+    /// place among the messages, and this node receives one
+    /// [`RingNews::Answer`](crate::ring::RingNews::Answer).
+    ///
+    /// With a [handler](RequestOptions::handler), the answer is the reply of the holder of the
+    /// handler's lock, or of the next holder if it fails. If the lock is free, the request waits
+    /// for a holder. Without a handler, the answer acknowledges the delivery with the request's
+    /// [guarantee](RequestOptions::qos). A request may be executed twice
+    /// ([`Request::may_be_done`](crate::ring::Request::may_be_done)).
+    ///
+    /// # Errors
+    /// Returns an error if the request is too large, its guarantee is not available in the group,
+    /// too many requests or bytes wait, or the node is leaving the group.
+    pub fn request(
         &mut self,
         now: Time,
         group: GroupId,
@@ -212,7 +224,12 @@ impl OrderedGroups for Rmp {
         Ok(RequestId { caller: self.id, number })
     }
 
-    fn reply(
+    /// Replies once to a request that this member [has to answer](crate::ring::Request::is_ours).
+    ///
+    /// # Errors
+    /// Returns an error if the node is not in the group, the request is not open, the reply is too
+    /// large, or the send queue is full.
+    pub fn reply(
         &mut self,
         now: Time,
         group: GroupId,
@@ -224,7 +241,14 @@ impl OrderedGroups for Rmp {
         })
     }
 
-    fn force_quorum(&mut self, now: Time, group: GroupId, epoch: Epoch, lost: Vec<NodeId>) {
+    /// Requests that the members of a ring continue without a majority of its electorate. Only an
+    /// operator who has verified that the other voters will not return should use it: if one of
+    /// them still works elsewhere, two rings order messages and grant locks from then on.
+    ///
+    /// `epoch` names the ring, as shown by a [query](Self::query). `lost` lists each of its voters
+    /// that no longer answers. Nothing happens if a voter that is not listed is silent, if a listed
+    /// voter answers, or if the ring works. The view that follows has [`RingView::is_forced`] set.
+    pub fn force_quorum(&mut self, now: Time, group: GroupId, epoch: Epoch, lost: Vec<NodeId>) {
         let (node, origin) = (self.id, self.origin);
         let packet = Packet::ForceQuorum { epoch, lost };
         let destination = Destination::Group(group);
@@ -233,7 +257,15 @@ impl OrderedGroups for Rmp {
         self.with(now, group, |state, cx| state.on_packet(cx, node, packet));
     }
 
-    fn query(
+    /// Queries the rings of a group without becoming a member. A node that is in a ring of the
+    /// group reports that ring and sends no query.
+    ///
+    /// [`Self::poll_query`] returns the result once no other ring has answered for some time, and
+    /// at the latest after [`QueryOptions::patience`].
+    ///
+    /// # Errors
+    /// Returns an error if too many of this node's queries are in progress or were not fetched.
+    pub fn query(
         &mut self,
         now: Time,
         group: GroupId,
@@ -253,8 +285,46 @@ impl OrderedGroups for Rmp {
         Ok(id)
     }
 
-    fn poll_query(&mut self) -> Option<QueryResult> {
+    /// Returns the result of the next completed query.
+    pub fn poll_query(&mut self) -> Option<QueryResult> {
         self.queries.over.pop_front()
+    }
+
+    pub(super) fn repeat_queries(&mut self, now: Time) {
+        for mut query in self.queries.take_due(now) {
+            self.send_query(now, &mut query);
+            self.queries.open.push(query);
+        }
+    }
+
+    fn send_query(&mut self, now: Time, query: &mut Query) {
+        let (group, node, origin) = (query.group, self.id, self.origin);
+        let request = query.next_try(now, self.config.join_retry);
+        let process = Process { node, life: self.lives };
+        let change = ListChange { process, request, kind: ListChangeKind::Leave };
+        let packet = Packet::ListChangeRequest { epoch: None, change };
+        let via = query.options.via.filter(|via| *via != node).map(Destination::Node);
+        for destination in [Some(Destination::Group(group)), via].into_iter().flatten() {
+            let flags = if matches!(destination, Destination::Node(_)) { FORWARD } else { 0 };
+            let transmit = Transmit { destination, class: Class::Control };
+            self.outbox.push(transmit, |out| packet.encode_with(flags, out, group, origin, 0));
+        }
+    }
+
+    pub(super) fn act<T, E>(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        not_joined: E,
+        request: impl FnOnce(&mut Application, &mut Context<'_>, Option<&Ring>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        if !self.is_in(group) {
+            return Err(not_joined);
+        }
+        let act = |state: &mut Group, cx: &mut Context<'_>| {
+            state.member_mut().map(|member| member.act(cx, request))
+        };
+        self.with(now, group, act).flatten().unwrap_or(Err(not_joined))
     }
 }
 

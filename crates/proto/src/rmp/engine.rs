@@ -16,7 +16,6 @@ use super::reach::Reach;
 use super::ring::Snapshot;
 use super::rpc::RequestNumbers;
 use super::timing::Timing;
-use crate::OrderedGroups;
 use crate::outbox::Outbox;
 use crate::ring::{JoinOptions, Process, Qos};
 use crate::wire::{self, Datagram, Header};

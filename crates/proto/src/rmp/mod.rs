@@ -59,8 +59,8 @@
 //!
 //! # Methods beyond the engine trait
 //!
-//! [`OrderedGroups`](crate::OrderedGroups) has the methods for locks, requests and queries.
-//! The results of locks and requests arrive as [`RingNews`](crate::ring::RingNews).
+//! [`Rmp`] has the methods for locks, requests and queries. The results of locks and requests
+//! arrive as [`RingNews`](crate::ring::RingNews).
 //!
 //! ```
 //! use carom_proto::ring::*;

@@ -22,7 +22,7 @@ fn ring() -> Net {
 }
 
 fn view(net: &Net, number: usize) -> RingView {
-    net.nodes[number].ordered_groups().view(net.group).expect("it is in a ring").clone()
+    net.nodes[number].engines().ordered.view(net.group).expect("it is in a ring").clone()
 }
 
 fn send(net: &mut Net, number: usize) {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{
     Handler, LockName, Outcome, Qos, ReplyError, Request, RequestError, RequestId, RequestOptions,
 };

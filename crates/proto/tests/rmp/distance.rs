@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{Qos, Quorum};
 use carom_proto::rmp::Config;
 

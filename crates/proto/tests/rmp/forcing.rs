@@ -3,7 +3,6 @@
 use std::fmt::{Debug, Write as _};
 use std::sync::mpsc::{Sender, channel};
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{Epoch, Process, Qos};
 use carom_proto::rmp::{Config, Rmp};
 use carom_proto::wire::Header;

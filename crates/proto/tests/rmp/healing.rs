@@ -1,6 +1,5 @@
 //! Parts of a group that meet: one part waits, and the other joins it.
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{Qos, Quorum};
 use carom_proto::{Engine as _, NodeId};
 

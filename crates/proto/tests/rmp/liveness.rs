@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{LockChange, LockName, LockNews, Qos, Quorum};
 use carom_proto::rmp::Config;
 use carom_proto::rmp::packet::Packet;

@@ -1,6 +1,5 @@
 //! Locks of a group: one holder at a time, in the order of the requests, under all faults.
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{LockChange, LockError, LockName, LockNews, Quorum};
 use carom_proto::rmp::Config;
 use carom_proto::{Rng, SeqNo};

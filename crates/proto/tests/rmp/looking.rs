@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{
     JoinOptions, LockName, Qos, QueryError, QueryId, QueryOptions, QueryResult, Quorum, RingStatus,
 };

@@ -16,7 +16,6 @@ mod resilience;
 mod restarts;
 mod rig;
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{JoinOptions, Qos, Quorum};
 use carom_proto::rmp::Config;
 use carom_proto::{Confirmed, NodeId, SeqNo};

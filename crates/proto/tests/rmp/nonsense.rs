@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{
     Epoch, ListChangeKind, LockName, Member, Process, Qos, Quorum, RingView, Timestamp,
 };

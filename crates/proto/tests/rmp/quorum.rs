@@ -1,6 +1,5 @@
 //! Electorates: without a majority of the voters, nothing is ordered, acknowledged or locked.
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{JoinOptions, LockChange, LockName, Qos, Quorum};
 use carom_proto::{NodeId, Rng};
 

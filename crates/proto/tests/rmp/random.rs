@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::Rng;
 use carom_proto::ring::{LockName, Outcome, Qos, Quorum, RequestId};
 

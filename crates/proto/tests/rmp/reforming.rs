@@ -1,6 +1,5 @@
 //! Reformations in which packets arrive at the worst moments.
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{Epoch, Qos};
 use carom_proto::rmp::Counters;
 use carom_proto::rmp::packet::{NewList, Packet, Position, Proposal};

@@ -1,6 +1,5 @@
 //! Members that are killed and come back under the same id, with another incarnation.
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{Process, Qos, Quorum};
 use carom_proto::{Incarnation, NodeId};
 

@@ -7,7 +7,6 @@ mod network;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{JoinOptions, Place, Process, Quorum, RingNews};
 use carom_proto::rmp::{Config, Counters, Rmp};
 use carom_proto::wire::Datagram;

@@ -139,7 +139,7 @@ impl<N: Network> NodeRuntime<N> {
         };
         let limits = PayloadLimits {
             message: self.node.payload_limit(group).unwrap_or(0),
-            unreliable: self.node.ordered_groups().unreliable_limit(),
+            unreliable: self.node.engines().ordered.unreliable_limit(),
         };
         let shared = GroupShared::new(name, group, profile, limits);
         shared.set_members(self.node.members(group));
@@ -199,7 +199,7 @@ impl<N: Network> NodeRuntime<N> {
             })
             .collect();
         members.sort_unstable_by_key(|it| it.node);
-        let rings = self.node.ordered_groups();
+        let rings = &self.node.engines().ordered;
         let ring_of = |group: GroupId| {
             let (view, token) = rings.view(group).zip(rings.token(group))?;
             Some(RingStatus { view: view.clone(), token, is_working: rings.is_working(group) })

@@ -166,7 +166,7 @@ impl<N: Network> NodeRuntime<N> {
         let bytes = self.network.path_mtu();
         if std::mem::replace(&mut self.path_mtu, bytes) != bytes {
             self.node.handle_network(now, &NetworkChange::PathMtu(bytes));
-            let unreliable = self.node.ordered_groups().unreliable_limit();
+            let unreliable = self.node.engines().ordered.unreliable_limit();
             for group in self.groups.iter() {
                 group.shared.unreliable_limit.store(unreliable, Relaxed);
             }

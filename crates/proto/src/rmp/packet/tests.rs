@@ -3,7 +3,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Incarnation;
-use crate::OrderedGroups as _;
 use crate::ring::{Handler, ListChangeKind, Member, Qos, Quorum, RingView};
 use crate::wire::Datagram;
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use carom_proto::OrderedGroups as _;
 use carom_proto::ring::{Handler, LockName, Qos, QueryId, QueryOptions, Request, RequestOptions};
 use carom_proto::{Engine, NodeId, SendOptions};
 
