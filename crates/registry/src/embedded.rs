@@ -96,7 +96,7 @@ impl EmbeddedStore {
             Database::builder()
                 .set_check_integrity_on_open(true)
                 .create_with_backend(backend())
-                .map_err(|error| StoreError::from(redb::Error::from(error)))
+                .map_err(StoreError::from)
         };
         Self::begin(Box::new(opens), cluster, partitions)
     }
@@ -149,7 +149,7 @@ impl EmbeddedStore {
         let of_partition = (partition, 0)..=(partition, u32::MAX);
         for head in heads.range(of_partition)? {
             let (key, head) = head?;
-            let (settings, version) = Field::take(&mut head.value())?;
+            let (settings, version) = Field::take(&mut head.value()).map_err(undecodable)?;
             let state = GroupState { settings, version, members: BTreeMap::new() };
             groups.insert(GroupId(key.value().1), state);
         }
@@ -158,7 +158,7 @@ impl EmbeddedStore {
         for member in members.range(of_partition)? {
             let (key, member) = member?;
             let group = GroupId(key.value().1);
-            let member = Member::take(&mut member.value())?;
+            let member = Member::take(&mut member.value()).map_err(undecodable)?;
             let state = groups.get_mut(&group).ok_or_else(|| StoreError::Damaged {
                 what: format!("{group:?} has members but no settings"),
             })?;
@@ -370,8 +370,8 @@ impl Tables<'_> {
         let (group, member) = (change.group(), change.member());
         let key = (partition, group.0);
         let head = self.groups.get(key)?;
-        let head = head.map(|head| <(GroupSettings, u64)>::take(&mut head.value())).transpose()?;
-        let known = head.map(|(settings, _)| settings);
+        let head = head.map(|head| <(GroupSettings, u64)>::take(&mut head.value())).transpose();
+        let known = head.map_err(undecodable)?.map(|(settings, _)| settings);
         let member_key = (partition, group.0, member.node.0);
         let settings = match change {
             Change::Join { settings, .. } => {
@@ -409,8 +409,10 @@ fn cannot_use(path: &Path, error: DatabaseError) -> StoreError {
     }
 }
 
-impl From<redb::Error> for StoreError {
-    fn from(error: redb::Error) -> Self {
+/// Covers the error types of all operations of the database.
+impl<E: Into<redb::Error>> From<E> for StoreError {
+    fn from(error: E) -> Self {
+        let error = error.into();
         let mut text = error.to_string();
         let is_full = match &error {
             redb::Error::Corrupted(what) => return Self::Damaged { what: what.clone() },
@@ -431,34 +433,8 @@ impl From<redb::Error> for StoreError {
     }
 }
 
-impl From<redb::TransactionError> for StoreError {
-    fn from(error: redb::TransactionError) -> Self {
-        redb::Error::from(error).into()
-    }
-}
-
-impl From<redb::TableError> for StoreError {
-    fn from(error: redb::TableError) -> Self {
-        redb::Error::from(error).into()
-    }
-}
-
-impl From<redb::StorageError> for StoreError {
-    fn from(error: redb::StorageError) -> Self {
-        redb::Error::from(error).into()
-    }
-}
-
-impl From<redb::CommitError> for StoreError {
-    fn from(error: redb::CommitError) -> Self {
-        redb::Error::from(error).into()
-    }
-}
-
-impl From<DecodeError> for StoreError {
-    fn from(error: DecodeError) -> Self {
-        Self::Damaged { what: error.to_string() }
-    }
+fn undecodable(error: DecodeError) -> StoreError {
+    StoreError::Damaged { what: error.to_string() }
 }
 
 #[cfg(test)]
