@@ -1,4 +1,5 @@
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::ops::Range;
 
 use crate::Time;
 
@@ -47,6 +48,13 @@ impl<K: Copy + Ord> Timers<K> {
         match self.due_times.remove(&key) {
             Some(at) => self.queue.remove(&(at, key)),
             None => false,
+        }
+    }
+
+    /// Removes the keys in `range`.
+    pub fn cancel_range(&mut self, range: Range<K>) {
+        while let Some(key) = self.due_times.range(range.clone()).map(|(key, _)| *key).next() {
+            self.cancel(key);
         }
     }
 

@@ -32,6 +32,8 @@ pub(super) struct Context<'a> {
     pub(super) timing: &'a mut Timing,
 }
 
+/// `Linger` is last, because it is not among the timers that [`Context::cancel_all_but_linger`]
+/// cancels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
     Retransmit,
@@ -50,25 +52,6 @@ pub(super) enum Timer {
     Stable,
     Forget,
     Linger,
-}
-
-impl Timer {
-    const ALL_BUT_LINGER: [Self; 14] = [
-        Self::Retransmit,
-        Self::Pass,
-        Self::Idle,
-        Self::Batch,
-        Self::Slow,
-        Self::Confirm,
-        Self::Ask,
-        Self::Request,
-        Self::Join,
-        Self::Recovery,
-        Self::Announce,
-        Self::Call,
-        Self::Stable,
-        Self::Forget,
-    ];
 }
 
 impl Context<'_> {
@@ -119,7 +102,8 @@ impl Context<'_> {
     }
 
     pub(super) fn cancel_all_but_linger(&mut self) {
-        Timer::ALL_BUT_LINGER.into_iter().for_each(|timer| self.cancel(timer));
+        let all = (self.group, Timer::Retransmit)..(self.group, Timer::Linger);
+        self.timers.cancel_range(all);
     }
 
     pub(super) fn next_life(&mut self) -> Process {
