@@ -123,7 +123,7 @@ impl Rmp {
 
     /// Requests a lock of a group.
     ///
-    /// The lock is granted at once if it is free. Otherwise, this node waits behind all earlier
+    /// The lock is granted immediately if it is free. Otherwise, this node waits behind all earlier
     /// requests. The outcome is reported by a [`RingNews::Lock`](crate::ring::RingNews::Lock). It
     /// is a refusal if the ring has its maximum number of locks. A joining node can already request
     /// locks.
@@ -285,7 +285,7 @@ impl Rmp {
         Ok(id)
     }
 
-    /// Returns the result of the next completed query.
+    /// Returns the result of the next completed query, or `None` if there is none.
     pub fn poll_query(&mut self) -> Option<QueryResult> {
         self.queries.over.pop_front()
     }
