@@ -81,10 +81,7 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
 
 #[test]
 fn a_sender_without_receivers_has_its_messages_confirmed() {
-    let mut setup = Setup::rack(1, 1);
-    setup.config.rate = Some(1_000_000);
-    let mut net = Net::new(setup, &[0]);
-    net.to_send = 50;
+    let mut net = Net::sending(50, Setup::rack(1, 1).at_mbit(8), &[0]);
     net.run(1);
     net.confirm(0);
     net.run(1500);
@@ -94,11 +91,9 @@ fn a_sender_without_receivers_has_its_messages_confirmed() {
 
 #[test]
 fn joiner_in_mid_message_gets_the_next_one() {
-    let mut setup = Setup::rack(3, 1);
-    setup.config.rate = Some(1_000_000);
+    let mut setup = Setup::rack(3, 1).at_mbit(8);
     setup.message_bytes = 60_000;
-    let mut net = Net::new(setup, &[0, 1]);
-    net.to_send = 30;
+    let mut net = Net::sending(30, setup, &[0, 1]);
     net.run(250);
     net.start(2);
     net.run_until_all_have(&[1, 2], 4000);
@@ -126,11 +121,9 @@ fn receiver_cut_off_at_the_start_is_admitted_later() {
 
 #[test]
 fn receiver_misled_about_its_sender_resumes_after_its_losses() {
-    let mut setup = Setup::rack(3, 1);
-    setup.config.rate = Some(1_000_000);
+    let mut setup = Setup::rack(3, 1).at_mbit(8);
     setup.config.linger = Duration::ZERO;
-    let mut net = Net::new(setup, &[0, 1, 2]);
-    net.to_send = 50;
+    let mut net = Net::sending(50, setup, &[0, 1, 2]);
     net.run(50);
     net.suspect(1, 0, true);
     net.run(10);
@@ -151,15 +144,13 @@ fn receiver_misled_about_its_sender_resumes_after_its_losses() {
 
 #[test]
 fn last_receiver_resumes_after_a_message_that_is_kept_nowhere() {
-    let mut setup = Setup::rack(2, 1);
-    setup.config.rate = Some(1_000_000);
+    let mut setup = Setup::rack(2, 1).at_mbit(8);
     setup.config.linger = Duration::ZERO;
     setup.config.window_packets = 1 << 10;
     setup.config.message_bytes = 1 << 18;
     setup.message_bytes = 200_000;
     let message = 200_000_u64.div_ceil(setup.config.fragment_bytes() as u64);
-    let mut net = Net::new(setup, &[0, 1]);
-    net.to_send = 5;
+    let mut net = Net::sending(5, setup, &[0, 1]);
     net.run(300);
     net.suspect(1, 0, true);
     net.run(5);
@@ -176,8 +167,7 @@ fn last_receiver_resumes_after_a_message_that_is_kept_nowhere() {
 
 #[test]
 fn new_sender_is_followed_at_once_after_the_former_rejoins() {
-    let mut net = Net::new(Setup::rack(4, 1), &[0, 1, 2]);
-    net.to_send = 1;
+    let mut net = Net::sending(1, Setup::rack(4, 1), &[0, 1, 2]);
     net.run_until_all_have(&[1, 2], 1000);
     net.leave(0);
     net.run(5);
@@ -193,8 +183,7 @@ fn new_sender_is_followed_at_once_after_the_former_rejoins() {
 
 #[test]
 fn paused_receiver_does_not_consider_its_sender_gone() {
-    let mut net = Net::new(Setup::rack(3, 1), &[0, 1, 2]);
-    net.to_send = 10;
+    let mut net = Net::sending(10, Setup::rack(3, 1), &[0, 1, 2]);
     net.run_until_all_have(&[1, 2], 1000);
     net.pause_for(2, 3000);
     for _ in 0..3 {

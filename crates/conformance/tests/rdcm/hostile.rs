@@ -8,14 +8,11 @@ use carom_proto::wire::Datagram;
 use carom_proto::{Engine, GroupId, NodeId, Rng};
 use carom_sim::{Fault, HostIx};
 
-use crate::net::{MBIT, Net, Setup};
+use crate::net::{Net, Setup};
 
 /// Creates a rack in which host 0 sends to three others, in the middle of its stream.
 fn net() -> Net {
-    let mut setup = Setup::rack(4, SEED);
-    setup.config.rate = Some(20 * MBIT / 8);
-    let mut net = Net::new(setup, &[0, 1, 2, 3]);
-    net.to_send = 500;
+    let mut net = Net::sending(500, Setup::rack(4, SEED).at_mbit(20), &[0, 1, 2, 3]);
     net.run(200);
     net
 }

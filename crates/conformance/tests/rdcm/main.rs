@@ -29,8 +29,7 @@ fn every_receiver_gets_every_message_in_order_whatever_is_lost() {
         let mut setup = Setup::rack(8, seed);
         setup.link.loss = Loss::Uniform(0.03);
         let hosts = [0, 1, 2, 3, 4, 5, 6, 7];
-        let mut net = Net::new(setup, &hosts);
-        net.to_send = 500;
+        let mut net = Net::sending(500, setup, &hosts);
         net.run_until_whole(&hosts[1..], 3000);
         let repaired: u64 = hosts[1..].iter().map(|host| net.log(*host).repaired).sum();
         assert!(repaired > 100, "{repaired} messages were repaired");
@@ -42,10 +41,7 @@ fn every_receiver_gets_every_message_in_order_whatever_is_lost() {
 #[test]
 fn without_loss_nothing_is_repaired_and_acks_are_few() {
     let hosts: Vec<u32> = (0..32).collect();
-    let mut setup = Setup::rack(32, 1);
-    setup.config.rate = Some(800 * MBIT / 8);
-    let mut net = Net::new(setup, &hosts);
-    net.to_send = 2000;
+    let mut net = Net::sending(2000, Setup::rack(32, 1).at_mbit(800), &hosts);
     net.run_until_whole(&hosts[1..], 2000);
     let data = net.engine(0).counters().data_sent;
     for host in &hosts {
@@ -58,12 +54,10 @@ fn without_loss_nothing_is_repaired_and_acks_are_few() {
 #[test]
 fn a_dead_link_of_the_tree_is_found_and_the_tree_goes_around_it() {
     for seed in 0..5 {
-        let mut setup = Setup::bcube(4, 1, seed);
+        let mut setup = Setup::bcube(4, 1, seed).at_mbit(400);
         setup.config.congestion = Congestion::Room;
-        setup.config.rate = Some(400 * MBIT / 8);
         let cluster = setup.cluster.clone();
-        let mut net = Net::new(setup, &HOSTS);
-        net.to_send = 20_000;
+        let mut net = Net::sending(20_000, setup, &HOSTS);
         net.run(300);
         let tree = net.engine(0).tree(net.group).expect("it sends").clone();
         let above = tree.above(carom_proto::rdcm::topology::Vertex(5)).expect("it is reached");
@@ -82,8 +76,7 @@ fn others_continue_when_a_receiver_is_killed() {
     for seed in 0..5 {
         let mut setup = Setup::bcube(4, 1, seed);
         setup.link.loss = Loss::Uniform(0.002);
-        let mut net = Net::new(setup, &HOSTS);
-        net.to_send = 3000;
+        let mut net = Net::sending(3000, setup, &HOSTS);
         net.run(30);
         net.kill(HOSTS[3], false);
         let left: Vec<u32> = HOSTS[1..].iter().copied().filter(|it| *it != HOSTS[3]).collect();
@@ -99,12 +92,10 @@ fn others_continue_when_a_receiver_is_killed() {
 /// Returns a network in which host 2 has caught up after it was paused for too long.
 fn with_paused_receiver(first_number: SeqNo) -> Net {
     let hosts = [0, 1, 2, 3, 4];
-    let mut setup = Setup::rack(5, 3);
+    let mut setup = Setup::rack(5, 3).at_mbit(200);
     setup.config.send_bytes = 2 << 20;
-    setup.config.rate = Some(200 * MBIT / 8);
     setup.config.first_number = first_number;
-    let mut net = Net::new(setup, &hosts);
-    net.to_send = 20_000;
+    let mut net = Net::sending(20_000, setup, &hosts);
     net.run(100);
     net.pause_for(2, 1500);
     net.run_until_all_have(&hosts[1..], 8000);
@@ -138,11 +129,9 @@ fn paused_receiver_reports_its_losses_and_gets_the_rest() {
 
 #[test]
 fn a_late_joiner_gets_all_messages_from_one_on() {
-    let mut setup = Setup::rack(6, 5);
+    let mut setup = Setup::rack(6, 5).at_mbit(300);
     setup.link.loss = Loss::Uniform(0.01);
-    setup.config.rate = Some(300 * MBIT / 8);
-    let mut net = Net::new(setup, &[0, 1, 2, 3]);
-    net.to_send = 5000;
+    let mut net = Net::sending(5000, setup, &[0, 1, 2, 3]);
     net.run(150);
     net.start(4);
     net.run(50);
@@ -160,8 +149,7 @@ fn a_late_joiner_gets_all_messages_from_one_on() {
 
 #[test]
 fn second_sender_is_refused_until_the_first_has_left() {
-    let mut net = Net::new(Setup::rack(3, 1), &[0, 1, 2]);
-    net.to_send = 3;
+    let mut net = Net::sending(3, Setup::rack(3, 1), &[0, 1, 2]);
     net.run(50);
     let refused = net.try_send(1, 3);
     assert_eq!(refused, Err(SendError::HasSender { sender: Net::id(0) }));
@@ -189,8 +177,7 @@ fn sender_waits_within_bounds_for_an_idle_application() {
     let mut setup = Setup::rack(3, 1);
     setup.config.window_packets = 1000;
     setup.config.send_bytes = 4 << 20;
-    let mut net = Net::new(setup, &[0, 1, 2]);
-    net.to_send = 50_000;
+    let mut net = Net::sending(50_000, setup, &[0, 1, 2]);
     net.run(100);
     net.set_backpressure(1, 1.0);
     net.run(200);
@@ -209,8 +196,7 @@ fn sender_waits_within_bounds_for_an_idle_application() {
 fn a_confirmation_comes_when_all_have_all() {
     let mut setup = Setup::rack(4, 9);
     setup.link.loss = Loss::Uniform(0.05);
-    let mut net = Net::new(setup, &[0, 1, 2, 3]);
-    net.to_send = 50;
+    let mut net = Net::sending(50, setup, &[0, 1, 2, 3]);
     net.run(1);
     net.confirm(0);
     net.run_until_all_have(&[1, 2, 3], 1000);
@@ -225,8 +211,7 @@ fn a_window_by_bic_finds_a_rate_that_the_links_carry() {
     let mut setup = Setup::rack(5, 2);
     setup.link = setup.link.with_bandwidth(200 * MBIT, 100_000);
     let hosts = [0, 1, 2, 3, 4];
-    let mut net = Net::new(setup, &hosts);
-    net.to_send = 12_500;
+    let mut net = Net::sending(12_500, setup, &hosts);
     // 50 MB take two seconds of the link.
     let ms = net.run_until_whole(&hosts[1..], 10_000);
     assert!(ms < 3300, "{ms} ms are less than three fifths of the link");
@@ -234,13 +219,11 @@ fn a_window_by_bic_finds_a_rate_that_the_links_carry() {
 
 #[test]
 fn losses_of_whole_branches_are_rarely_repaired_twice() {
-    let mut setup = Setup::bcube(4, 1, 4);
+    let mut setup = Setup::bcube(4, 1, 4).at_mbit(400);
     setup.link.loss = Loss::Uniform(0.005);
     setup.config.detect_after = Duration::ZERO;
     setup.config.congestion = Congestion::Room;
-    setup.config.rate = Some(400 * MBIT / 8);
-    let mut net = Net::new(setup, &HOSTS);
-    net.to_send = 3000;
+    let mut net = Net::sending(3000, setup, &HOSTS);
     net.run_until_whole(&HOSTS[1..], 5000);
     let counters = HOSTS[1..].iter().map(|host| net.engine(*host).counters());
     let (received, useless) = counters.fold((0, 0), |(received, useless), it| {

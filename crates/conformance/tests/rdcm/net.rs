@@ -79,6 +79,12 @@ impl Setup {
             ..Self::rack(1, seed)
         }
     }
+
+    /// Limits the sender to this number of Mbit/s.
+    pub(crate) fn at_mbit(mut self, mbit: u64) -> Self {
+        self.config.rate = Some(mbit * MBIT / 8);
+        self
+    }
 }
 
 impl Net {
@@ -102,6 +108,13 @@ impl Net {
         net.setup.deaf.iter().for_each(|host| net.world.network().set_deaf(HostIx(*host), true));
         hosts.iter().for_each(|host| net.start(*host));
         net.run(5);
+        net
+    }
+
+    /// Creates a network like [`Net::new`], in which the first host sends `count` messages.
+    pub(crate) fn sending(count: u64, setup: Setup, hosts: &[u32]) -> Self {
+        let mut net = Self::new(setup, hosts);
+        net.to_send = count;
         net
     }
 

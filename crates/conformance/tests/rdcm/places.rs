@@ -2,18 +2,16 @@
 
 use carom_proto::loss::Loss;
 
-use crate::net::{MBIT, Net, Setup};
+use crate::net::{Net, Setup};
 
 /// The lagging receiver. It is the first of its ring, so each joiner becomes its predecessor.
 const LATE: u32 = 1;
 
 /// Runs a stream in which a paused receiver gets other predecessors before it has caught up.
 fn overtaken(seed: u64) -> Net {
-    let mut setup = Setup::rack(8, seed);
-    setup.config.rate = Some(300 * MBIT / 8);
+    let mut setup = Setup::rack(8, seed).at_mbit(300);
     setup.link.loss = Loss::Uniform(0.005);
-    let mut net = Net::new(setup, &[0, 1, 2, 3, 4, 5]);
-    net.to_send = 3000;
+    let mut net = Net::sending(3000, setup, &[0, 1, 2, 3, 4, 5]);
     net.run(100);
     net.pause_for(LATE, 25);
     let predecessor = |net: &Net| net.engine(LATE).place(net.group).map(|it| it.leaf.predecessor);

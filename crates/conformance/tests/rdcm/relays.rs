@@ -24,13 +24,11 @@ fn a_relay(net: &Net, hosts: &[u32]) -> u32 {
 fn relays_send_one_copy_per_child_and_the_tree_is_shallow() {
     for (degree, hops) in [(1, 15), (2, 4), (3, 3), (16, 1)] {
         let hosts: Vec<u32> = (0..16).collect();
-        let mut setup = Setup::without_multicast(16, 1);
+        let mut setup = Setup::without_multicast(16, 1).at_mbit(30);
         setup.config.relay_children = degree;
         // Fifteen simultaneous copies must fit in the queue of the sender's link.
-        setup.config.rate = Some(30 * MBIT / 8);
         setup.config.burst_packets = 8;
-        let mut net = Net::new(setup, &hosts);
-        net.to_send = 500;
+        let mut net = Net::sending(500, setup, &hosts);
         net.run_until_whole(&hosts[1..], 3000);
         let data = net.engine(0).counters().data_sent;
         for host in &hosts {
@@ -53,8 +51,7 @@ fn every_receiver_gets_all_in_order_despite_losses() {
         let mut setup = Setup::without_multicast(12, seed);
         setup.link.loss = Loss::Uniform(0.02);
         let hosts: Vec<u32> = (0..12).collect();
-        let mut net = Net::new(setup, &hosts);
-        net.to_send = 500;
+        let mut net = Net::sending(500, setup, &hosts);
         net.run_until_whole(&hosts[1..], 8000);
         net.run(500);
         assert_eq!(net.engine(0).unconfirmed(net.group), [], "the sender knows it");
@@ -68,8 +65,7 @@ fn relayed_stream_is_as_fast_as_two_copies_per_link() {
         setup.link = setup.link.with_bandwidth(400 * MBIT, 200_000);
         setup.config.relay_children = degree;
         let hosts: Vec<u32> = (0..16).collect();
-        let mut net = Net::new(setup, &hosts);
-        net.to_send = 5000;
+        let mut net = Net::sending(5000, setup, &hosts);
         net.run_until_whole(&hosts[1..], 30_000)
     };
     // 20 MB take 0.4 seconds of a link, and two copies take 0.8 seconds.
@@ -81,12 +77,10 @@ fn relayed_stream_is_as_fast_as_two_copies_per_link() {
 #[test]
 fn others_continue_when_a_relay_dies_and_the_tree_closes() {
     for seed in 0..5 {
-        let mut setup = Setup::without_multicast(10, seed);
-        setup.config.rate = Some(200 * MBIT / 8);
+        let mut setup = Setup::without_multicast(10, seed).at_mbit(200);
         setup.link.loss = Loss::Uniform(0.002);
         let hosts: Vec<u32> = (0..10).collect();
-        let mut net = Net::new(setup, &hosts);
-        net.to_send = 5000;
+        let mut net = Net::sending(5000, setup, &hosts);
         net.run(100);
         let killed = a_relay(&net, &hosts);
         net.kill(killed, false);
@@ -101,12 +95,10 @@ fn others_continue_when_a_relay_dies_and_the_tree_closes() {
 
 #[test]
 fn late_joiner_is_relayed_all_messages_from_one_on() {
-    let mut setup = Setup::without_multicast(8, 5);
+    let mut setup = Setup::without_multicast(8, 5).at_mbit(300);
     setup.link.loss = Loss::Uniform(0.01);
-    setup.config.rate = Some(300 * MBIT / 8);
     let hosts = [0, 1, 2, 3, 4];
-    let mut net = Net::new(setup, &hosts);
-    net.to_send = 5000;
+    let mut net = Net::sending(5000, setup, &hosts);
     net.run(150);
     (5..8).for_each(|host| net.start(host));
     net.run_until_all_have(&[1, 2, 3, 4, 5, 6, 7], 5000);
@@ -125,12 +117,10 @@ fn late_joiner_is_relayed_all_messages_from_one_on() {
 #[test]
 fn where_multicast_reaches_some_the_others_get_it_from_relays() {
     let hosts: Vec<u32> = (0..12).collect();
-    let mut setup = Setup::rack(12, 3);
+    let mut setup = Setup::rack(12, 3).at_mbit(100);
     setup.deaf = [2, 3, 5, 7, 11].into();
-    setup.config.rate = Some(100 * MBIT / 8);
     setup.link.loss = Loss::Uniform(0.001);
-    let mut net = Net::new(setup, &hosts);
-    net.to_send = 1000;
+    let mut net = Net::sending(1000, setup, &hosts);
     net.run_until_whole(&hosts[1..], 3000);
     let data = net.engine(0).counters().data_sent;
     let (multicast, unicast) = net.data_from(0);
@@ -147,11 +137,8 @@ fn where_multicast_reaches_some_the_others_get_it_from_relays() {
 #[test]
 fn changing_multicast_reach_loses_nothing() {
     for seed in 0..5 {
-        let mut setup = Setup::rack(10, seed);
-        setup.config.rate = Some(200 * MBIT / 8);
         let hosts: Vec<u32> = (0..10).collect();
-        let mut net = Net::new(setup, &hosts);
-        net.to_send = 6000;
+        let mut net = Net::sending(6000, Setup::rack(10, seed).at_mbit(200), &hosts);
         let changes: [&[u32]; 4] = [&[4, 5, 6, 7, 8, 9], &[1, 2, 3, 4, 5, 6, 7, 8, 9], &[3], &[]];
         for deaf in changes {
             net.run(100);
@@ -180,11 +167,9 @@ fn last_of_a_chain_cut_from_its_relay_gets_another_one() {
 /// Cuts off the last relay's child from it, with `count` hosts of at most `degree` children each.
 fn gets_another_relay(count: u32, degree: usize) {
     let hosts: Vec<u32> = (0..count).collect();
-    let mut setup = Setup::without_multicast(count, 4);
-    setup.config.rate = Some(200 * MBIT / 8);
+    let mut setup = Setup::without_multicast(count, 4).at_mbit(200);
     setup.config.relay_children = degree;
-    let mut net = Net::new(setup, &hosts);
-    net.to_send = 10_000;
+    let mut net = Net::sending(10_000, setup, &hosts);
     net.run(100);
     let relay = a_relay(&net, &hosts);
     let tree = net.engine(0).relays(net.group).expect("it sends");
@@ -202,11 +187,9 @@ fn gets_another_relay(count: u32, degree: usize) {
 #[test]
 fn chain_members_deaf_to_each_other_swap_ever_more_rarely() {
     let hosts = [0, 1, 2];
-    let mut setup = Setup::without_multicast(3, 7);
-    setup.config.rate = Some(30 * MBIT / 8);
+    let mut setup = Setup::without_multicast(3, 7).at_mbit(30);
     setup.config.relay_children = 1;
-    let mut net = Net::new(setup, &hosts);
-    net.to_send = 10_000;
+    let mut net = Net::sending(10_000, setup, &hosts);
     net.run(100);
     for (from, to) in [(1, 2), (2, 1)] {
         net.world.apply(&Fault::OneWay(vec![HostIx(from)], vec![HostIx(to)]));
@@ -219,10 +202,7 @@ fn chain_members_deaf_to_each_other_swap_ever_more_rarely() {
 #[test]
 fn packets_stuck_at_a_blocked_relay_are_counted_and_repaired() {
     let hosts: Vec<u32> = (0..8).collect();
-    let mut setup = Setup::without_multicast(8, 6);
-    setup.config.rate = Some(400 * MBIT / 8);
-    let mut net = Net::new(setup, &hosts);
-    net.to_send = 6000;
+    let mut net = Net::sending(6000, Setup::without_multicast(8, 6).at_mbit(400), &hosts);
     net.run(100);
     let relay = a_relay(&net, &hosts);
     let blocked = NetworkChange::Blocked(true);

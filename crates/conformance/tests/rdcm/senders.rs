@@ -3,14 +3,11 @@
 use carom_proto::LossCause;
 use carom_sim::{Fault, HostIx};
 
-use crate::net::{MBIT, Net, Setup};
+use crate::net::{Net, Setup};
 
 #[test]
 fn receivers_of_a_new_sender_learn_the_end_of_the_old_stream() {
-    let mut setup = Setup::rack(4, 3);
-    setup.config.rate = Some(20 * MBIT / 8);
-    let mut net = Net::new(setup, &[3, 0, 1, 2]);
-    net.to_send = u64::MAX;
+    let mut net = Net::sending(u64::MAX, Setup::rack(4, 3).at_mbit(20), &[3, 0, 1, 2]);
     net.run(300);
     // Hosts 0 and 1 no longer hear the sender, but the sender hears them.
     net.world.apply(&Fault::OneWay(vec![HostIx(3)], vec![HostIx(0), HostIx(1)]));

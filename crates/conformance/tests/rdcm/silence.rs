@@ -27,10 +27,7 @@ fn receivers_deaf_to_each_other_delay_no_other() {
 
 #[test]
 fn the_last_receiver_is_waited_for_however_long_it_stands_still() {
-    let mut setup = Setup::rack(2, 1);
-    setup.config.rate = Some(200 * MBIT / 8);
-    let mut net = Net::new(setup, &[0, 1]);
-    net.to_send = 20_000;
+    let mut net = Net::sending(20_000, Setup::rack(2, 1).at_mbit(200), &[0, 1]);
     net.run(100);
     net.world.apply(&Fault::Pause(HostIx(1)));
     net.run(3000);
@@ -42,12 +39,10 @@ fn the_last_receiver_is_waited_for_however_long_it_stands_still() {
 
 #[test]
 fn an_application_that_takes_nothing_holds_the_others_up_once() {
-    let mut setup = Setup::rack(3, 1);
-    setup.config.rate = Some(200 * MBIT / 8);
+    let mut setup = Setup::rack(3, 1).at_mbit(200);
     setup.config.slow_after = Some(Duration::from_millis(500));
     setup.config.window_packets = 1 << 10;
-    let mut net = Net::new(setup, &[0, 1, 2]);
-    net.to_send = u64::MAX;
+    let mut net = Net::sending(u64::MAX, setup, &[0, 1, 2]);
     net.run(100);
     net.set_backpressure(1, 1.0);
     net.run(1000);
@@ -67,10 +62,7 @@ fn an_application_that_takes_nothing_holds_the_others_up_once() {
 fn paused_hosts_cause_no_evictions() {
     // Host 0 sends. A busy machine delays one host, or several.
     for (stopped, ms) in [(&[0][..], 900), (&[0, 2], 1500), (&[2], 300), (&[1, 2, 3], 350)] {
-        let mut setup = Setup::rack(5, 5);
-        setup.config.rate = Some(100 * MBIT / 8);
-        let mut net = Net::new(setup, &[0, 1, 2, 3, 4]);
-        net.to_send = 10_000;
+        let mut net = Net::sending(10_000, Setup::rack(5, 5).at_mbit(100), &[0, 1, 2, 3, 4]);
         for _ in 0..3 {
             net.run(1000);
             stopped.iter().for_each(|host| net.world.apply(&Fault::Pause(HostIx(*host))));

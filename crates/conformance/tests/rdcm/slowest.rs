@@ -5,20 +5,18 @@ use std::time::Duration;
 use carom_proto::rdcm::Slowest;
 use carom_sim::{Fault, HostIx};
 
-use crate::net::{MBIT, Net, Setup};
+use crate::net::{Net, Setup};
 
 /// Returns the number of messages that host 2 of a sender and four receivers gets in ten seconds,
 /// while host 4 runs for `running_ms` of every 100 ms.
 fn got_beside(policy: Slowest, running_ms: u64) -> (u64, Net) {
-    let mut setup = Setup::rack(5, 3);
-    setup.config.rate = Some(100 * MBIT / 8);
+    let mut setup = Setup::rack(5, 3).at_mbit(100);
     setup.config.slowest = policy;
     setup.config.send_bytes = 4 << 20;
     // At this rate, 128 packets take 15 ms.
     setup.config.message_bytes = 16 << 10;
     setup.config.window_packets = 128;
-    let mut net = Net::new(setup, &[0, 1, 2, 3, 4]);
-    net.to_send = u64::MAX;
+    let mut net = Net::sending(u64::MAX, setup, &[0, 1, 2, 3, 4]);
     net.run(500);
     let before = net.log(2).got.len();
     for _ in 0..100 {
@@ -58,15 +56,13 @@ fn others_keep_90_percent_beside_a_receiver_with_pauses() {
 
 #[test]
 fn a_receiver_that_was_often_slow_is_back_within_seconds() {
-    let mut setup = Setup::rack(5, 3);
-    setup.config.rate = Some(20 * MBIT / 8);
+    let mut setup = Setup::rack(5, 3).at_mbit(20);
     setup.config.slowest = Slowest::LeaveBehind;
     setup.config.slow_after = None;
     setup.config.send_bytes = 1 << 20;
     setup.config.message_bytes = 16 << 10;
     setup.config.window_packets = 32;
-    let mut net = Net::new(setup, &[0, 1, 2, 3, 4]);
-    net.to_send = u64::MAX;
+    let mut net = Net::sending(u64::MAX, setup, &[0, 1, 2, 3, 4]);
     for _ in 0..300 {
         net.pause_for(4, 50);
         net.run(50);
