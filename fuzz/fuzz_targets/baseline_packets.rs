@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use carom_baselines::domain::{DomainConfig, Hierarchy};
 use carom_baselines::guest::GuestPacket;
-use carom_baselines::{ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
+use carom_baselines::{StreamConfig, ack, bimodal, fec, lbrm, rmtp, srm, tmtp};
 use carom_proto::wire::{self, Datagram, HEADER_BYTES, Header, Protocol};
 use carom_proto::{
     Engine, GroupId, GroupSettings, Incarnation, NodeId, Profile, SendOptions, Time, ViewChange,
@@ -80,30 +80,28 @@ fn again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) -> Option<Vec<u8>> {
 }
 
 fn domains() -> DomainConfig {
-    let hierarchy = Hierarchy::by_id(1).expect("at least one domain");
-    let (retain_bytes, max_missing, max_streams) = (2000, 8, 3);
-    DomainConfig { hierarchy, retain_bytes, max_missing, max_streams, ..DomainConfig::default() }
+    let hierarchy = Hierarchy::by_id(1).expect("it is one");
+    let (streams, retain_bytes) = (streams(), 2000);
+    DomainConfig { hierarchy, streams, retain_bytes, ..DomainConfig::default() }
+}
+
+fn streams() -> StreamConfig {
+    StreamConfig { max_missing: 8, max_streams: 3, ..StreamConfig::default() }
 }
 
 // The bounds of these settings are so small that a few operations reach them.
 impl Pair {
     fn srm(now: Time) -> Self {
-        let config = srm::Config {
-            max_missing: 8,
-            max_streams: 3,
-            retain_bytes: 2000,
-            ..srm::Config::ns2_fixed()
-        };
+        let config =
+            srm::Config { streams: streams(), retain_bytes: 2000, ..srm::Config::ns2_fixed() };
         let make = |id, seed| Box::new(srm::Srm::new(id, config.clone(), seed)) as _;
         Self::new(now, make, |datagram| again::<srm::packet::Packet<'_>>(datagram))
     }
 
     fn bimodal(now: Time) -> Self {
         let config = bimodal::Config {
-            path_mtu: 400,
+            streams: StreamConfig { path_mtu: 400, ..streams() },
             max_history: 8,
-            max_missing: 8,
-            max_streams: 3,
             ..bimodal::Config::default()
         };
         let make = |id, seed| Box::new(bimodal::Bimodal::new(id, config.clone(), seed)) as _;
@@ -115,8 +113,7 @@ impl Pair {
             r: 3,
             c: 2,
             retain_bytes: 2000,
-            max_missing: 8,
-            max_streams: 3,
+            streams: streams(),
             max_sets: 2,
             ..fec::Config::default()
         };
@@ -128,8 +125,7 @@ impl Pair {
         let config = ack::Config {
             max_retransmissions: 2,
             window: 4,
-            max_missing: 8,
-            max_streams: 3,
+            streams: streams(),
             ..ack::Config::default()
         };
         let make = |id, seed| Box::new(ack::AckTimeout::new(id, config.clone(), seed)) as _;

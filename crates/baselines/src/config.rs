@@ -1,5 +1,29 @@
+/// Settings of the streams of messages, which all protocols have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamConfig {
+    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default: 1500.
+    pub path_mtu: u16,
+    /// First message of a stream that a receiver is owed. Default: [`Owed::FirstHeard`].
+    pub owed: Owed,
+    /// Maximum number of missing packets per stream, after which the oldest are lost. Default: 4096.
+    pub max_missing: usize,
+    /// Maximum number of senders in a group. Further senders are refused and counted. Default: 1024.
+    pub max_streams: usize,
+}
+
+/// The first message of a stream that a receiver is owed, that is, must deliver or report as lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Owed {
+    /// The first message that the sender itself announced or sent. Late members are not owed more.
+    #[default]
+    FirstHeard,
+    /// The sender's very first message, for experiments that count losses of first packets.
+    First,
+}
+
 /// Minimum path MTU, in bytes, that leaves room for a message.
 const MIN_PATH_MTU: u16 = 200;
+const IP_UDP_BYTES: usize = 28;
 
 /// The reason why the settings of a protocol are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,8 +40,28 @@ pub enum ConfigError {
     Rule(&'static str),
 }
 
-pub(crate) fn check_path_mtu(path_mtu: u16) -> Result<(), ConfigError> {
-    if path_mtu < MIN_PATH_MTU { Err(ConfigError::PathMtu(path_mtu)) } else { Ok(()) }
+impl Default for StreamConfig {
+    fn default() -> Self {
+        Self { path_mtu: 1500, owed: Owed::FirstHeard, max_missing: 4096, max_streams: 1024 }
+    }
+}
+
+impl StreamConfig {
+    /// Returns the default settings, but receivers are owed the sender's very first message.
+    pub fn from_first() -> Self {
+        Self { owed: Owed::First, ..Self::default() }
+    }
+
+    /// Returns the size, in bytes, of the largest datagram that fits within the path MTU.
+    pub fn max_datagram_bytes(&self) -> usize {
+        usize::from(self.path_mtu) - IP_UDP_BYTES
+    }
+
+    /// Returns an error if the path MTU leaves no room for a message.
+    pub(crate) fn check_path_mtu(&self) -> Result<(), ConfigError> {
+        let Self { path_mtu, .. } = *self;
+        if path_mtu < MIN_PATH_MTU { Err(ConfigError::PathMtu(path_mtu)) } else { Ok(()) }
+    }
 }
 
 pub(crate) fn require(is_kept: bool, rule: &'static str) -> Result<(), ConfigError> {

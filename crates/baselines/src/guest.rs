@@ -10,8 +10,6 @@ pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<SeqNo>();
 /// Overhead, in bytes, of a repair: the header, the source and the sequence number.
 pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<NodeId>() + size_of::<SeqNo>();
 
-const IP_UDP_BYTES: usize = 28;
-
 /// A datagram of a protocol with the packets `P`. It consists of the common header of
 /// [`carom_proto::wire`] with protocol [`Protocol::Guest`], and one of these bodies. Its variable
 /// parts borrow from the bytes.
@@ -118,10 +116,6 @@ impl<'p, P: GuestPacket<'p>> Datagram<'_, P> {
         }
         wire::seal(out, start);
     }
-}
-
-pub(crate) fn max_datagram_bytes(path_mtu: u16) -> usize {
-    usize::from(path_mtu) - IP_UDP_BYTES
 }
 
 #[cfg(test)]

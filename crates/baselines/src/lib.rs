@@ -36,7 +36,6 @@ pub mod srm;
 mod stream;
 pub mod tmtp;
 
-pub use config::ConfigError;
-pub use reception::Owed;
+pub use config::{ConfigError, Owed, StreamConfig};
 pub use round_trips::Timeouts;
 pub use shell::Shell;

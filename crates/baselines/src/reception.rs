@@ -9,23 +9,12 @@ use carom_proto::{
 };
 
 use crate::block::Block;
+use crate::config::{Owed, StreamConfig};
 use crate::stream::{Arrival, Gap, Stream};
-
-/// The first message of a stream that a receiver is owed, that is, must deliver or report as lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Owed {
-    /// The first message that the sender itself announced or sent. Late members are not owed more.
-    #[default]
-    FirstHeard,
-    /// The sender's very first message, for experiments that count losses of first packets.
-    First,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    pub(crate) owed: Owed,
-    pub(crate) max_missing: usize,
-    pub(crate) max_streams: usize,
+    pub(crate) streams: StreamConfig,
     pub(crate) give_up_after: Duration,
 }
 
@@ -117,7 +106,7 @@ impl Reception {
             self.counters.abandoned += stream.missing_count() as u64;
             heard_to.insert(sender, stream.next());
         }
-        trim(&mut heard_to, self.terms.max_streams);
+        trim(&mut heard_to, self.terms.streams.max_streams);
         self.left_at.insert(group, LeftAt { next: left.next, heard_to });
         trim(&mut self.left_at, MAX_LEFT_GROUPS);
     }
@@ -174,7 +163,7 @@ impl Reception {
         block: &Block,
         how: How,
     ) -> Option<Gap> {
-        let max_missing = self.terms.max_missing;
+        let max_missing = self.terms.streams.max_missing;
         let group = self.groups.get_mut(&id.group)?;
         let Some(stream) = group.streams.get_mut(&id.sender) else {
             self.counters.not_owed += 1;
@@ -216,7 +205,7 @@ impl Reception {
         sender: NodeId,
         next: SeqNo,
     ) -> Gap {
-        let max_missing = self.terms.max_missing;
+        let max_missing = self.terms.streams.max_missing;
         let Some(stream) = self.stream_mut(group, sender) else { return Gap::default() };
         let gap = stream.reach(now, next, max_missing);
         self.take_gap(group, sender, &gap);
@@ -276,10 +265,13 @@ impl Reception {
         let mut missing = 0;
         for (id, group) in &self.groups {
             let streams = group.streams.len();
-            assert!(streams <= self.terms.max_streams, "too many streams");
-            assert!(group.heard_to.len() <= self.terms.max_streams, "too many positions are kept");
+            assert!(streams <= self.terms.streams.max_streams, "too many streams");
+            assert!(
+                group.heard_to.len() <= self.terms.streams.max_streams,
+                "too many positions are kept"
+            );
             for (sender, stream) in &group.streams {
-                stream.check(self.terms.max_missing);
+                stream.check(self.terms.streams.max_missing);
                 missing += stream.missing_count();
                 let is_watched = self.give_up.is_set((*id, *sender));
                 assert!(stream.missing_count() == 0 || is_watched, "no timer for missing packets");
@@ -293,7 +285,7 @@ impl Reception {
 
     /// Opens a stream. Returns `false` if there are too many streams or nothing is owed.
     fn open(&mut self, group: GroupId, sender: NodeId, heard_of: SeqNo) -> bool {
-        let Terms { owed, max_streams, .. } = self.terms;
+        let StreamConfig { owed, max_streams, .. } = self.terms.streams;
         let Some(group) = self.groups.get_mut(&group) else { return false };
         if group.streams.contains_key(&sender) {
             return true;

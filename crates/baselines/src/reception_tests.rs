@@ -3,12 +3,12 @@ use carom_proto::{RateOfFire, ViewChangeKind};
 
 const GROUP: GroupId = GroupId(5);
 const SENDER: NodeId = NodeId(2);
-const TERMS: Terms = Terms {
-    owed: Owed::FirstHeard,
-    max_missing: 8,
-    max_streams: 2,
-    give_up_after: Duration::from_secs(1),
-};
+const TERMS: Terms = terms(Owed::FirstHeard);
+
+const fn terms(owed: Owed) -> Terms {
+    let streams = StreamConfig { path_mtu: 1500, owed, max_missing: 8, max_streams: 2 };
+    Terms { streams, give_up_after: Duration::from_secs(1) }
+}
 
 fn settings(profile: Profile) -> GroupSettings {
     GroupSettings { profile, name_check: 0 }
@@ -45,7 +45,7 @@ fn stream_is_owed_from_the_first_heard_or_the_very_first() {
     assert!(reception.on_data(Time(0), id(SENDER, 3), &block()).is_none());
     assert_eq!(reception.missing_count(), 0);
     reception.check();
-    let mut reception = joined(Terms { owed: Owed::First, ..TERMS });
+    let mut reception = joined(terms(Owed::First));
     let gap = reception.on_data(Time(0), id(SENDER, 4), &block()).expect("it is new");
     assert_eq!(gap.missing, [SeqNo(1), SeqNo(2), SeqNo(3)]);
 }

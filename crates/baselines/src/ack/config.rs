@@ -1,16 +1,15 @@
 use core::time::Duration;
 
-use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
-use crate::config::{ConfigError, check_path_mtu, require};
-use crate::guest::{DATA_BYTES, max_datagram_bytes};
+use crate::config::{ConfigError, StreamConfig, require};
+use crate::guest::DATA_BYTES;
 use crate::round_trips::Timeouts;
 
 /// The settings of an [`AckTimeout`](super::AckTimeout) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default: 1500.
-    pub path_mtu: u16,
+    /// Settings of the streams of messages.
+    pub streams: StreamConfig,
     /// Time for which a sender waits for acknowledgments. It doubles with each retransmission of a
     /// message. Default: initially 100 ms, then 1 ms to 2 s by the measured round trips.
     pub timeouts: Timeouts,
@@ -23,18 +22,12 @@ pub struct Config {
     pub window: usize,
     /// Time after which a missing packet is reported as lost. Default: 30 s.
     pub give_up_after: Duration,
-    /// First message of a stream that a receiver is owed. Default: [`Owed::FirstHeard`].
-    pub owed: Owed,
-    /// Maximum number of missing packets per stream. Beyond it, the oldest are lost. Default: 4096.
-    pub max_missing: usize,
-    /// Maximum number of senders in a group. More are refused and counted. Default: 1024.
-    pub max_streams: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
-            path_mtu: 1500,
+            streams: StreamConfig::default(),
             timeouts: Timeouts {
                 initial: Duration::from_millis(100),
                 least: Duration::from_millis(1),
@@ -43,9 +36,6 @@ impl Default for Config {
             max_retransmissions: 10,
             window: 1024,
             give_up_after: Duration::from_secs(30),
-            owed: Owed::FirstHeard,
-            max_missing: 4096,
-            max_streams: 1024,
         }
     }
 }
@@ -53,17 +43,17 @@ impl Default for Config {
 impl Config {
     /// Checks the settings, and returns the first violated rule as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        check_path_mtu(self.path_mtu)?;
+        self.streams.check_path_mtu()?;
         require(self.timeouts.are_valid(), "timeouts must satisfy 0 < least <= initial <= most")?;
         require(
-            self.window > 0 && self.max_missing > 0 && self.max_streams > 0,
+            self.window > 0 && self.streams.max_missing > 0 && self.streams.max_streams > 0,
             "window, max_missing and max_streams must be at least 1",
         )
     }
 
     /// Returns the maximum size, in bytes, of a message.
     pub fn payload_limit(&self) -> usize {
-        max_datagram_bytes(self.path_mtu) - DATA_BYTES - BLOCK_HEADER_BYTES
+        self.streams.max_datagram_bytes() - DATA_BYTES - BLOCK_HEADER_BYTES
     }
 }
 
@@ -77,7 +67,8 @@ mod tests {
         assert_eq!(Config::default().validate(), Ok(()));
         let with = Config::default;
         let broken = |config: Config| broken_rule(config.validate());
-        let path_mtu = Config { path_mtu: 9, ..with() }.validate();
+        let streams = StreamConfig { path_mtu: 9, ..with().streams };
+        let path_mtu = Config { streams, ..with() }.validate();
         assert_eq!(path_mtu, Err(ConfigError::PathMtu(9)));
         let timeouts = Timeouts { least: Duration::from_secs(1), ..with().timeouts };
         assert!(broken(Config { timeouts, ..with() }).starts_with("timeouts "));

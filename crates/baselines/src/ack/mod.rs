@@ -111,12 +111,7 @@ impl AckTimeout {
     /// Panics if the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, _seed: u64) -> Shell<Self> {
         assert_valid("ACK/timeout", config.validate());
-        let terms = Terms {
-            owed: config.owed,
-            max_missing: config.max_missing,
-            max_streams: config.max_streams,
-            give_up_after: config.give_up_after,
-        };
+        let terms = Terms { streams: config.streams, give_up_after: config.give_up_after };
         let (members, timers) = (BTreeMap::new(), Timers::new());
         let limit = config.payload_limit();
         let policy = Self { config, members, timers, counters: Counters::default() };

@@ -90,12 +90,8 @@ impl Bimodal {
     /// the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("Bimodal Multicast", config.validate());
-        let terms = Terms {
-            owed: config.owed,
-            max_missing: config.max_missing,
-            max_streams: config.max_streams,
-            give_up_after: config.round.saturating_mul(config.give_up_rounds),
-        };
+        let give_up_after = config.round.saturating_mul(config.give_up_rounds);
+        let terms = Terms { streams: config.streams, give_up_after };
         let (rng, members, rounds) = (Rng::new(seed), BTreeMap::new(), Timers::new());
         let limit = config.payload_limit();
         let policy = Self { config, rng, members, rounds, counters: Counters::default() };
@@ -111,7 +107,7 @@ impl Bimodal {
     }
 
     fn max_ranges(&self) -> usize {
-        (self.config.max_datagram_bytes() - DIGEST_BYTES) / RANGE_BYTES
+        (self.config.streams.max_datagram_bytes() - DIGEST_BYTES) / RANGE_BYTES
     }
 
     fn begin_round(&mut self, cx: &mut Context, group: GroupId) {

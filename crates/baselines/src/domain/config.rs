@@ -1,10 +1,9 @@
 use core::time::Duration;
 
 use super::hierarchy::Hierarchy;
-use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
-use crate::config::{ConfigError, check_path_mtu, require};
-use crate::guest::{REPAIR_BYTES, max_datagram_bytes};
+use crate::config::{ConfigError, StreamConfig, require};
+use crate::guest::REPAIR_BYTES;
 use crate::reception::Terms;
 
 /// The settings of domains: hierarchy, repairs and retention.
@@ -12,8 +11,8 @@ use crate::reception::Terms;
 pub struct DomainConfig {
     /// Heads and members of the domains. Default: [`Hierarchy::flat`].
     pub hierarchy: Hierarchy,
-    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default: 1500.
-    pub path_mtu: u16,
+    /// Settings of the streams of messages.
+    pub streams: StreamConfig,
     /// Delay from the detection of a gap to the first request, to tolerate reordering. Default: 0.
     pub detect_after: Duration,
     /// Time for which a head gathers requests for a packet, before it sends one repair for all of
@@ -31,12 +30,6 @@ pub struct DomainConfig {
     pub retain_for: Duration,
     /// Maximum total size, in bytes, of the packets kept for repairs. Default: 16 MiB.
     pub retain_bytes: usize,
-    /// First message of a stream that a receiver is owed. Default: [`Owed::FirstHeard`].
-    pub owed: Owed,
-    /// Maximum number of missing packets per stream. Beyond it, the oldest are lost. Default: 4096.
-    pub max_missing: usize,
-    /// Maximum number of senders in a group. More are refused and counted. Default: 1024.
-    pub max_streams: usize,
 }
 
 /// The condition for sending a repair by multicast in the domain, not by unicast.
@@ -53,7 +46,7 @@ impl Default for DomainConfig {
     fn default() -> Self {
         Self {
             hierarchy: Hierarchy::flat(),
-            path_mtu: 1500,
+            streams: StreamConfig::default(),
             detect_after: Duration::ZERO,
             gather_for: Duration::from_millis(1),
             hold_down: Duration::from_millis(10),
@@ -61,9 +54,6 @@ impl Default for DomainConfig {
             give_up_after: Duration::from_secs(30),
             retain_for: Duration::from_secs(60),
             retain_bytes: 16 << 20,
-            owed: Owed::FirstHeard,
-            max_missing: 4096,
-            max_streams: 1024,
         }
     }
 }
@@ -71,31 +61,21 @@ impl Default for DomainConfig {
 impl DomainConfig {
     /// Checks the settings, and returns the first violated rule as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        check_path_mtu(self.path_mtu)?;
+        self.streams.check_path_mtu()?;
         require(!self.hold_down.is_zero(), "hold_down must be above 0")?;
         require(
-            self.climb_after > 0 && self.max_missing > 0 && self.max_streams > 0,
+            self.climb_after > 0 && self.streams.max_missing > 0 && self.streams.max_streams > 0,
             "climb_after, max_missing and max_streams must be at least 1",
         )
     }
 
     pub(crate) fn terms(&self) -> Terms {
-        Terms {
-            owed: self.owed,
-            max_missing: self.max_missing,
-            max_streams: self.max_streams,
-            give_up_after: self.give_up_after,
-        }
-    }
-
-    /// Returns the size, in bytes, of the largest datagram that fits within the path MTU.
-    pub fn max_datagram_bytes(&self) -> usize {
-        max_datagram_bytes(self.path_mtu)
+        Terms { streams: self.streams, give_up_after: self.give_up_after }
     }
 
     /// Returns the maximum size, in bytes, of a message: its repair fits within the path MTU.
     pub fn payload_limit(&self) -> usize {
-        self.max_datagram_bytes() - REPAIR_BYTES - BLOCK_HEADER_BYTES
+        self.streams.max_datagram_bytes() - REPAIR_BYTES - BLOCK_HEADER_BYTES
     }
 }
 
@@ -109,7 +89,8 @@ mod tests {
         assert_eq!(DomainConfig::default().validate(), Ok(()));
         let with = DomainConfig::default;
         let broken = |config: DomainConfig| broken_rule(config.validate());
-        let path_mtu = DomainConfig { path_mtu: 9, ..with() }.validate();
+        let streams = StreamConfig { path_mtu: 9, ..with().streams };
+        let path_mtu = DomainConfig { streams, ..with() }.validate();
         assert_eq!(path_mtu, Err(ConfigError::PathMtu(9)));
         let hold_down = Duration::ZERO;
         assert!(broken(DomainConfig { hold_down, ..with() }).starts_with("hold_down "));

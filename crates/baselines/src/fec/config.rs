@@ -2,16 +2,14 @@ use core::time::Duration;
 
 use super::packet::{MAX_C, MAX_R, PARITY_BYTES};
 use super::parity::LENGTH_BYTES;
-use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
-use crate::config::{ConfigError, check_path_mtu, require};
-use crate::guest::max_datagram_bytes;
+use crate::config::{ConfigError, StreamConfig, require};
 
 /// The settings of a [`SenderFec`](super::SenderFec) engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Maximum size, in bytes, of an IP packet, at least 200. It limits the payload. Default: 1500.
-    pub path_mtu: u16,
+    /// Settings of the streams of messages.
+    pub streams: StreamConfig,
     /// Number of data packets per set, 1 to 64. Default: 8.
     pub r: u8,
     /// Number of parity packets per set, 0 to 64. With 0, there are no repairs. Default: 5.
@@ -28,29 +26,20 @@ pub struct Config {
     pub give_up_after: Duration,
     /// Maximum total size, in bytes, of the packets kept to decode others. Default: 16 MiB.
     pub retain_bytes: usize,
-    /// First message of a stream that a receiver is owed. Default: [`Owed::FirstHeard`].
-    pub owed: Owed,
-    /// Maximum number of missing packets per stream. Beyond it, the oldest are lost. Default: 4096.
-    pub max_missing: usize,
-    /// Maximum number of senders in a group. More are refused and counted. Default: 1024.
-    pub max_streams: usize,
-    /// Maximum number of incomplete sets per stream. Beyond it, the oldest is dropped. Default: 64.
+    /// Maximum number of incomplete sets per stream, after which the oldest is dropped. Default: 64.
     pub max_sets: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
-            path_mtu: 1500,
+            streams: StreamConfig::default(),
             r: 8,
             c: 5,
             flush_after: Some(Duration::from_millis(100)),
             heartbeat: Some(Duration::from_millis(100)),
             give_up_after: Duration::from_secs(10),
             retain_bytes: 16 << 20,
-            owed: Owed::FirstHeard,
-            max_missing: 4096,
-            max_streams: 1024,
             max_sets: 64,
         }
     }
@@ -59,8 +48,8 @@ impl Default for Config {
 impl Config {
     /// Checks the settings, and returns the first violated rule as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let Self { path_mtu, r, c, .. } = *self;
-        check_path_mtu(path_mtu)?;
+        let Self { r, c, .. } = *self;
+        self.streams.check_path_mtu()?;
         if r == 0 || r > MAX_R || c > MAX_C {
             return Err(ConfigError::Rate { r, c });
         }
@@ -70,7 +59,7 @@ impl Config {
             "flush_after and heartbeat must be above 0",
         )?;
         require(
-            self.max_missing > 0 && self.max_streams > 0 && self.max_sets > 0,
+            self.streams.max_missing > 0 && self.streams.max_streams > 0 && self.max_sets > 0,
             "max_missing, max_streams and max_sets must be at least 1",
         )
     }
@@ -78,7 +67,7 @@ impl Config {
     /// Returns the maximum size, in bytes, of a message. Its parity has an even length, and fits
     /// within the MTU.
     pub fn payload_limit(&self) -> usize {
-        let shard = max_datagram_bytes(self.path_mtu) - PARITY_BYTES;
+        let shard = self.streams.max_datagram_bytes() - PARITY_BYTES;
         shard / 2 * 2 - LENGTH_BYTES - BLOCK_HEADER_BYTES
     }
 }
@@ -94,7 +83,8 @@ mod tests {
         let with = Config::default;
         let refused = |config: Config| config.validate().expect_err("it is invalid");
         let broken = |config: Config| broken_rule(config.validate());
-        assert_eq!(refused(Config { path_mtu: 9, ..with() }), ConfigError::PathMtu(9));
+        let streams = StreamConfig { path_mtu: 9, ..with().streams };
+        assert_eq!(refused(Config { streams, ..with() }), ConfigError::PathMtu(9));
         assert_eq!(refused(Config { r: 0, ..with() }), ConfigError::Rate { r: 0, c: 5 });
         assert_eq!(refused(Config { c: 65, ..with() }), ConfigError::Rate { r: 8, c: 65 });
         let heartbeat = Some(Duration::ZERO);

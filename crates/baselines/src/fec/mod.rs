@@ -90,12 +90,7 @@ impl SenderFec {
     /// the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("sender-based FEC", config.validate());
-        let terms = Terms {
-            owed: config.owed,
-            max_missing: config.max_missing,
-            max_streams: config.max_streams,
-            give_up_after: config.give_up_after,
-        };
+        let terms = Terms { streams: config.streams, give_up_after: config.give_up_after };
         let hash_seed = Rng::new(seed).next_u64();
         let limit = config.payload_limit();
         let policy = Self {
@@ -124,7 +119,7 @@ impl SenderFec {
         }
         let Some(member) = self.members.get_mut(&group) else { return };
         let is_known = member.pending.contains_key(&sender);
-        if member.pending.len() >= self.config.max_streams && !is_known {
+        if member.pending.len() >= self.config.streams.max_streams && !is_known {
             let gone = member.pending.pop_first();
             self.counters.sets_dropped += gone.map_or(0, |(_, sets)| sets.len() as u64);
         }
@@ -228,7 +223,10 @@ impl Member {
 
     fn check(&self, config: &Config) {
         assert!(self.filling.len() < usize::from(config.r), "a full set is kept");
-        assert!(self.pending.len() <= config.max_streams, "sets of too many senders are pending");
+        assert!(
+            self.pending.len() <= config.streams.max_streams,
+            "sets of too many senders are pending"
+        );
         for sets in self.pending.values() {
             assert!((1..=config.max_sets).contains(&sets.len()), "too many sets are pending");
             let is_sound =

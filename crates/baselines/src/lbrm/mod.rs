@@ -101,7 +101,7 @@ impl Lbrm {
     /// Sends the due NAKs, first to the logger of the site, then to the loggers above it in turn.
     fn send_naks(&mut self, cx: &mut Context) {
         let domains = &self.config.domains;
-        let room = (domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
+        let room = (domains.streams.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
         for nak in self.naks.due(cx, &self.store, domains.climb_after) {
             let Nak { group, source, to, seqnos } = nak;
             let Some(parent) = to else {

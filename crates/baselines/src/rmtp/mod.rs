@@ -220,7 +220,7 @@ impl Rmtp {
         let young = gaps.find(|(_, since)| *since + detect_after > cx.now);
         let settled_to = stream.settled_to();
         let next = young.map_or(stream.next(), |(seqno, _)| seqno);
-        let room = (self.config.domains.max_datagram_bytes() - ACK_BYTES) * 8;
+        let room = (self.config.domains.streams.max_datagram_bytes() - ACK_BYTES) * 8;
         let count = usize::try_from(next.distance_from(settled_to)).unwrap_or(0).min(room);
         Some(Report {
             settled_to,

@@ -1,19 +1,16 @@
 use core::time::Duration;
 
 use super::packet::REPAIR_BYTES;
-use crate::Owed;
 use crate::block::BLOCK_HEADER_BYTES;
-use crate::config::{ConfigError, check_path_mtu, require};
-use crate::guest::max_datagram_bytes;
+use crate::config::{ConfigError, StreamConfig, require};
 
 /// The settings of an [`Srm`](super::Srm) engine. The names in parentheses are those of ns-2. The
 /// defaults are those of [`Config::ns2_fixed`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Size, in bytes, of the largest IP packet on the path, at least 200. It limits the payload
-    /// and the number of reports in a session message. Further reports follow in the next one.
-    /// Default: 1500.
-    pub path_mtu: u16,
+    /// Settings of the streams of messages. The path MTU also limits the number of reports in a
+    /// session message. Further reports follow in the next one.
+    pub streams: StreamConfig,
     /// Parameters of the request and repair timers.
     pub timing: Timing,
     /// Source of the distances to the other members.
@@ -39,12 +36,6 @@ pub struct Config {
     pub retain_for: Duration,
     /// Maximum total size, in bytes, of the packets kept for repairs. Default: 16 MiB.
     pub retain_bytes: usize,
-    /// First message of a stream that a receiver is owed. Default: [`Owed::FirstHeard`].
-    pub owed: Owed,
-    /// Maximum number of missing packets per stream. Beyond it, the oldest are lost. Default: 4096.
-    pub max_missing: usize,
-    /// Maximum number of senders in a group. More are refused and counted. Default: 1024.
-    pub max_streams: usize,
 }
 
 /// The parameters of the timers. A request waits for C1 to C1 + C2 times the distance to the
@@ -97,7 +88,7 @@ impl Config {
     /// group's size, one session message per second, and a distance of 1 s before it is measured.
     pub fn ns2_fixed() -> Self {
         Self {
-            path_mtu: 1500,
+            streams: StreamConfig::default(),
             timing: Timing::LogOfGroup { c1: 2.0, c2: 2.0 },
             distance: Distance::Estimated { until_known: Duration::from_secs(1) },
             detect_after: Duration::ZERO,
@@ -108,9 +99,6 @@ impl Config {
             give_up_after: Duration::from_secs(120),
             retain_for: Duration::from_secs(60),
             retain_bytes: 16 << 20,
-            owed: Owed::FirstHeard,
-            max_missing: 4096,
-            max_streams: 1024,
         }
     }
 
@@ -151,7 +139,7 @@ impl Config {
 
     /// Checks the settings, and returns the first violated rule as an error.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        check_path_mtu(self.path_mtu)?;
+        self.streams.check_path_mtu()?;
         let parameters = match self.timing {
             Timing::Fixed { c1, c2, d1, d2 } => [c1, c2, d1, d2],
             Timing::LogOfGroup { c1, c2 } => [c1, c2, 0.0, 0.0],
@@ -171,19 +159,14 @@ impl Config {
             "session_share must be above 0",
         )?;
         require(
-            self.max_missing > 0 && self.max_streams > 0,
+            self.streams.max_missing > 0 && self.streams.max_streams > 0,
             "max_missing and max_streams must be at least 1",
         )
     }
 
-    /// Returns the size, in bytes, of the largest datagram that fits within the path MTU.
-    pub fn max_datagram_bytes(&self) -> usize {
-        max_datagram_bytes(self.path_mtu)
-    }
-
     /// Returns the maximum size, in bytes, of a message: its repair fits within the path MTU.
     pub fn payload_limit(&self) -> usize {
-        self.max_datagram_bytes() - REPAIR_BYTES - BLOCK_HEADER_BYTES
+        self.streams.max_datagram_bytes() - REPAIR_BYTES - BLOCK_HEADER_BYTES
     }
 }
 
@@ -200,7 +183,8 @@ mod tests {
         }
         let with = Config::default;
         let broken = |config: Config| broken_rule(config.validate());
-        let path_mtu = Config { path_mtu: 9, ..with() }.validate();
+        let streams = StreamConfig { path_mtu: 9, ..with().streams };
+        let path_mtu = Config { streams, ..with() }.validate();
         assert_eq!(path_mtu, Err(ConfigError::PathMtu(9)));
         let timing = Timing::LogOfGroup { c1: f64::NAN, c2: 1.0 };
         assert!(broken(Config { timing, ..with() }).starts_with("timer "));
@@ -208,6 +192,7 @@ mod tests {
         assert!(broken(Config { session_interval, ..with() }).starts_with("session_interval "));
         let session_share = Some(0.0);
         assert!(broken(Config { session_share, ..with() }).starts_with("session_share "));
-        assert!(broken(Config { max_missing: 0, ..with() }).starts_with("max_missing "));
+        let streams = StreamConfig { max_missing: 0, ..with().streams };
+        assert!(broken(Config { streams, ..with() }).starts_with("max_missing "));
     }
 }

@@ -83,12 +83,7 @@ impl Srm {
     /// the configuration is not [valid](Config::validate).
     pub fn new(origin: impl Into<Origin>, config: Config, seed: u64) -> Shell<Self> {
         assert_valid("SRM", config.validate());
-        let terms = Terms {
-            owed: config.owed,
-            max_missing: config.max_missing,
-            max_streams: config.max_streams,
-            give_up_after: config.give_up_after,
-        };
+        let terms = Terms { streams: config.streams, give_up_after: config.give_up_after };
         let (limit, mut rng) = (config.payload_limit(), Rng::new(seed));
         let shared = Shared {
             retained: Retained::new(config.retain_bytes, config.retain_for, rng.next_u64()),
@@ -120,7 +115,7 @@ impl Srm {
         let own = reports.iter().find(|report| report.member() == cx.id);
         let echo = own.and_then(Report::echo);
         let Shared { config, counters, .. } = &mut self.shared;
-        match member.peers.on_session(cx.now, peer, sent_at, echo, config.max_streams) {
+        match member.peers.on_session(cx.now, peer, sent_at, echo, config.streams.max_streams) {
             Some(is_measured) => counters.distances_measured += u64::from(is_measured),
             None => counters.peers_refused += 1,
         }
@@ -137,7 +132,7 @@ impl Srm {
 
     /// Sends the end of each known stream, and the timestamps of the last session messages.
     fn send_session(&mut self, cx: &mut Context, group: GroupId) {
-        let room = (self.shared.config.max_datagram_bytes() - SESSION_BYTES) / REPORT_BYTES;
+        let room = (self.shared.config.streams.max_datagram_bytes() - SESSION_BYTES) / REPORT_BYTES;
         let reports = self.reports(cx, group, room);
         let Some((_, scope)) = self.group(cx, group) else { return };
         let size = scope.size();
@@ -300,13 +295,15 @@ impl Policy for Srm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::StreamConfig;
     use crate::guest::GuestPacket as _;
     use carom_proto::{Engine, GroupSettings, Profile, Time, wire};
 
     #[test]
     fn what_is_too_far_behind_is_not_asked_for_any_more() {
         let (group, source, now) = (GroupId(1), NodeId(2), Time(1));
-        let mut srm = Srm::new(NodeId(1), Config { max_missing: 4, ..Config::wide_area() }, 1);
+        let streams = StreamConfig { max_missing: 4, ..StreamConfig::default() };
+        let mut srm = Srm::new(NodeId(1), Config { streams, ..Config::wide_area() }, 1);
         let settings = GroupSettings { profile: Profile::Guest, name_check: 0 };
         srm.join(now, group, settings).expect("the engine accepts a guest group");
         for jump in 0..100 {

@@ -88,6 +88,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::StreamConfig;
     use crate::config::tests::broken_rule;
 
     #[test]
@@ -96,7 +97,8 @@ mod tests {
         assert_eq!(Config::datacenter().validate(), Ok(()));
         let with = Config::default;
         let broken = |config: Config| broken_rule(config.validate());
-        let domains = DomainConfig { path_mtu: 9, ..DomainConfig::default() };
+        let streams = StreamConfig { path_mtu: 9, ..with().domains.streams };
+        let domains = DomainConfig { streams, ..with().domains };
         let path_mtu = Config { domains, ..with() }.validate();
         assert_eq!(path_mtu, Err(ConfigError::PathMtu(9)));
         let nack_timeouts = Timeouts { least: Duration::ZERO, ..with().nack_timeouts };

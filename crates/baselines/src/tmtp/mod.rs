@@ -128,7 +128,7 @@ impl Tmtp {
 
     fn send_naks(&mut self, cx: &mut Context) {
         let domains = &self.config.domains;
-        let room = (domains.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
+        let room = (domains.streams.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;
         for nak in self.naks.due(cx, &self.store, domains.climb_after) {
             let Nak { group, source, to, seqnos } = nak;
             let Some(to) = to else {
@@ -192,7 +192,7 @@ impl Tmtp {
     /// Bounds the memory by dropping the children's state for closed streams.
     fn forget_closed_streams(&mut self, cx: &Context, group: GroupId) {
         let Some(streams) = self.followers.get_mut(&group) else { return };
-        if streams.len() <= self.config.domains.max_streams + 1 {
+        if streams.len() <= self.config.domains.streams.max_streams + 1 {
             return;
         }
         streams.retain(|source, _| {

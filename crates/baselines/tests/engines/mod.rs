@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carom_baselines::Owed;
+use carom_baselines::StreamConfig;
 use carom_baselines::ack::{self, AckTimeout};
 use carom_baselines::bimodal::{self, Bimodal};
 use carom_baselines::domain::{DomainConfig, Hierarchy};
@@ -33,29 +33,31 @@ pub(crate) fn make(
     origin: impl Into<Origin>,
     seed: u64,
 ) -> Box<dyn Engine> {
-    let owed = Owed::First;
+    let streams = StreamConfig::from_first();
     match protocol {
         Protocol::Srm => {
-            Box::new(Srm::new(origin, srm::Config { owed, ..srm::Config::datacenter() }, seed))
+            Box::new(Srm::new(origin, srm::Config { streams, ..srm::Config::datacenter() }, seed))
         }
         Protocol::SrmFixed => {
-            Box::new(Srm::new(origin, srm::Config { owed, ..srm::Config::ns2_fixed() }, seed))
+            Box::new(Srm::new(origin, srm::Config { streams, ..srm::Config::ns2_fixed() }, seed))
         }
         Protocol::SrmAdaptive => {
-            Box::new(Srm::new(origin, srm::Config { owed, ..srm::Config::ns2_adaptive() }, seed))
+            Box::new(Srm::new(origin, srm::Config { streams, ..srm::Config::ns2_adaptive() }, seed))
         }
         Protocol::Bimodal => {
-            let config = bimodal::Config { owed, ..bimodal::Config::default() };
+            let config = bimodal::Config { streams, ..bimodal::Config::default() };
             Box::new(Bimodal::new(origin, config, seed))
         }
         Protocol::Fec => {
             let give_up_after = Duration::from_secs(2);
-            let config = fec::Config { owed, give_up_after, ..fec::Config::default() };
+            let config = fec::Config { streams, give_up_after, ..fec::Config::default() };
             Box::new(SenderFec::new(origin, config, seed))
         }
-        Protocol::Ack => {
-            Box::new(AckTimeout::new(origin, ack::Config { owed, ..ack::Config::default() }, seed))
-        }
+        Protocol::Ack => Box::new(AckTimeout::new(
+            origin,
+            ack::Config { streams, ..ack::Config::default() },
+            seed,
+        )),
         Protocol::Rmtp => {
             Box::new(Rmtp::new(origin, rmtp::Config { domains, ..rmtp::Config::default() }, seed))
         }
@@ -70,5 +72,5 @@ pub(crate) fn make(
 
 pub(crate) fn domains(count: u32) -> DomainConfig {
     let hierarchy = Hierarchy::by_id(count).expect("at least one domain");
-    DomainConfig { owed: Owed::First, hierarchy, ..DomainConfig::default() }
+    DomainConfig { streams: StreamConfig::from_first(), hierarchy, ..DomainConfig::default() }
 }

@@ -1,14 +1,14 @@
 use carom_baselines::ack::packet::Packet;
 use carom_baselines::ack::{AckTimeout, Config};
 use carom_baselines::guest::GuestPacket as _;
-use carom_baselines::{Owed, Timeouts};
+use carom_baselines::{StreamConfig, Timeouts};
 use carom_proto::loss::Loss;
 use carom_proto::{Class, How, NodeId, SendError, SeqNo};
 
 use crate::rig::{GROUP, MILLISECOND, SECOND, World, payload};
 
 fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
-    let config = Config { owed: Owed::First, ..config };
+    let config = Config { streams: StreamConfig::from_first(), ..config };
     World::new(hosts, loss, seed, move |id, seed| {
         Box::new(AckTimeout::new(id, config.clone(), seed))
     })

@@ -1,4 +1,4 @@
-use carom_baselines::Owed;
+use carom_baselines::StreamConfig;
 use carom_baselines::bimodal::packet::{Packet, Range};
 use carom_baselines::bimodal::{Bimodal, Config};
 use carom_baselines::guest::GuestPacket as _;
@@ -8,7 +8,7 @@ use carom_proto::{Class, How, NodeId, SeqNo};
 use crate::rig::{GROUP, MILLISECOND, SECOND, World};
 
 fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
-    let config = Config { owed: Owed::First, ..config };
+    let config = Config { streams: StreamConfig::from_first(), ..config };
     World::new(hosts, loss, seed, move |id, seed| Box::new(Bimodal::new(id, config.clone(), seed)))
 }
 

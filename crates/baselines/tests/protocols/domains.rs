@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use carom_baselines::Owed;
+use carom_baselines::StreamConfig;
 use carom_baselines::domain::{Domain, DomainConfig, Hierarchy, Place, RepairBy, Scope};
 use carom_baselines::lbrm::{self, Lbrm};
 use carom_baselines::rmtp::{self, Rmtp};
@@ -59,7 +59,7 @@ fn three_domains() -> Hierarchy {
 }
 
 fn domains(hierarchy: Hierarchy) -> DomainConfig {
-    DomainConfig { hierarchy, owed: Owed::First, ..DomainConfig::default() }
+    DomainConfig { hierarchy, streams: StreamConfig::from_first(), ..DomainConfig::default() }
 }
 
 fn world(protocol: Protocol, domains: DomainConfig, loss: f64, seed: u64) -> World {
@@ -230,7 +230,7 @@ fn repair_is_unicast_or_multicast_by_link_count_or_threshold() {
 #[test]
 fn joiner_is_not_owed_earlier_messages() {
     for protocol in ALL {
-        let config = DomainConfig { owed: Owed::FirstHeard, ..domains(three_domains()) };
+        let config = DomainConfig { streams: StreamConfig::default(), ..domains(three_domains()) };
         let mut world = world(protocol, config, 0.0, 9);
         world.leave(2, GROUP);
         for round in 0..5 {

@@ -1,14 +1,15 @@
-use carom_baselines::Owed;
 use carom_baselines::fec::packet::{Packet, Set};
 use carom_baselines::fec::{Config, SenderFec};
 use carom_baselines::guest::GuestPacket as _;
+use carom_baselines::{Owed, StreamConfig};
 use carom_proto::loss::Loss;
 use carom_proto::{Class, How, NodeId, SeqNo};
 
 use crate::rig::{GROUP, MILLISECOND, SECOND, World};
 
 fn world(hosts: usize, config: Config, loss: Loss, seed: u64) -> World {
-    let config = Config { owed: Owed::First, ..config };
+    let streams = StreamConfig { owed: Owed::First, ..config.streams };
+    let config = Config { streams, ..config };
     World::new(hosts, loss, seed, move |id, seed| {
         Box::new(SenderFec::new(id, config.clone(), seed))
     })
@@ -101,7 +102,8 @@ fn lost_last_message_is_reported_after_the_next_heartbeat() {
 
 #[test]
 fn each_set_dropped_for_another_sender_is_counted() {
-    let config = Config { max_streams: 1, give_up_after: SECOND, ..Config::default() };
+    let streams = StreamConfig { max_streams: 1, ..StreamConfig::default() };
+    let config = Config { streams, give_up_after: SECOND, ..Config::default() };
     let mut world = world(1, config, Loss::None, 9);
     let parity = |world: &mut World, sender: u64, first: u32| {
         let set = Set { first: SeqNo(first), data: 4, parity: 1 };

@@ -1,4 +1,4 @@
-use carom_baselines::Owed;
+use carom_baselines::StreamConfig;
 use carom_baselines::domain::{Domain, DomainConfig, Hierarchy, Place};
 use carom_baselines::lbrm::{Config, Lbrm};
 use carom_proto::loss::Loss;
@@ -11,7 +11,8 @@ fn world(hosts: usize, config: Config) -> World {
 }
 
 fn config(hierarchy: Hierarchy) -> Config {
-    let domains = DomainConfig { owed: Owed::First, hierarchy, ..DomainConfig::default() };
+    let domains =
+        DomainConfig { streams: StreamConfig::from_first(), hierarchy, ..DomainConfig::default() };
     Config { domains, ..Config::default() }
 }
 

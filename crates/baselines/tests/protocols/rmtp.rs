@@ -1,6 +1,6 @@
 use carom_baselines::domain::{DomainConfig, Hierarchy};
 use carom_baselines::rmtp::{Config, Rmtp};
-use carom_baselines::{Owed, rmtp};
+use carom_baselines::{StreamConfig, rmtp};
 use carom_proto::loss::Loss;
 use carom_proto::wire::HEADER_BYTES;
 use carom_proto::{Class, NodeId, SendError, Slow};
@@ -12,7 +12,7 @@ fn world(hosts: usize, config: Config) -> World {
 }
 
 fn config() -> Config {
-    let domains = DomainConfig { owed: Owed::First, ..DomainConfig::default() };
+    let domains = DomainConfig { streams: StreamConfig::from_first(), ..DomainConfig::default() };
     Config { domains, window: 4, ..Config::default() }
 }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use carom_baselines::Owed;
+use carom_baselines::StreamConfig;
 use carom_baselines::srm::{Config, Distance, Srm, Timing};
 use carom_proto::loss::Loss;
 use carom_proto::wire::HEADER_BYTES;
@@ -14,7 +14,7 @@ fn world(hosts: usize, config: Config, loss: f64, seed: u64) -> World {
 }
 
 fn from_first(config: Config) -> Config {
-    Config { owed: Owed::First, ..config }
+    Config { streams: StreamConfig::from_first(), ..config }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use carom_baselines::Owed;
+use carom_baselines::StreamConfig;
 use carom_baselines::domain::{DomainConfig, Hierarchy};
 use carom_baselines::tmtp::{Config, Tmtp};
 use carom_proto::loss::Loss;
@@ -11,7 +11,7 @@ fn world(hosts: usize, config: Config) -> World {
 }
 
 fn config() -> Config {
-    let domains = DomainConfig { owed: Owed::First, ..DomainConfig::default() };
+    let domains = DomainConfig { streams: StreamConfig::from_first(), ..DomainConfig::default() };
     Config { domains, ..Config::default() }
 }
 

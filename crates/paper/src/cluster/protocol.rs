@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carom_baselines::Owed;
+use carom_baselines::StreamConfig;
 use carom_baselines::block::BLOCK_HEADER_BYTES;
 use carom_baselines::domain::{DomainConfig, Hierarchy, Plan};
 use carom_baselines::guest::DATA_BYTES;
@@ -145,8 +145,8 @@ impl<'a> Maker<'a> {
     /// repair always queries the same head.
     fn domains(&self, base: DomainConfig) -> DomainConfig {
         let detect_after = self.plane.setting.detect_after;
-        let (hierarchy, climb_after) = (self.hierarchy.clone(), u32::MAX);
-        DomainConfig { hierarchy, detect_after, climb_after, owed: Owed::First, ..base }
+        let (hierarchy, streams) = (self.hierarchy.clone(), StreamConfig::from_first());
+        DomainConfig { hierarchy, streams, detect_after, climb_after: u32::MAX, ..base }
     }
 
     /// Returns the settings of SRM.
@@ -161,7 +161,7 @@ impl<'a> Maker<'a> {
         let session_interval = if is_sender { BEACONS } else { Duration::from_secs(1) };
         let members = self.plane.receivers().len() as f64;
         srm::Config {
-            owed: Owed::First,
+            streams: StreamConfig::from_first(),
             timing: srm::Timing::Fixed { c1: 2.0, c2: 2.0, d1: 1.0, d2: members },
             detect_after: self.plane.setting.detect_after,
             distance: Distance::Fixed(SRM_DISTANCE),

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use carom_baselines::srm::{Config, Srm};
-use carom_baselines::{Owed, Shell};
+use carom_baselines::{Shell, StreamConfig};
 use carom_proto::{Class, Engine, Profile};
 use carom_sim::{PerClass, World};
 use serde::Deserialize;
@@ -47,7 +47,7 @@ impl Preset {
             Self::WideArea => Config::wide_area(),
             Self::Datacenter => Config::datacenter(),
         };
-        Config { owed: Owed::First, ..config }
+        Config { streams: StreamConfig::from_first(), ..config }
     }
 }
 
