@@ -26,7 +26,6 @@ pub mod domain;
 pub mod fec;
 pub mod guest;
 pub mod lbrm;
-mod outbox;
 mod reception;
 mod retained;
 pub mod rmtp;

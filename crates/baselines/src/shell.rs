@@ -3,13 +3,12 @@
 use bytes::Bytes;
 use carom_proto::wire;
 use carom_proto::{
-    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, PacketId,
-    Profile, SendError, SendOptions, SeqNo, Time, Transmit, ViewChange, Wakeup,
+    Destination, Engine, Event, GroupId, GroupSettings, JoinError, NodeId, Origin, Outbox,
+    PacketId, Profile, SendError, SendOptions, SeqNo, Time, Transmit, ViewChange, Wakeup,
 };
 
 use crate::block::Block;
 use crate::guest::{Datagram, GuestPacket};
-use crate::outbox::Outbox;
 use crate::reception::{Reception, Terms};
 use crate::retained::Retained;
 
@@ -30,12 +29,20 @@ pub struct Context {
     pub(crate) now: Time,
     pub(crate) reception: Reception,
     outbox: Outbox,
+    /// Number of datagrams that were dropped because the outbox was full.
+    outbox_dropped: u64,
+    bytes_sent: u64,
     data_sent: u64,
     /// Number of datagrams of groups that this node has not joined, or with its own id.
     foreign: u64,
     /// Number of datagrams that cannot be decoded, or acknowledge packets that were never sent.
     pub(crate) malformed: u64,
 }
+
+/// Maximum number of datagrams in the outbox, which bounds the memory if the driver does not poll.
+const MAX_WAITING: usize = 1 << 16;
+/// Maximum capacity, in bytes, that the buffer of the empty outbox keeps.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// A protocol. Its methods are called only for groups that the node has joined.
 pub trait Policy: Send {
@@ -112,9 +119,14 @@ impl Context {
         group: GroupId,
         datagram: Datagram<'_, P>,
     ) {
+        if self.outbox.len() >= MAX_WAITING {
+            self.outbox_dropped += 1;
+            return;
+        }
         let view = self.reception.view_version(group);
+        let transmit = Transmit { destination, class: datagram.class() };
         let encode = |out: &mut Vec<u8>| datagram.encode(self.origin, group, view, out);
-        self.outbox.push(datagram.class(), destination, encode);
+        self.bytes_sent += self.outbox.push(transmit, encode) as u64;
     }
 
     /// Copies a symbol from a datagram. If the datagram has none, counts it and returns `None`.
@@ -147,7 +159,9 @@ impl<P: Policy> Shell<P> {
             origin,
             now: Time::default(),
             reception: Reception::new(origin.node, terms),
-            outbox: Outbox::default(),
+            outbox: Outbox::keeping(KEPT_BYTES),
+            outbox_dropped: 0,
+            bytes_sent: 0,
             data_sent: 0,
             foreign: 0,
             malformed: 0,
@@ -261,7 +275,7 @@ impl<P: Policy> Engine for Shell<P> {
     }
 
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.context.outbox.poll(out)
+        self.context.outbox.pop(out)
     }
 
     fn poll_event(&mut self) -> Option<Event> {
@@ -283,14 +297,15 @@ impl<P: Policy> Engine for Shell<P> {
     }
 
     fn stats(&self) -> Vec<(&'static str, u64)> {
-        let Context { data_sent, foreign, malformed, reception, outbox, .. } = &self.context;
+        let Context { data_sent, foreign, malformed, reception, .. } = &self.context;
+        let Context { outbox_dropped, bytes_sent, .. } = &self.context;
         let mut stats = vec![("data_sent", *data_sent)];
         stats.extend(self.policy.counters());
         stats.extend([("foreign", *foreign), ("malformed", *malformed)]);
         stats.extend(self.policy.repair_counters());
         stats.extend(reception.by_name());
         stats.extend(self.policy.retained().into_iter().flat_map(Retained::by_name));
-        stats.extend(outbox.by_name());
+        stats.extend([("outbox_dropped", *outbox_dropped), ("bytes_sent", *bytes_sent)]);
         stats
     }
 
@@ -298,5 +313,30 @@ impl<P: Policy> Engine for Shell<P> {
         self.context.reception.check();
         self.policy.retained().into_iter().for_each(Retained::check);
         self.policy.check(&self.context);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ack::{AckTimeout, Config, packet::Packet};
+
+    #[test]
+    fn datagrams_leave_in_order_and_overflow_is_counted() {
+        let mut shell = AckTimeout::new(NodeId(1), Config::default(), 1);
+        let count = MAX_WAITING as u32;
+        for number in 0..count + 3 {
+            let horizon = Packet::Horizon { next: SeqNo(number) };
+            shell.context.transmit(Destination::Lan, GroupId(1), horizon);
+        }
+        let mut out = Vec::new();
+        for number in 0..count {
+            assert!(shell.poll_transmit(&mut out).is_some());
+            assert_eq!(out[wire::HEADER_BYTES..], number.to_be_bytes());
+            out.clear();
+        }
+        assert_eq!(shell.poll_transmit(&mut out), None);
+        let bytes = u64::from(count) * (wire::HEADER_BYTES as u64 + 4);
+        assert!(shell.stats().ends_with(&[("outbox_dropped", 3), ("bytes_sent", bytes)]));
     }
 }

@@ -45,6 +45,7 @@ pub use error::{SendError, Unserved};
 pub use event::{Confirmed, Event, How, Limiting, LossCause, Lost, Message, Slow};
 pub use id_map::IdMap;
 pub use ids::{Endpoint, GroupId, Incarnation, NodeId, Origin, PacketId, SeqNo};
+pub use outbox::Outbox;
 pub use rng::Rng;
 pub use settings::{GroupSettings, JoinError, Profile, RateOfFire};
 pub use time::Time;

@@ -6,7 +6,7 @@ use crate::{Class, Destination, Transmit};
 /// Outgoing datagrams that the driver has not taken yet, in one buffer. The buffer is reused when
 /// all of them have been taken, so a warm outbox does not allocate.
 #[derive(Debug)]
-pub(crate) struct Outbox {
+pub struct Outbox {
     bytes: Vec<u8>,
     kept_bytes: usize,
     taken_to: usize,
@@ -20,12 +20,13 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn keeping(kept_bytes: usize) -> Self {
+    /// Creates an outbox whose buffer keeps at most this capacity, in bytes, when it is empty.
+    pub fn keeping(kept_bytes: usize) -> Self {
         Self { bytes: Vec::new(), kept_bytes, taken_to: 0, waiting: VecDeque::new() }
     }
 
     /// Adds the datagram that `write` appends, and returns its size in bytes.
-    pub(crate) fn push(&mut self, transmit: Transmit, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+    pub fn push(&mut self, transmit: Transmit, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let Transmit { destination, class } = transmit;
         self.push_to_each(class, [destination], write)
     }
@@ -48,7 +49,13 @@ impl Outbox {
         copies.sum()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Returns `true` if no datagram waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Returns the number of waiting datagrams.
+    pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
@@ -61,8 +68,9 @@ impl Outbox {
         self.bytes.len() - self.taken_to
     }
 
+    /// Removes the first datagram, and appends it to `out`.
     #[inline]
-    pub(crate) fn pop(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+    pub fn pop(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let (transmit, datagram) = self.waiting.pop_front()?;
         self.taken_to = datagram.end;
         out.extend_from_slice(&self.bytes[datagram]);
