@@ -214,11 +214,7 @@ impl Pair {
                 let group = GROUP;
                 let header =
                     Header { protocol, kind, flags: 0, group, sender, incarnation, view: 1 };
-                let mut datagram = Vec::new();
-                let start = header.begin(&mut datagram);
-                datagram.extend_from_slice(&body);
-                wire::seal(&mut datagram, start);
-                self.hear(now, which, &datagram);
+                self.hear(now, which, &header.datagram(&body));
             }
             Operation::Noise { datagram } => self.hear(now, which, &datagram),
             Operation::View { node, kind } => {

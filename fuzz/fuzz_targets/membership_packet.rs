@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use carom_proto::membership::Membership as _;
 use carom_proto::membership::gossip::{Config, Gossip};
-use carom_proto::wire::{self, Datagram, Header, Protocol};
+use carom_proto::wire::{Datagram, HEADER_BYTES, Header, MAX_DATAGRAM_BYTES, Protocol};
 use carom_proto::{
     Destination, Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Profile, RateOfFire, Time,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
+const MAX_BODY_BYTES: usize = MAX_DATAGRAM_BYTES - HEADER_BYTES;
 /// Maximum number of datagrams or events after one datagram. More indicate an endless loop.
 const MAX_DRAINED: usize = 10_000;
 
@@ -60,12 +61,7 @@ fn datagram(arrival: &Arrival) -> Vec<u8> {
         incarnation: Incarnation(u64::from(arrival.incarnation)),
         view: 0,
     };
-    let mut datagram = Vec::new();
-    let start = header.begin(&mut datagram);
-    datagram.extend_from_slice(&arrival.body);
-    datagram.truncate(wire::MAX_DATAGRAM_BYTES);
-    wire::seal(&mut datagram, start);
-    datagram
+    header.datagram(&arrival.body[..arrival.body.len().min(MAX_BODY_BYTES)])
 }
 
 fn drain(gossip: &mut Gossip, now: Time, heard: &[u8]) {
@@ -97,12 +93,10 @@ fn path_response(heard: &[u8], sent: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     let (Header { sender, incarnation, .. }, _) = Header::decode(heard).ok()?;
-    let mut response = Vec::new();
-    Header { kind: PATH_RESPONSE, flags: 0, sender, incarnation, ..header }.begin(&mut response);
     // Identity of the responder: bump, port, IPv4, and an address to be filled in.
     let id = sender.0.to_be_bytes();
     let identity = [&id[..], &[0, 0, 0, 0, 0x1c, 0xe8, 4, 0, 0, 0, 0]].concat();
-    response.extend([cookie, &[0; 8], &identity].concat());
-    wire::seal(&mut response, 0);
-    Some(response)
+    let body = [cookie, &[0; 8], &identity].concat();
+    let response = Header { kind: PATH_RESPONSE, flags: 0, sender, incarnation, ..header };
+    Some(response.datagram(&body))
 }

@@ -13,7 +13,7 @@ use carom_proto::lateral::packet::symbol::{Arena, Symbol};
 use carom_proto::lateral::packet::{Packet, WireId};
 use carom_proto::membership::{Membership, MembershipEvent};
 use carom_proto::node::{Node, NodeEvent};
-use carom_proto::wire::{self, Datagram, Header, Protocol};
+use carom_proto::wire::{self, Datagram, HEADER_BYTES, Header, MAX_DATAGRAM_BYTES, Protocol};
 use carom_proto::{
     Endpoint, Event, GroupId, GroupSettings, Incarnation, JoinError, NodeId, Origin, PacketId,
     Profile, RateOfFire, SendOptions, SeqNo, Time, Transmit, ViewChange, ViewChangeKind, Wakeup,
@@ -23,6 +23,7 @@ use libfuzzer_sys::fuzz_target;
 
 /// Maximum number of datagrams in flight. If it is exceeded, the oldest is lost.
 const MAX_ON_THE_WAY: usize = 64;
+const MAX_BODY_BYTES: usize = MAX_DATAGRAM_BYTES - HEADER_BYTES;
 /// Maximum number of datagrams or events after one operation. More indicate an endless loop.
 const MAX_DRAINED: usize = 1_000_000;
 const GROUPS: [&str; 3] = ["prices", "orders", "news"];
@@ -167,7 +168,8 @@ impl World {
                 let sender = NodeId(sender.into());
                 let (group, incarnation) = (id(group), Incarnation(incarnation.into()));
                 let header = Header { protocol, kind, flags, group, sender, incarnation, view };
-                if let Ok(datagram) = Datagram::parse(&sealed(&header, &body)) {
+                let body = &body[..body.len().min(MAX_BODY_BYTES)];
+                if let Ok(datagram) = Datagram::parse(&header.datagram(body)) {
                     node.handle_datagram(now, ENDPOINT, &datagram);
                 }
             }
@@ -234,7 +236,7 @@ impl World {
             incarnation: Incarnation::default(),
             view,
         };
-        if let Ok(datagram) = Datagram::parse(&sealed(&header, &[])) {
+        if let Ok(datagram) = Datagram::parse(&header.datagram(&[])) {
             self.nodes[who].handle_datagram(self.now, SCRIPT, &datagram);
         }
     }
@@ -365,15 +367,6 @@ fn name(group: u8) -> &'static str {
 
 fn id(group: u8) -> GroupId {
     GroupId::of_name(name(group))
-}
-
-fn sealed(header: &Header, body: &[u8]) -> Vec<u8> {
-    let mut datagram = Vec::new();
-    let start = header.begin(&mut datagram);
-    datagram.extend_from_slice(body);
-    datagram.truncate(wire::MAX_DATAGRAM_BYTES);
-    wire::seal(&mut datagram, start);
-    datagram
 }
 
 #[derive(Default)]

@@ -209,11 +209,7 @@ pub(crate) mod tests {
                 protocol: Protocol::Guest, kind, flags: 0, group: GROUP, sender: SENDER, view: 4,
                 incarnation: Incarnation::default(),
             };
-            let mut datagram = Vec::new();
-            let start = header.begin(&mut datagram);
-            datagram.extend_from_slice(&body);
-            wire::seal(&mut datagram, start);
-            are_the_same_again(&datagram);
+            are_the_same_again(&header.datagram(&body));
         }
 
         #[test]

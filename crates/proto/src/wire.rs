@@ -129,6 +129,18 @@ impl Header {
         Origin { node: self.sender, incarnation: self.incarnation }
     }
 
+    /// Returns the datagram that consists of this header and `body`.
+    ///
+    /// # Panics
+    /// Panics if the datagram is longer than [`MAX_DATAGRAM_BYTES`].
+    pub fn datagram(&self, body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let start = self.begin(&mut out);
+        out.extend_from_slice(body);
+        seal(&mut out, start);
+        out
+    }
+
     /// Appends the header to `out`. Call [`seal`] after appending the body.
     ///
     /// Returns the offset in `out` at which the datagram starts.
@@ -288,14 +300,6 @@ mod tests {
         view: 9,
     };
 
-    fn datagram(header: &Header, body: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        let start = header.begin(&mut out);
-        out.extend_from_slice(body);
-        seal(&mut out, start);
-        out
-    }
-
     #[test]
     fn the_header_on_the_wire_is_this() {
         let golden = [
@@ -307,12 +311,12 @@ mod tests {
             0, 0, 0, 9, // view
             0xAB, 0xCD, // body
         ];
-        assert_eq!(datagram(&HEADER, &[0xAB, 0xCD]), golden);
+        assert_eq!(HEADER.datagram(&[0xAB, 0xCD]), golden);
     }
 
     #[test]
     fn every_flipped_bit_is_noticed() {
-        let good = datagram(&HEADER, b"payload");
+        let good = HEADER.datagram(b"payload");
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -331,7 +335,7 @@ mod tests {
                 group: GroupId(group), sender: NodeId(sender),
                 incarnation: Incarnation(incarnation),
             };
-            let bytes = datagram(&header, &body);
+            let bytes = header.datagram(&body);
             prop_assert_eq!(Header::decode(&bytes), Ok((header, &body[..])));
             let parsed = Datagram::parse(&bytes).map(|it| *it.header());
             prop_assert_eq!(parsed, Ok(header), "without verification");

@@ -124,10 +124,7 @@ mod tests {
         let (protocol, group, sender) = (Protocol::Lateral, GroupId(1), NodeId(2));
         let incarnation = Incarnation(3);
         let header = Header { protocol, kind: 1, flags: 0, group, sender, incarnation, view: 0 };
-        let mut heard = Vec::new();
-        header.begin(&mut heard);
-        heard.extend([7; 60]);
-        wire::seal(&mut heard, 0);
+        let heard = header.datagram(&[7; 60]);
         let mut make = |forgery| {
             let craft = |_: &mut Rng, heard: &[u8]| Some(heard[1..].to_vec());
             let made = attacker.make(forgery, &heard, NodeId(4), &craft);

@@ -1,7 +1,7 @@
 //! Forged gossip. It is encoded byte by byte, because the membership's encoders are not public.
 
 use carom_proto::codec::Field as _;
-use carom_proto::wire::{self, Header, Protocol};
+use carom_proto::wire::{Header, Protocol};
 use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Origin, Profile, RateOfFire, Rng};
 
 /// Forges a claim for the node `to` about the sender of `heard`, or about nodes that do not exist.
@@ -48,11 +48,7 @@ pub fn path_response(name: &Header, at: Endpoint, sent: &[u8]) -> Option<Vec<u8>
 pub fn packet(kind: u8, flags: u8, origin: Origin, body: &[u8]) -> Vec<u8> {
     let Origin { node: sender, incarnation } = origin;
     let (protocol, group) = (Protocol::Membership, GroupId::NONE);
-    let mut datagram = Vec::new();
-    Header { protocol, kind, flags, group, sender, incarnation, view: 0 }.begin(&mut datagram);
-    datagram.extend(body);
-    wire::seal(&mut datagram, 0);
-    datagram
+    Header { protocol, kind, flags, group, sender, incarnation, view: 0 }.datagram(body)
 }
 
 /// Encodes a node under one of its identities.
@@ -115,9 +111,7 @@ mod tests {
         let (protocol, group, sender) = (Protocol::Lateral, GroupId(1), NodeId(2));
         let incarnation = Incarnation(3);
         let header = Header { protocol, kind: 1, flags: 0, group, sender, incarnation, view: 0 };
-        let mut heard = Vec::new();
-        header.begin(&mut heard);
-        wire::seal(&mut heard, 0);
+        let heard = header.datagram(&[]);
         let mut rng = Rng::new(1);
         let mut kinds = BTreeSet::new();
         for _ in 0..100 {
