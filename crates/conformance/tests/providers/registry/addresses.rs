@@ -43,23 +43,12 @@ impl Pair {
     /// Forwards the node's next command. Returns `false` if there is none.
     fn carry_from_node(&mut self, now: Time) -> bool {
         let Some(command) = self.node.poll_link() else { return false };
-        match command {
-            LinkCommand::Open { link, .. } => {
-                self.open.insert(link);
-                self.server.handle_accepted(now, link, endpoint(NODE));
-                self.node.handle_link(now, link, LinkEvent::Opened);
-            }
-            LinkCommand::Send { link, bytes } => {
-                if self.open.contains(&link) {
-                    self.server.handle_link(now, link, LinkEvent::Received(&bytes));
-                }
-            }
-            LinkCommand::Close { link } => {
-                if self.open.remove(&link) {
-                    let end = LinkEvent::Closed { why: LinkEnd::ByPeer };
-                    self.server.handle_link(now, link, end);
-                }
-            }
+        if let LinkCommand::Open { link, .. } = command {
+            self.open.insert(link);
+            self.server.handle_accepted(now, link, endpoint(NODE));
+            self.node.handle_link(now, link, LinkEvent::Opened);
+        } else if let Some((link, event)) = self.event_of(&command) {
+            self.server.handle_link(now, link, event);
         }
         true
     }
@@ -70,21 +59,24 @@ impl Pair {
             return true;
         }
         let Some(command) = self.server.poll_link() else { return false };
+        if let Some((link, event)) = self.event_of(&command) {
+            self.node.handle_link(now, link, event);
+        }
+        true
+    }
+
+    /// Returns the event of a command at the other end of its connection, if that is open.
+    fn event_of<'a>(&mut self, command: &'a LinkCommand) -> Option<(LinkId, LinkEvent<'a>)> {
         match command {
             LinkCommand::Open { .. } => panic!("a process opened a connection"),
             LinkCommand::Send { link, bytes } => {
-                if self.open.contains(&link) {
-                    self.node.handle_link(now, link, LinkEvent::Received(&bytes));
-                }
+                self.open.contains(link).then_some((*link, LinkEvent::Received(bytes)))
             }
             LinkCommand::Close { link } => {
-                if self.open.remove(&link) {
-                    let end = LinkEvent::Closed { why: LinkEnd::ByPeer };
-                    self.node.handle_link(now, link, end);
-                }
+                let end = LinkEvent::Closed { why: LinkEnd::ByPeer };
+                self.open.remove(link).then_some((*link, end))
             }
         }
-        true
     }
 }
 
