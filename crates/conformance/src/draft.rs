@@ -2,7 +2,6 @@ use core::time::Duration;
 
 use carom_proto::loss::Loss;
 use carom_proto::{GroupId, Rng};
-use carom_sim::scenario::Scenario;
 use carom_sim::{Disturbance, Fault, HostIx};
 
 use crate::participants::Participants;
@@ -14,15 +13,6 @@ pub(crate) struct Draft<A> {
 }
 
 impl<A> Draft<A> {
-    pub(crate) fn new(participants: Participants) -> Self {
-        Self { participants, steps: Vec::new() }
-    }
-
-    pub(crate) fn finish(self, seed: u64) -> Scenario<Participants, Step<A>> {
-        let Self { participants, steps } = self;
-        Scenario { seed, participants, steps }
-    }
-
     pub(crate) fn add(&mut self, at: Duration, step: Step<A>) {
         self.steps.push((at, step));
     }

@@ -5,6 +5,6 @@ pub(crate) struct Findings(pub(crate) Vec<Violation>);
 
 impl Findings {
     pub(crate) fn add(&mut self, rule: &'static str, what: String) {
-        self.0.push(Violation::new(rule, what));
+        self.0.push(Violation { rule, what });
     }
 }

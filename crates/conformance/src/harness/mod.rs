@@ -146,6 +146,17 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.world.machine(host).and_then(Resident::member)
     }
 
+    /// Returns the engines of all members that are alive.
+    pub(crate) fn engines(&self) -> impl Iterator<Item = &E> {
+        let hosts = self.world.topology().all_hosts();
+        hosts.filter_map(|host| Some(self.member(host)?.engine()))
+    }
+
+    /// Returns the maximum number of bytes that an engine holds now.
+    pub(crate) fn most_held_bytes(&self) -> usize {
+        self.engines().map(E::held_bytes).max().unwrap_or(0)
+    }
+
     pub(crate) fn with<T>(
         &mut self,
         host: HostIx,

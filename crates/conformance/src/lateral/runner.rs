@@ -130,12 +130,8 @@ impl Runner for EngineRunner {
 
     fn run_until(&mut self, end: Time) {
         self.harness.run_until(end);
-        for host in self.harness.world.topology().all_hosts() {
-            if let Some(member) = self.harness.member(host) {
-                let bytes = member.engine().held_bytes();
-                self.harness.record.memory.note(bytes, self.setup.limit_bytes);
-            }
-        }
+        let bytes = self.harness.most_held_bytes();
+        self.harness.record.memory.note(bytes, self.setup.limit_bytes);
     }
 
     fn execute(&mut self, step: &Step<Action>) {
@@ -193,16 +189,13 @@ impl Runner for EngineRunner {
         }
     }
 
-    fn violations(&self) -> Vec<Violation> {
-        let mut violations = checkers::all(&self.harness.record);
+    fn finish(self) -> (History, Vec<Violation>) {
+        let record = self.harness.record;
+        let mut violations = checkers::all(&record);
         if self.is_deceived {
             retain_memory(&mut violations);
         }
-        violations
-    }
-
-    fn into_record(self) -> History {
-        self.harness.record
+        (record, violations)
     }
 }
 

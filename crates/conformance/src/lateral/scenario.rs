@@ -46,7 +46,7 @@ pub fn scenario(seed: u64) -> Scenario<Participants, Step<Action>> {
     let kinds = Kind::ALL.into_iter().filter(|_| rng.chance(share)).collect();
     let (keeps_ids, distance) = (keeps_ids(seed), distance(seed, views));
     let participants = Participants { hosts, groups, views, loss, kinds, keeps_ids, distance };
-    let mut draft = Draft::new(participants);
+    let mut draft = Draft { participants, steps: Vec::new() };
     draft.draw_steps(&mut rng);
     if !views.is_roster() {
         let (mut rng, _) = coming_and_going(seed);
@@ -61,7 +61,7 @@ pub fn scenario(seed: u64) -> Scenario<Participants, Step<Action>> {
     if may_be_later(seed) {
         draft.draw_attacks(seed);
     }
-    draft.finish(seed)
+    Scenario { seed, participants: draft.participants, steps: draft.steps }
 }
 
 /// Returns `true` if members receive modified datagrams, or claims for an unknown node.

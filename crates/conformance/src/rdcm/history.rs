@@ -28,6 +28,7 @@ pub struct History {
     pub memory: MemoryUse,
     /// Maximum time for which a stream continues at a member after its sender has left.
     pub(super) over_within: Duration,
+    /// The state after the faults, or the members of which none can send.
     pub(super) outcome: Option<Result<FinalState, String>>,
 }
 
@@ -92,16 +93,16 @@ pub(super) enum Observed {
 }
 
 #[derive(Clone, Debug)]
-pub struct FinalState {
-    pub sender: NodeId,
+pub(super) struct FinalState {
+    pub(super) sender: NodeId,
     /// All members that consider themselves the sender.
-    pub senders: Vec<NodeId>,
-    pub receivers: Vec<NodeId>,
+    pub(super) senders: Vec<NodeId>,
+    pub(super) receivers: Vec<NodeId>,
     /// Receivers that have not confirmed everything.
-    pub unconfirmed: Vec<NodeId>,
+    pub(super) unconfirmed: Vec<NodeId>,
     /// Number of bytes of messages that the engines have not accepted.
-    pub waiting: usize,
-    pub places: BTreeMap<NodeId, Place>,
+    pub(super) waiting: usize,
+    pub(super) places: BTreeMap<NodeId, Place>,
 }
 
 impl History {
@@ -182,14 +183,6 @@ impl History {
             (_, Some(account)) => _ = stream.accounts.remove(&account),
             (_, None) => {}
         }
-    }
-
-    pub fn healed(&mut self, healed: FinalState) {
-        self.outcome = Some(Ok(healed));
-    }
-
-    pub fn nobody_can_send(&mut self, who: String) {
-        self.outcome = Some(Err(who));
     }
 
     pub fn end_of(&self, sender: NodeId) -> Option<Mark> {

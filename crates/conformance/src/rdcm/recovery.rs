@@ -25,7 +25,7 @@ impl BulkRunner {
             let members = self.members();
             if !members.is_empty() {
                 let who: Vec<_> = members.iter().map(|host| self.describe(*host)).collect();
-                self.harness.record.nobody_can_send(who.join(", "));
+                self.harness.record.outcome = Some(Err(who.join(", ")));
             }
             return;
         };
@@ -132,7 +132,7 @@ impl BulkRunner {
             waiting: self.applications.waiting_bytes(),
             places: others.iter().filter_map(place).collect(),
         };
-        self.harness.record.healed(state);
+        self.harness.record.outcome = Some(Ok(state));
     }
 
     fn describe(&self, host: HostIx) -> String {

@@ -280,12 +280,7 @@ impl Runner for BulkRunner {
             self.harness.take_events();
             self.follow_trees();
             self.harness.run_until(end.min(self.harness.world.now() + STEP));
-            for host in &self.settings.hosts {
-                if let Some(member) = self.harness.member(*host) {
-                    let bytes = member.engine().held_bytes();
-                    self.harness.record.memory.note(bytes, limit);
-                }
-            }
+            self.harness.record.memory.note(self.harness.most_held_bytes(), limit);
         }
     }
 
@@ -322,12 +317,10 @@ impl Runner for BulkRunner {
         self.heal();
     }
 
-    fn violations(&self) -> Vec<Violation> {
-        checkers::all(&self.harness.record)
-    }
-
-    fn into_record(self) -> History {
-        self.harness.record
+    fn finish(self) -> (History, Vec<Violation>) {
+        let record = self.harness.record;
+        let violations = checkers::all(&record);
+        (record, violations)
     }
 }
 

@@ -17,7 +17,8 @@ pub struct History {
     pub(super) sent: BTreeMap<u64, Sent>,
     pub(super) lives: BTreeMap<(GroupId, NodeId), Vec<Life>>,
     pub(super) requests: BTreeMap<(GroupId, RequestId), Request>,
-    to_reply: VecDeque<(NodeId, GroupId, RequestId, Bytes)>,
+    /// Requests to which members must reply, each with its handler and payload.
+    pub(super) to_reply: VecDeque<(NodeId, GroupId, RequestId, Bytes)>,
     starts: BTreeMap<NodeId, u32>,
     dead: BTreeSet<(NodeId, u32)>,
     pub(super) final_states: Vec<Vec<FinalState>>,
@@ -106,21 +107,11 @@ pub struct FinalState {
 }
 
 impl History {
-    /// Records that no member will be partitioned, stopped or killed.
-    pub fn all_are_heard(&mut self) {
-        self.are_all_heard = true;
-    }
-
     /// Records a request that a node makes.
     pub fn requested(&mut self, group: GroupId, id: RequestId, payload: Bytes, has_handler: bool) {
         let start = self.start_of(id.caller);
         let call = self.requests.entry((group, id)).or_default();
         (call.payload, call.has_handler, call.start) = (Some(payload), has_handler, start);
-    }
-
-    /// Removes and returns the next request to which a member must reply.
-    pub fn next_to_reply(&mut self) -> Option<(NodeId, GroupId, RequestId, Bytes)> {
-        self.to_reply.pop_front()
     }
 
     pub(super) fn is_caller_dead(&self, id: RequestId, request: &Request) -> bool {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use carom_proto::loss::Loss;
 use carom_proto::ring::{Handler, JoinOptions, Process, Qos, RequestOptions};
 use carom_proto::rmp::{Config, Rmp};
-use carom_proto::{Engine as _, GroupId, GroupSettings, NodeId, Profile, Rng, SendOptions, Time};
+use carom_proto::{Engine, GroupId, GroupSettings, NodeId, Profile, Rng, SendOptions, Time};
 use carom_sim::scenario::{Runner, Scenario, Violation};
 use carom_sim::{HostIx, Member, World};
 
@@ -54,7 +54,7 @@ impl RingRunner {
         // Members with less time to leave than usual may fail to complete the leave.
         let has_time = settings.config.leave_within >= Config::default().leave_within;
         if has_time && !scenario::is_silenced(steps) {
-            history.all_are_heard();
+            history.are_all_heard = true;
         }
         let mut harness = Harness::of_participants(participants, true, kit, history, rng);
         if scenario::is_attacked(steps) {
@@ -80,7 +80,7 @@ impl RingRunner {
     }
 
     fn reply(&mut self) {
-        while let Some((node, group, id, payload)) = self.harness.record.next_to_reply() {
+        while let Some((node, group, id, payload)) = self.harness.record.to_reply.pop_front() {
             let mut hosts = (0..self.participants.hosts).map(HostIx);
             let host = hosts.find(|host| self.harness.world.node_id(*host) == Some(node));
             let can_use = |host: &HostIx| self.harness.can_use(*host, group);
@@ -148,9 +148,9 @@ impl RingRunner {
 
     /// Returns the hosts of the token site and of the `others` that follow it in the ring.
     fn token_and(&self, group: GroupId, others: u32) -> Vec<HostIx> {
-        let hosts = || self.harness.world.topology().all_hosts();
-        let engines = hosts().filter_map(|host| self.harness.member(host)).map(|it| it.engine());
-        let ring = engines
+        let ring = self
+            .harness
+            .engines()
             .filter_map(|engine| Some((engine.view(group)?, engine.token(group)?)))
             .max_by_key(|(view, _)| (view.epoch, view.version));
         let Some((view, token)) = ring else { return Vec::new() };
@@ -162,7 +162,7 @@ impl RingRunner {
             let id = self.harness.world.node_id(*host);
             id.is_some_and(|id| victims.iter().any(|victim| victim.node == id))
         };
-        hosts().filter(is_victim).collect()
+        self.harness.world.topology().all_hosts().filter(is_victim).collect()
     }
 
     fn send(&mut self, host: HostIx, group: GroupId, bytes: usize, qos: Qos) {
@@ -204,11 +204,8 @@ impl RingRunner {
 
     fn totals(&self) -> BTreeMap<&'static str, u64> {
         let mut totals = BTreeMap::new();
-        let hosts = self.harness.world.topology().all_hosts();
-        for member in hosts.filter_map(|host| self.harness.member(host)) {
-            for (name, count) in member.engine().stats() {
-                *totals.entry(name).or_default() += count;
-            }
+        for (name, count) in self.harness.engines().flat_map(Engine::stats) {
+            *totals.entry(name).or_default() += count;
         }
         totals
     }
@@ -226,13 +223,8 @@ impl Runner for RingRunner {
     fn run_until(&mut self, end: Time) {
         self.harness.run_until(end);
         self.reply();
-        let hosts = self.participants.hosts;
-        let limit = self.settings.limit_bytes(&self.participants, 2 * hosts);
-        for host in (0..hosts).map(HostIx) {
-            let Some(member) = self.harness.member(host) else { continue };
-            let bytes = member.engine().held_bytes();
-            self.harness.record.memory.note(bytes, limit);
-        }
+        let limit = self.settings.limit_bytes(&self.participants, 2 * self.participants.hosts);
+        self.harness.record.memory.note(self.harness.most_held_bytes(), limit);
     }
 
     fn execute(&mut self, step: &Step<Action>) {
@@ -280,15 +272,12 @@ impl Runner for RingRunner {
         self.harness.record.totals = self.totals();
     }
 
-    fn violations(&self) -> Vec<Violation> {
-        let mut violations = checkers::all(&self.harness.record);
+    fn finish(self) -> (History, Vec<Violation>) {
+        let record = self.harness.record;
+        let mut violations = checkers::all(&record);
         if self.is_deceived {
             retain_memory(&mut violations);
         }
-        violations
-    }
-
-    fn into_record(self) -> History {
-        self.harness.record
+        (record, violations)
     }
 }

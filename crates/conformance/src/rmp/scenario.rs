@@ -74,7 +74,7 @@ pub fn scenario(seed: u64) -> Scenario<Participants, Step<Action>> {
     let kinds = Kind::ALL.into_iter().filter(|_| rng.chance(share)).collect();
     let (keeps_ids, distance) = (keeps_ids(seed), distance(seed, hosts, views));
     let participants = Participants { hosts, groups, views, loss, kinds, keeps_ids, distance };
-    let mut draft = Draft::new(participants);
+    let mut draft = Draft { participants, steps: Vec::new() };
     draft.draw_steps(&mut rng);
     draft.draw_bounces(seed);
     if seed >= STORMS_FROM {
@@ -83,7 +83,7 @@ pub fn scenario(seed: u64) -> Scenario<Participants, Step<Action>> {
     if seed >= ATTACKS_FROM {
         draft.draw_attacks(seed);
     }
-    draft.finish(seed)
+    Scenario { seed, participants: draft.participants, steps: draft.steps }
 }
 
 pub(super) fn is_attacked(steps: &[(Duration, Step<Action>)]) -> bool {

@@ -76,8 +76,8 @@ pub trait Suite {
         runner.recover();
         let world = runner.world();
         let (trace, history, counters) = (world.end_trace(), world.history(), *world.counters());
-        let violations = runner.violations();
-        Run { record: runner.into_record(), violations, history, counters, trace }
+        let (record, violations) = runner.finish();
+        Run { record, violations, history, counters, trace }
     }
 
     /// Runs the scenario of `seed`, checks it, and shrinks it if it fails. Every 16th seed is run
@@ -89,7 +89,7 @@ pub trait Suite {
             let again = checked(self, &scenario);
             if again.history != history {
                 let what = format!("history {history:016x} became {:016x}", again.history);
-                violations.push(Violation::new("same seed, same history", what));
+                violations.push(Violation { rule: "same seed, same history", what });
             }
         }
         let Some(rule) = violations.first().map(|violation| violation.rule) else {
@@ -128,11 +128,8 @@ pub trait Runner {
     /// Ends the faults, and lets the participants recover.
     fn recover(&mut self);
 
-    /// Returns the violations in the record of the completed run.
-    fn violations(&self) -> Vec<Violation>;
-
-    /// Returns the record of the run.
-    fn into_record(self) -> Self::Record;
+    /// Returns the record of the completed run, and the violations in it.
+    fn finish(self) -> (Self::Record, Vec<Violation>);
 
     /// Advances time by `span`.
     fn run_for(&mut self, span: Duration) {
@@ -201,13 +198,6 @@ pub struct Violation {
     pub what: String,
 }
 
-impl Violation {
-    /// Creates a violation of `rule`.
-    pub fn new(rule: &'static str, what: String) -> Self {
-        Self { rule, what }
-    }
-}
-
 impl Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.rule, self.what)
@@ -255,8 +245,8 @@ fn checked<S: Suite + ?Sized>(suite: &S, scenario: &Scenario<S::Participants, S:
     catch_unwind(AssertUnwindSafe(play)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let what = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panic");
-        let violations = vec![Violation::new("invariants", what.to_owned())];
-        Checked { history: 0, steps: 0, violations }
+        let violation = Violation { rule: "invariants", what: what.to_owned() };
+        Checked { history: 0, steps: 0, violations: vec![violation] }
     })
 }
 

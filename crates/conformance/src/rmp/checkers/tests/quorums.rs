@@ -24,9 +24,7 @@ fn ring_that_waits_for_a_member_that_left_is_found() {
         }
         run.history.died(run.now, C);
         run.history.left(run.now, B, GROUP);
-        if are_all_heard {
-            run.history.all_are_heard();
-        }
+        run.history.are_all_heard = are_all_heard;
         run.history.note_states(vec![FinalState { is_minority: true, ..state(A, &two) }]);
         run.rules()
     };
