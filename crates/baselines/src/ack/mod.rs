@@ -191,11 +191,8 @@ impl AckTimeout {
 
     /// Confirms the pending request once the sender no longer waits for any member.
     fn confirm_if_safe(&mut self, cx: &mut Context, group: GroupId) {
-        let (Some(member), Some(joined)) =
-            (self.members.get_mut(&group), cx.reception.group(group))
-        else {
-            return;
-        };
+        let Some(member) = self.members.get_mut(&group) else { return };
+        let Some(joined) = cx.reception.group(group) else { return };
         let Some(up_to) = member.confirm else { return };
         if up_to.is_after(member.window.first().minus(1)) {
             return;
@@ -314,11 +311,8 @@ impl Policy for AckTimeout {
     }
 
     fn on_sent(&mut self, cx: &mut Context, id: PacketId, block: Block) {
-        let (Some(member), Some(joined)) =
-            (self.members.get_mut(&id.group), cx.reception.group(id.group))
-        else {
-            return;
-        };
+        let Some(member) = self.members.get_mut(&id.group) else { return };
+        let Some(joined) = cx.reception.group(id.group) else { return };
         let others = joined.view.members().iter().copied();
         let waiting: BTreeSet<NodeId> =
             others.filter(|node| member.slow.get(node).is_none_or(|it| it.is_waited_for)).collect();

@@ -112,11 +112,8 @@ impl Bimodal {
 
     fn begin_round(&mut self, cx: &mut Context, group: GroupId) {
         let max_ranges = self.max_ranges();
-        let (Some(member), Some(joined)) =
-            (self.members.get_mut(&group), cx.reception.group(group))
-        else {
-            return;
-        };
+        let Some(member) = self.members.get_mut(&group) else { return };
+        let Some(joined) = cx.reception.group(group) else { return };
         self.rounds.set(group, cx.now + self.config.round);
         self.counters.rounds += 1;
         member.round = member.round.saturating_add(1);

@@ -179,11 +179,8 @@ impl SenderFec {
     fn send_parity(&mut self, cx: &mut Context, group: GroupId) {
         self.timers.cancel(TimerKey::Flush(group));
         let (r, c) = (usize::from(self.config.r), usize::from(self.config.c));
-        let (Some(member), Some(joined)) =
-            (self.members.get_mut(&group), cx.reception.group(group))
-        else {
-            return;
-        };
+        let Some(member) = self.members.get_mut(&group) else { return };
+        let Some(joined) = cx.reception.group(group) else { return };
         let blocks = core::mem::take(&mut member.filling);
         let count = (c * blocks.len()).div_ceil(r);
         if count == 0 {
@@ -202,11 +199,9 @@ impl SenderFec {
     }
 
     fn send_heartbeat(&mut self, cx: &mut Context, group: GroupId) {
-        let (Some(first), Some(member), Some(next)) =
-            (self.config.heartbeat, self.members.get_mut(&group), cx.next_seqno(group, cx.id))
-        else {
-            return;
-        };
+        let Some(first) = self.config.heartbeat else { return };
+        let Some(member) = self.members.get_mut(&group) else { return };
+        let Some(next) = cx.next_seqno(group, cx.id) else { return };
         member.heartbeat = (member.heartbeat * 2).min(first * HEARTBEAT_GROWTH);
         self.timers.set(TimerKey::Heartbeat(group), cx.now + member.heartbeat);
         self.counters.heartbeats_sent += 1;

@@ -137,11 +137,8 @@ impl Lbrm {
     }
 
     fn send_heartbeat(&mut self, cx: &mut Context, group: GroupId) {
-        let (Some(next), Some(interval)) =
-            (cx.next_seqno(group, cx.id), self.intervals.get_mut(&group))
-        else {
-            return;
-        };
+        let Some(next) = cx.next_seqno(group, cx.id) else { return };
+        let Some(interval) = self.intervals.get_mut(&group) else { return };
         *interval = interval.mul_f64(self.config.backoff).min(self.config.max_heartbeat);
         self.heartbeats.set(group, cx.now + *interval);
         self.counters.heartbeats_sent += 1;

@@ -136,11 +136,8 @@ impl Srm {
         let reports = self.reports(cx, group, room);
         let Some((_, scope)) = self.group(cx, group) else { return };
         let size = scope.size();
-        let (Some(member), Some(next)) =
-            (self.members.get_mut(&group), cx.next_seqno(group, cx.id))
-        else {
-            return;
-        };
+        let Some(member) = self.members.get_mut(&group) else { return };
+        let Some(next) = cx.next_seqno(group, cx.id) else { return };
         let bytes = SESSION_BYTES + reports.len() * REPORT_BYTES;
         let Shared { config, rng, timers, counters, .. } = &mut self.shared;
         let wait = member.pace.next(cx.now, size, bytes, config, rng);
@@ -154,11 +151,8 @@ impl Srm {
     /// Returns as many reports as fit, starting after the last member of the previous session
     /// message.
     fn reports(&mut self, cx: &Context, group: GroupId, room: usize) -> Vec<Report> {
-        let (Some(member), Some(joined)) =
-            (self.members.get_mut(&group), cx.reception.group(group))
-        else {
-            return Vec::new();
-        };
+        let Some(member) = self.members.get_mut(&group) else { return Vec::new() };
+        let Some(joined) = cx.reception.group(group) else { return Vec::new() };
         let mut known: BTreeMap<NodeId, Option<SeqNo>> =
             member.peers.ids().map(|peer| (peer, None)).collect();
         known.extend(joined.streams().map(|(source, stream)| (source, Some(stream.next()))));
