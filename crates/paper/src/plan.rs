@@ -1,6 +1,5 @@
 //! Plan files: TOML with units. An unknown key is rejected with its line and the known keys.
 
-use std::fmt;
 use std::time::Duration;
 
 use carom_proto::RateOfFire;
@@ -53,7 +52,8 @@ pub struct Reported {
 }
 
 /// The reason why a plan is invalid.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}{}: {cause}", line.map_or_else(String::new, |line| format!(":{line}")))]
 pub struct PlanError {
     /// Name of the plan file.
     pub file: String,
@@ -64,17 +64,6 @@ pub struct PlanError {
     /// Suggestion for correcting the plan.
     pub fix: String,
 }
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "{}:{line}: {}", self.file, self.cause),
-            None => write!(f, "{}: {}", self.file, self.cause),
-        }
-    }
-}
-
-impl std::error::Error for PlanError {}
 
 impl<S: DeserializeOwned> Plan<S> {
     /// Reads a plan, or returns the first error with its line in `file`.

@@ -161,7 +161,8 @@ impl Topology {
         topology
     }
 
-    /// Creates racks of hosts with one switch each, and a central switch that connects them.
+    /// Creates racks of hosts with one switch each, and a central switch that connects them, like
+    /// the gateway of Slingshot 4.3.
     pub fn rack(racks: u32, hosts_per_rack: u32, host_link: Link, uplink: Link) -> Self {
         let mut topology = Self::graph(racks * hosts_per_rack, racks + 1);
         for rack in 0..racks {
@@ -172,12 +173,6 @@ impl Topology {
             }
         }
         topology
-    }
-
-    /// Creates switches around a gateway, with hosts at each switch. This is [`Topology::rack`] in
-    /// the terms of Slingshot 4.3, which has 20 switches with 20 hosts each.
-    pub fn star(switches: u32, hosts_per_switch: u32, host_link: Link, uplink: Link) -> Self {
-        Self::rack(switches, hosts_per_switch, host_link, uplink)
     }
 
     /// Lets hosts forward datagrams for others.

@@ -436,7 +436,7 @@ fn draw_topology(hosts: u32, distance: Duration, rng: &mut Rng) -> Topology {
         0 => Topology::rack(hosts.div_ceil(4), 4, link, link),
         1 => {
             let slow = link.with_bandwidth(100_000_000, 64 * 1024);
-            Topology::star(hosts.div_ceil(5), 5, slow, slow)
+            Topology::rack(hosts.div_ceil(5), 5, slow, slow)
         }
         _ => Topology::lan(hosts, link),
     }
