@@ -47,9 +47,7 @@ impl Attacker {
             world.with(host, |machine, now| machine.handle_datagram(now, source, &datagram));
             // The attacker's address is genuine, so it can answer challenges that are sent there.
             for sent in world.eavesdropper().take_strays() {
-                let Some(answer) = path_response(&datagram, &sent) else {
-                    continue;
-                };
+                let Some(answer) = path_response(&datagram, &sent) else { continue };
                 world.with(host, |machine, now| {
                     machine.handle_datagram(now, source, &answer);
                     machine.handle_datagram(now, source, &datagram);

@@ -106,12 +106,8 @@ fn a_place_of_the_highest_epoch_is_not_taken() {
         place.epoch = place.epoch.wrapping_add(step);
         place.first = 1 << 40;
         place.leaf.predecessor = NodeId(77);
-        forge(
-            &mut net,
-            1,
-            Net::id(0),
-            &Packet::Place { receiver: Net::id(1), place: place.clone() },
-        );
+        let packet = Packet::Place { receiver: Net::id(1), place: place.clone() };
+        forge(&mut net, 1, Net::id(0), &packet);
     }
     // Its neighbor leaves, and the host gets another place.
     net.kill(2, true);

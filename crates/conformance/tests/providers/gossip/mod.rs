@@ -374,16 +374,10 @@ fn well_sealed_nonsense_and_old_datagrams_break_no_invariant() {
             if transmit.destination == Destination::Endpoint(source)
                 && let Some(response) = path_response(&name, source, &out)
             {
-                gossip.handle_datagram(
-                    now,
-                    source,
-                    &Datagram::parse(&response).expect("a datagram"),
-                );
-                gossip.handle_datagram(
-                    now,
-                    source,
-                    &Datagram::parse(&datagram).expect("a datagram"),
-                );
+                for bytes in [&response, &datagram] {
+                    let datagram = Datagram::parse(bytes).expect("a datagram");
+                    gossip.handle_datagram(now, source, &datagram);
+                }
             }
             out.clear();
         }
