@@ -17,7 +17,7 @@ pub struct History {
     pub(super) sent: BTreeMap<u64, Sent>,
     pub(super) lives: BTreeMap<(GroupId, NodeId), Vec<Life>>,
     pub(super) requests: BTreeMap<(GroupId, RequestId), Request>,
-    /// Requests to which members must reply, each with its handler and payload.
+    /// Requests without a reply: the member that must reply, the group, the id and the payload.
     pub(super) to_reply: VecDeque<(NodeId, GroupId, RequestId, Bytes)>,
     starts: BTreeMap<NodeId, u32>,
     dead: BTreeSet<(NodeId, u32)>,
