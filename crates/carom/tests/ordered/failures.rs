@@ -3,16 +3,14 @@ use std::time::Duration;
 use carom::sim::Fault;
 use carom::{DeliveryError, Event, Loss, Node, Profile, PublishError, Qos, Removal, RingNews};
 
-use crate::join_all;
-use crate::simulation::{PATIENCE, news, start, text, until, world};
+use crate::simulation::{news, run, start, started, text, until, world};
+use crate::{join_all, ring};
 
 #[test]
 fn majority_continues_and_minority_reports_that_it_may_not() {
-    let mut world = world(3, 8, Loss::None);
-    let nodes: [Node; 3] = start(&world, Node::builder);
-    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
+    let (mut world, nodes, groups) = ring::<3>(8, Loss::None);
     world.crash(&world.host(2));
-    let program = async {
+    run(&mut world, async {
         let view = until(&groups[0], |event| match news(event) {
             Some(RingNews::View(view)) if !view.failed.is_empty() => Some(view),
             _ => None,
@@ -22,10 +20,9 @@ fn majority_continues_and_minority_reports_that_it_may_not() {
         assert_eq!(groups[0].members(), [nodes[1].id()]);
         let published = groups[0].publish_with("still here", Qos::TotallyResilient).await;
         assert_eq!(published.expect("published").delivered().await, Ok(()));
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
     world.crash(&world.host(1));
-    let program = async {
+    run(&mut world, async {
         let needed = until(&groups[0], |event| match news(event) {
             Some(RingNews::Minority { members, needed, .. }) => Some((members, needed)),
             _ => None,
@@ -34,24 +31,22 @@ fn majority_continues_and_minority_reports_that_it_may_not() {
         let held = groups[0].publish("to no member").await.expect("it is kept");
         let told = held.delivered_timeout(Duration::from_secs(5)).await;
         assert_eq!(told, Err(DeliveryError::Timeout(Duration::from_secs(5))));
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 #[test]
 fn removed_member_is_notified_and_rejoins_unless_it_opts_out() {
     for rejoins in [true, false] {
-        let mut world = world(4, 9, Loss::None);
-        let nodes: [Node; 4] = start(&world, Node::builder);
+        let (mut world, nodes) = started::<4>(9, Loss::None);
         let profile = Profile::ordered().rejoin(rejoins);
-        let groups = world.block_on(PATIENCE, join_all(&nodes, profile)).expect("joined");
+        let groups = run(&mut world, join_all(&nodes, profile));
         world.apply(&Fault::Partition(vec![world.host(3).ix()]));
         world.run_for(Duration::from_secs(5));
         drop(groups[0].try_publish("without the fourth").expect("published"));
         let cut_off = groups[3].try_publish("into the void").expect("it is kept");
         world.run_for(Duration::from_secs(5));
         world.apply(&Fault::Heal);
-        let program = async {
+        run(&mut world, async {
             let removed = |event: &Event| match news(event) {
                 Some(RingNews::Removed { why, unsent, .. }) => Some((why, unsent)),
                 _ => None,
@@ -70,8 +65,7 @@ fn removed_member_is_notified_and_rejoins_unless_it_opts_out() {
             for group in &groups {
                 until(group, |event| text(event).filter(|it| it == "back again")).await;
             }
-        };
-        world.block_on(PATIENCE, program).expect("in time");
+        });
     }
 }
 
@@ -79,9 +73,9 @@ fn removed_member_is_notified_and_rejoins_unless_it_opts_out() {
 fn member_whose_application_takes_nothing_is_removed() {
     let mut world = world(3, 11, Loss::None);
     let nodes: [Node; 3] = start(&world, || Node::builder().queue(100));
-    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
+    let groups = run(&mut world, join_all(&nodes, Profile::ordered()));
     let [slow, writer, reader] = &groups[..] else { panic!("three groups") };
-    let program = async {
+    run(&mut world, async {
         for number in 0..2000 {
             drop(writer.publish(format!("{number}")).await.expect("published"));
             while writer.try_recv().is_some() {}
@@ -91,8 +85,7 @@ fn member_whose_application_takes_nothing_is_removed() {
         while reader.members().len() > 1 {
             nodes[1].sleep(Duration::from_millis(5)).await;
         }
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
     let (mut given, mut others, mut removed) = (0, 0, None);
     while let Some(event) = slow.try_recv() {
         let is_next = text(&event).as_ref() == Some(&given.to_string());

@@ -4,18 +4,17 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use carom::{Loss, Node, Profile, Qos, RingNews};
+use carom::{Loss, Profile, Qos, RingNews};
 use pollster::block_on;
 
 use crate::network::{multicast_port, on_loopback};
-use crate::simulation::{PATIENCE, news, start, text, until, until_whole, world};
+use crate::simulation::{PATIENCE, news, run, started, text, until, until_whole};
 use crate::take;
 
 #[test]
 fn leaving_node_sends_accepted_messages_and_breaks_no_ring() {
-    let mut world = world(3, 10, Loss::Uniform(0.05));
-    let [a, b, c]: [Node; 3] = start(&world, Node::builder);
-    let program = async {
+    let (mut world, [a, b, c]) = started::<3>(10, Loss::Uniform(0.05));
+    run(&mut world, async {
         let profile = Profile::ordered();
         let mut groups = Vec::new();
         for node in [&a, &b, &c] {
@@ -51,15 +50,13 @@ fn leaving_node_sends_accepted_messages_and_breaks_no_ring() {
         let again = c.join("accounts", profile).await.expect("a group");
         drop(again.publish("again").await.expect("published"));
         until(&of_a, |event| text(event).filter(|it| it == "again")).await;
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 #[test]
 fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
-    let mut world = world(2, 13, Loss::None);
-    let [a, b]: [Node; 2] = start(&world, Node::builder);
-    let program = async {
+    let (mut world, [a, b]) = started::<2>(13, Loss::None);
+    run(&mut world, async {
         let first = a.join("accounts", Profile::ordered()).await.expect("a group");
         drop(first);
         let of_a = a.join("accounts", Profile::time_critical()).await.expect("another group");
@@ -74,8 +71,7 @@ fn a_group_that_is_being_left_can_be_joined_with_other_settings() {
         a.sleep(Duration::from_secs(5)).await;
         drop(groups[0].publish("y").await.expect("published"));
         assert_eq!(take(&groups[1], 1).await, ["y"]);
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 /// A task that its own waker polls, on the thread of the driver whose clock it sleeps by.

@@ -1,25 +1,20 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use carom::sim::{Fault, World};
+use carom::sim::Fault;
 use carom::{ConfirmError, LockError, Loss, Node, Profile, RequestError};
 use carom::{ReplyError, RequestId, RequestOptions};
 
-use crate::join_all;
-use crate::simulation::{PATIENCE, start};
+use crate::ring;
+use crate::simulation::{run, start};
 
-fn world<const N: usize>(seed: u64) -> (World, [Node; N]) {
-    let world = crate::simulation::world(N as u32, seed, Loss::Uniform(0.02));
-    let nodes = start(&world, Node::builder);
-    (world, nodes)
-}
+const LOSS: Loss = Loss::Uniform(0.02);
 
 #[test]
 fn one_task_at_a_time_holds_a_lock_and_each_has_its_turn() {
-    let (mut world, nodes) = world::<3>(1);
+    let (mut world, nodes, groups) = ring::<3>(1, LOSS);
     let (inside, last_fence, turns) = (Cell::new(0), Cell::new(0), Cell::new(0));
-    let program = async {
-        let groups = join_all(&nodes, Profile::ordered()).await;
+    run(&mut world, async {
         let take_turns = async |member: usize| {
             for _ in 0..5 {
                 let lock = groups[member].lock("the ledger").await.expect("the lock is released");
@@ -32,16 +27,14 @@ fn one_task_at_a_time_holds_a_lock_and_each_has_its_turn() {
         };
         let twice = || async { tokio::join!(take_turns(0), take_turns(1), take_turns(2)) };
         tokio::join!(twice(), twice());
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
     assert_eq!(turns.get(), 30);
 }
 
 #[test]
 fn held_lock_is_refused_without_waiting_and_names_its_holder() {
-    let (mut world, nodes) = world::<2>(2);
-    let program = async {
-        let groups = join_all(&nodes, Profile::ordered()).await;
+    let (mut world, nodes, groups) = ring::<2>(2, LOSS);
+    run(&mut world, async {
         let held = groups[0].lock("a").await.expect("free");
         let refused = groups[1].lock_if_free("a").await.err();
         assert_eq!(refused, Some(LockError::Refused { holder: Some(nodes[0].id()) }));
@@ -57,47 +50,42 @@ fn held_lock_is_refused_without_waiting_and_names_its_holder() {
         drop(groups[1].lock_timeout("a", Duration::from_secs(5)).await.expect("free"));
         let unordered = nodes[0].join("b", Profile::time_critical()).await.expect("a group");
         assert_eq!(unordered.lock("a").await.err(), Some(LockError::NoLocks));
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 #[test]
 fn the_lock_of_a_crashed_node_goes_to_the_next() {
-    let (mut world, nodes) = world::<3>(3);
-    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
-    let held = world.block_on(PATIENCE, groups[2].lock("a")).expect("in time").expect("free");
+    let (mut world, _nodes, groups) = ring::<3>(3, LOSS);
+    let held = run(&mut world, groups[2].lock("a")).expect("free");
     let fence = held.fence();
     world.crash(&world.host(2));
-    let next = world.block_on(PATIENCE, groups[0].lock("a")).expect("in time").expect("freed");
+    let next = run(&mut world, groups[0].lock("a")).expect("freed");
     assert!(next.fence() > fence);
     assert!(!held.is_held(), "the node is gone");
 }
 
 #[test]
 fn cut_off_member_loses_its_lock_and_learns_it() {
-    let (mut world, nodes) = world::<3>(4);
-    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
-    let held = world.block_on(PATIENCE, groups[2].lock("a")).expect("in time").expect("free");
+    let (mut world, _nodes, groups) = ring::<3>(4, LOSS);
+    let held = run(&mut world, groups[2].lock("a")).expect("free");
     world.apply(&Fault::Partition(vec![world.host(2).ix()]));
-    let next = world.block_on(PATIENCE, groups[0].lock("a")).expect("in time").expect("freed");
+    let next = run(&mut world, groups[0].lock("a")).expect("freed");
     assert!(next.fence() > held.fence());
     world.apply(&Fault::Heal);
-    world.block_on(PATIENCE, held.lost()).expect("the loss is reported");
+    run(&mut world, held.lost());
     assert!(!held.is_held());
     drop(held);
     // A late release has no effect on the other holder.
     world.run_for(Duration::from_secs(2));
     assert!(next.is_held());
     drop(next);
-    let again = world.block_on(PATIENCE, groups[2].lock("a")).expect("in time");
-    again.expect("it is back in the ring");
+    run(&mut world, groups[2].lock("a")).expect("it is back in the ring");
 }
 
 #[test]
 fn abandoned_lock_requests_are_withdrawn_from_the_ring() {
-    let (mut world, nodes) = world::<3>(5);
-    let program = async {
-        let groups = join_all(&nodes, Profile::ordered()).await;
+    let (mut world, nodes, groups) = ring::<3>(5, LOSS);
+    run(&mut world, async {
         let held = groups[0].lock("a").await.expect("free");
         // More tasks give up than may wait at the same time.
         let limit = Duration::from_millis(20);
@@ -115,15 +103,14 @@ fn abandoned_lock_requests_are_withdrawn_from_the_ring() {
         let status = nodes[0].status().await;
         let ring = status.groups[0].ring.as_ref().expect("it is in the ring");
         assert_eq!(ring.view.locks.waiting(held.name()).count(), 0);
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 #[test]
 fn stale_handle_does_nothing_in_a_group_that_was_rejoined() {
     let mut world = crate::simulation::world(2, 6, Loss::None);
     let nodes: [Node; 2] = start(&world, || Node::builder().queue(100));
-    let program = async {
+    run(&mut world, async {
         let profile = Profile::ordered().rejoin(false);
         let stale = nodes[0].join("jobs", profile).await.expect("a group");
         let other = nodes[1].join("jobs", profile).await.expect("a group");
@@ -144,6 +131,5 @@ fn stale_handle_does_nothing_in_a_group_that_was_rejoined() {
         let id = RequestId { caller: nodes[1].id(), number: 1 };
         assert_eq!(stale.reply(id, "x").await, Err(ReplyError::NotJoined));
         drop(other.lock_if_free("a").await.expect("the lock is free"));
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }

@@ -6,7 +6,7 @@ use pollster::block_on;
 
 use crate::join_all;
 use crate::network::{multicast_port, on_loopback};
-use crate::simulation::{PATIENCE, news, start, world};
+use crate::simulation::{PATIENCE, news, run, started};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -30,11 +30,10 @@ fn views(group: &Group) -> usize {
 
 #[test]
 fn stranger_sees_the_ring_of_the_members_without_any_event() {
-    let mut world = world(4, 1, Loss::Uniform(0.02));
-    let nodes: [Node; 4] = start(&world, Node::builder);
+    let (mut world, nodes) = started::<4>(1, Loss::Uniform(0.02));
     let [members @ .., stranger] = &nodes;
     let first = &members[0];
-    let program = async {
+    run(&mut world, async {
         let rings = stranger.query("accounts", TIMEOUT).await;
         assert_eq!(rings, Ok(Vec::new()), "the group has no members yet");
         let groups = join_all(members, Profile::ordered()).await;
@@ -56,8 +55,7 @@ fn stranger_sees_the_ring_of_the_members_without_any_event() {
         assert_eq!(stranger.query("another group", TIMEOUT).await, Ok(Vec::new()));
         assert!(stranger.status().await.groups.is_empty());
         drop(lock);
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 #[test]

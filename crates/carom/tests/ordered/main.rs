@@ -13,8 +13,16 @@ mod shared_state;
 #[path = "../simulation/mod.rs"]
 mod simulation;
 
-use carom::{Group, Node, Profile};
-use simulation::{text, until};
+use carom::sim::World;
+use carom::{Group, Loss, Node, Profile};
+use simulation::{run, started, text, until};
+
+/// Starts `N` nodes, which are in one ring.
+fn ring<const N: usize>(seed: u64, loss: Loss) -> (World, [Node; N], Vec<Group>) {
+    let (mut world, nodes) = started(seed, loss);
+    let groups = run(&mut world, join_all(&nodes, Profile::ordered()));
+    (world, nodes, groups)
+}
 
 async fn join_all(nodes: &[Node], profile: Profile) -> Vec<Group> {
     simulation::join_all(nodes, "accounts", profile).await

@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 
 use carom::Place;
-use carom::{Event, Group, Loss, Node, Profile, Qos, RingNews};
+use carom::{Event, Group, Loss, Profile, Qos, RingNews};
 use pollster::block_on;
 
 use crate::network::{multicast_port, on_loopback};
-use crate::simulation::{PATIENCE, start, world};
-use crate::{join_all, take};
+use crate::simulation::{PATIENCE, run};
+use crate::{join_all, ring, take};
 
 async fn publish_from_all(groups: &[Group], rounds: usize) -> Vec<Vec<String>> {
     for round in 0..rounds {
@@ -37,13 +37,8 @@ fn assert_one_order(given: &[Vec<String>], rounds: usize) {
 #[test]
 fn all_members_deliver_one_order_of_messages_under_losses() {
     for seed in 1..=5 {
-        let mut world = world(4, seed, Loss::Uniform(0.05));
-        let nodes: [Node; 4] = start(&world, Node::builder);
-        let program = async {
-            let groups = join_all(&nodes, Profile::ordered()).await;
-            publish_from_all(&groups, 100).await
-        };
-        let given = world.block_on(PATIENCE, program).expect("in time");
+        let (mut world, _nodes, groups) = ring::<4>(seed, Loss::Uniform(0.05));
+        let given = run(&mut world, publish_from_all(&groups, 100));
         assert_one_order(&given, 100);
     }
 }
@@ -62,10 +57,8 @@ fn all_members_are_given_the_same_order_over_sockets() {
 
 #[test]
 fn ordered_messages_carry_places_and_stability_is_reported() {
-    let mut world = world(3, 15, Loss::Uniform(0.03));
-    let nodes: [Node; 3] = start(&world, Node::builder);
-    let program = async {
-        let groups = join_all(&nodes, Profile::ordered()).await;
+    let (mut world, _nodes, groups) = ring::<3>(15, Loss::Uniform(0.03));
+    run(&mut world, async {
         for number in 0..100 {
             let qos = if number % 4 == 0 { Qos::SourceOrdered } else { Qos::TotallyOrdered };
             let group = &groups[number % 3];
@@ -81,8 +74,7 @@ fn ordered_messages_carry_places_and_stability_is_reported() {
         places.dedup();
         assert_eq!(places.len(), 75, "each message has its own place");
         assert!(told.iter().all(|it| *it == told[0]), "the same at all members");
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 async fn places_until_stable(group: &Group, count: usize) -> BTreeMap<String, Place> {

@@ -3,12 +3,12 @@ use std::time::Duration;
 
 use carom::sim::Fault;
 use carom::{
-    ConfirmError, Event, Group, JoinError, JoinGroupError, Loss, Node, Profile, PublishError, Qos,
+    ConfirmError, Event, Group, JoinError, JoinGroupError, Loss, Profile, PublishError, Qos,
     Quorum, RingNews,
 };
 
-use crate::join_all;
-use crate::simulation::{PATIENCE, start, text, until, world};
+use crate::ring;
+use crate::simulation::{PATIENCE, run, started, text, until};
 
 const ALL_LEVELS: [Qos; 7] = [
     Qos::Unreliable,
@@ -22,10 +22,8 @@ const ALL_LEVELS: [Qos; 7] = [
 
 #[test]
 fn every_promise_is_kept_and_confirmed() {
-    let mut world = world(3, 7, Loss::Uniform(0.02));
-    let nodes: [Node; 3] = start(&world, Node::builder);
-    let program = async {
-        let groups = join_all(&nodes, Profile::ordered()).await;
+    let (mut world, _nodes, groups) = ring::<3>(7, Loss::Uniform(0.02));
+    run(&mut world, async {
         for qos in ALL_LEVELS {
             let published = groups[1].publish_with(qos.to_string(), qos).await;
             let told = published.expect("published").delivered_timeout(PATIENCE).await;
@@ -38,15 +36,12 @@ fn every_promise_is_kept_and_confirmed() {
                 }
             }
         }
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 #[test]
 fn confirmation_succeeds_under_load_or_names_missing_members() {
-    let mut world = world(3, 14, Loss::Uniform(0.02));
-    let nodes: [Node; 3] = start(&world, Node::builder);
-    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
+    let (mut world, nodes, groups) = ring::<3>(14, Loss::Uniform(0.02));
     let groups: Rc<[Group]> = groups.into();
     let busy = Rc::clone(&groups);
     let host = world.host(0);
@@ -56,12 +51,11 @@ fn confirmation_succeeds_under_load_or_names_missing_members() {
             busy[0].recv_timeout(Duration::from_micros(300)).await.ok();
         }
     });
-    let confirmed = world.block_on(PATIENCE, groups[0].confirm(PATIENCE));
-    let safe = confirmed.expect("in time").expect("confirmed");
+    let safe = run(&mut world, groups[0].confirm(PATIENCE)).expect("confirmed");
     assert_eq!((safe.members, safe.incomplete.len()), (2, 0));
     world.apply(&Fault::Partition(vec![world.host(0).ix()]));
     let limit = Duration::from_secs(3);
-    let told = world.block_on(PATIENCE, groups[0].confirm(limit)).expect("in time");
+    let told = run(&mut world, groups[0].confirm(limit));
     let Err(ConfirmError::Timeout { mut waiting_for }) = told else { panic!("{told:?}") };
     waiting_for.sort_unstable();
     let mut others = [nodes[1].id(), nodes[2].id()];
@@ -71,9 +65,7 @@ fn confirmation_succeeds_under_load_or_names_missing_members() {
 
 #[test]
 fn stability_is_reported_when_all_members_have_a_message() {
-    let mut world = world(3, 16, Loss::None);
-    let nodes: [Node; 3] = start(&world, Node::builder);
-    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
+    let (mut world, _nodes, groups) = ring::<3>(16, Loss::None);
     world.run_for(Duration::from_secs(1));
     while groups[0].try_recv().is_some() {}
     // One member does not receive the messages of the other members.
@@ -99,14 +91,13 @@ fn stability_is_reported_when_all_members_have_a_message() {
             }
         }
     };
-    assert_eq!(world.block_on(PATIENCE, program).expect("in time"), 2);
+    assert_eq!(run(&mut world, program), 2);
 }
 
 #[test]
 fn promise_beyond_the_group_is_refused_at_once() {
-    let mut world = world(2, 12, Loss::None);
-    let [a, b]: [Node; 2] = start(&world, Node::builder);
-    let program = async {
+    let (mut world, [a, b]) = started::<2>(12, Loss::None);
+    run(&mut world, async {
         let unordered = a.join("prices", Profile::time_critical()).await.expect("a group");
         let asked = Qos::TotallyOrdered;
         let refused = unordered.publish_with("x", asked).await.err();
@@ -135,6 +126,5 @@ fn promise_beyond_the_group_is_refused_at_once() {
                 matches!(error, JoinGroupError::Refused(JoinError::Contradiction { .. }));
             assert!(is_contradiction, "{error}");
         }
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }

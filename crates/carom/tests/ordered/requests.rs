@@ -8,7 +8,7 @@ use carom::{Handler, ReplyError, RequestId, RequestOptions};
 use pollster::block_on;
 
 use crate::network::{multicast_port, on_loopback};
-use crate::simulation::{PATIENCE, news, start, until, world};
+use crate::simulation::{news, run, started, until, world};
 
 const HANDLER: Handler = Handler::new(2).expect("there are six");
 
@@ -60,12 +60,8 @@ fn handler_answers_all_callers_and_is_replaced_when_it_dies() {
     }
     let [member, stranger] =
         [3, 4].map(|host| Node::builder().start_on(&world.host(host)).expect("a node"));
-    let of_member = world.block_on(PATIENCE, async {
-        let group = join(&member).await;
-        group.wait_for_members(3).await.expect("open");
-        group
-    });
-    let of_member = of_member.expect("in time");
+    let of_member = run(&mut world, join(&member));
+    run(&mut world, of_member.wait_for_members(3)).expect("open");
     for round in 0..30 {
         if round == 10 || round == 20 {
             // The current server crashes while it is working.
@@ -73,10 +69,10 @@ fn handler_answers_all_callers_and_is_replaced_when_it_dies() {
             world.crash(&world.host(last));
         }
         let (a, b) = (format!("a{round}"), format!("b{round}"));
-        let by_member = world.block_on(PATIENCE, of_member.request(a.clone(), HANDLER));
-        assert_eq!(text(by_member.expect("in time")), a.to_uppercase());
-        let by_stranger = world.block_on(PATIENCE, stranger.request("quotes", b.clone(), HANDLER));
-        assert_eq!(text(by_stranger.expect("in time")), b.to_uppercase());
+        let by_member = run(&mut world, of_member.request(a.clone(), HANDLER));
+        assert_eq!(text(by_member), a.to_uppercase());
+        let by_stranger = run(&mut world, stranger.request("quotes", b.clone(), HANDLER));
+        assert_eq!(text(by_stranger), b.to_uppercase());
     }
     let served = served.borrow();
     assert_eq!(served.len(), 60);
@@ -86,9 +82,8 @@ fn handler_answers_all_callers_and_is_replaced_when_it_dies() {
 
 #[test]
 fn request_to_all_is_acknowledged_and_an_unserved_one_ends() {
-    let mut world = world(2, 2, Loss::Uniform(0.02));
-    let [member, stranger] = start(&world, Node::builder);
-    let program = async {
+    let (mut world, [member, stranger]) = started::<2>(2, Loss::Uniform(0.02));
+    run(&mut world, async {
         let group = join(&member).await;
         let told = stranger.request("quotes", "for all", RequestOptions::default()).await;
         assert_eq!(told, Ok(Reply::Acknowledged));
@@ -113,8 +108,7 @@ fn request_to_all_is_acknowledged_and_an_unserved_one_ends() {
         assert_eq!(unordered.request("x", options).await, Err(RequestError::NoRequests));
         let id = RequestId { caller: stranger.id(), number: 77 };
         assert_eq!(unordered.reply(id, "x").await, Err(ReplyError::NotJoined));
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 #[test]

@@ -7,7 +7,7 @@ use carom::sim::{Fault, Host, Link, Topology, World, WorldConfig};
 use carom::unstable::rmp;
 use carom::{Loss, Node, NodeId, Profile, Qos, SharedState, StateEvent, Time};
 
-use crate::simulation::{PATIENCE, start, world};
+use crate::simulation::{PATIENCE, run, started, world};
 
 /// The application of a member: its state and the events that it received.
 #[derive(Default)]
@@ -184,9 +184,8 @@ fn cut_off_member_replaces_its_state_with_that_of_the_others() {
 
 #[test]
 fn joiner_without_state_keeps_a_bounded_queue_and_can_rejoin() {
-    let mut world = world(2, 7, LOSS);
-    let [giver, taker] = start(&world, Node::builder);
-    let program = async {
+    let (mut world, [giver, taker]) = started::<2>(7, LOSS);
+    run(&mut world, async {
         let join = |node: Node| async move {
             let group = node.join("log", Profile::ordered()).await.expect("a group");
             (group, node)
@@ -222,8 +221,7 @@ fn joiner_without_state_keeps_a_bounded_queue_and_can_rejoin() {
             }
         }
         drop((giver, taker));
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 #[test]

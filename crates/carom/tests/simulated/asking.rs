@@ -1,14 +1,14 @@
 use std::time::Duration;
 
-use carom::sim::World;
 use carom::{
-    Event, Group, LockError, Node, NodeId, Profile, Qos, Reply, RequestError, RingEvent, RingNews,
+    Event, Group, LockError, Loss, Node, NodeId, Profile, Qos, Reply, RequestError, RingEvent,
+    RingNews,
 };
 use carom::{Handler, LockName, RequestOptions};
 use proptest::prelude::*;
 
 use crate::settings::{levels, spans};
-use crate::{PATIENCE, cases, config, simulation, start};
+use crate::{PATIENCE, cases, run, simulation, started};
 
 async fn serve(group: &Group) -> ! {
     for handler in 0..SERVED {
@@ -50,9 +50,8 @@ proptest! {
         is_member in any::<bool>(),
         bytes in prop_oneof![Just(0), Just(1), Just(1400), Just(70_000), Just(16 << 20)],
     ) {
-        let mut world = World::new(config(3, 81));
+        let (mut world, [here, there, stranger]) = started::<3>(81, Loss::None);
         let handler = handler.and_then(Handler::new);
-        let [here, there, stranger] = start(&world);
         let nodes = [here, there];
         let ids = nodes.each_ref().map(Node::id);
         let via = via.map(|at| ids.get(at as usize).copied().unwrap_or(NodeId(at)));
@@ -105,22 +104,20 @@ proptest! {
         handler in proptest::option::of(0..6_u8),
         spans in [spans(), spans()],
     ) {
-        let mut world = World::new(config(2, 82));
-        let nodes: [Node; 2] = start(&world);
+        let (mut world, nodes) = started::<2>(82, Loss::None);
         let name: LockName = match handler.and_then(Handler::new) {
             Some(handler) => handler.lock(),
             None => name.as_str().into(),
         };
         let spans = [spans[0], spans[1].min(PATIENCE / 4)];
-        let locked = async {
+        let (both, errors) = run(&mut world, async {
             let [here, there] = join_both(&nodes).await;
             let first = here.lock_timeout(name, spans[0]).await;
             let second = there.lock_timeout(name, spans[1]).await;
             let both = first.is_ok() && second.is_ok();
             let errors = [first.err(), second.err()];
             (both, errors)
-        };
-        let (both, errors) = world.block_on(PATIENCE, locked).expect("in time");
+        });
         prop_assert!(!both, "two members hold it");
         for (error, span) in errors.iter().zip(spans) {
             match error {

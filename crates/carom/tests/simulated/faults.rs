@@ -3,27 +3,26 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use carom::sim::{Fault, Troubles, World};
-use carom::{Node, Profile};
+use carom::{Loss, Node, Profile};
 
-use crate::{PATIENCE, config, join, join_with, messages, simulation, start};
+use crate::{PATIENCE, config, join, join_with, messages, run, simulation, started};
 
 #[test]
 fn members_meet_lose_a_crashed_node_and_meet_its_successor() {
-    let mut world = World::new(config(3, 2));
-    let [a, b, c] = start(&world);
+    let (mut world, [a, b, c]) = started::<3>(2, Loss::None);
     let (a_id, b_id, c_id) = (a.id(), b.id(), c.id());
     let host = world.host(2);
     world.spawn(&host, async move {
         let _group = join_with(&c, 2).await;
         std::future::pending::<()>().await;
     });
-    let view = async {
+    // The group of `b` is dropped with the future, so `b` has left.
+    let in_a = run(&mut world, async {
         let (in_a, _in_b) = (join_with(&a, 1).await, join_with(&b, 1).await);
         in_a.wait_for_members(2).await.expect("open");
         in_a
-    };
+    });
     // The group handle of `b` is dropped with the future, so `b` has left.
-    let in_a = world.block_on(PATIENCE, view).expect("all have met");
     world.run_for(Duration::from_secs(1));
     assert_eq!(in_a.members(), [c_id]);
     world.crash(&host);
@@ -32,16 +31,15 @@ fn members_meet_lose_a_crashed_node_and_meet_its_successor() {
     assert_eq!(in_a.members(), [], "its failure was detected");
     let successor = Node::builder().start_on(&host).expect("a node");
     assert!(![a_id, b_id, c_id].contains(&successor.id()));
-    let met = world.block_on(PATIENCE, join_with(&successor, 1)).expect("they have met");
+    let met = run(&mut world, join_with(&successor, 1));
     assert_eq!(met.members(), [a_id]);
 }
 
 #[test]
 fn a_partition_parts_the_members_and_heals() {
-    let mut world = World::new(config(4, 7));
-    let nodes: [Node; 4] = start(&world);
+    let (mut world, nodes) = started::<4>(7, Loss::None);
     let joined = simulation::join_all(&nodes, "prices", Profile::time_critical());
-    let groups = world.block_on(PATIENCE, joined).expect("all have met");
+    let groups = run(&mut world, joined);
     let side: Vec<_> = [0, 1].map(|host| world.host(host).ix()).to_vec();
     world.apply(&Fault::Partition(side));
     groups[0].try_publish("to this side").expect("published");
@@ -53,8 +51,8 @@ fn a_partition_parts_the_members_and_heals() {
     world.run_for(Duration::from_secs(30));
     assert_eq!(groups[0].members().len(), 3);
     groups[0].try_publish("to all").expect("published");
-    let safe = world.block_on(PATIENCE, groups[0].confirm(PATIENCE));
-    assert!(safe.expect("in time").expect("confirmed").incomplete.is_empty());
+    let safe = run(&mut world, groups[0].confirm(PATIENCE)).expect("confirmed");
+    assert!(safe.incomplete.is_empty());
     for group in &groups[1..] {
         assert_eq!(messages(group), ["to all"]);
     }

@@ -8,17 +8,16 @@ use carom::{
     RingNews,
 };
 
-use crate::{PATIENCE, config, simulation};
+use crate::{PATIENCE, config, run, simulation};
 
-fn start<const N: usize>(world: &World) -> [Node; N] {
-    std::array::from_fn(|host| {
+fn joined<const N: usize>(seed: u64, profile: Profile) -> (World, [Node; N], Vec<Group>) {
+    let mut world = World::new(config(N as u32, seed));
+    let nodes = std::array::from_fn(|host| {
         let builder = Node::builder().node_id(NodeId(host as u64 + 1));
         builder.start_on(&world.host(host as u32)).expect("a node")
-    })
-}
-
-async fn join_all(nodes: &[Node], profile: Profile) -> Vec<Group> {
-    simulation::join_all(nodes, "prices", profile).await
+    });
+    let groups = run(&mut world, simulation::join_all(&nodes, "prices", profile));
+    (world, nodes, groups)
 }
 
 async fn until(group: &Group, is_it: impl Fn(&Event) -> bool) {
@@ -27,11 +26,9 @@ async fn until(group: &Group, is_it: impl Fn(&Event) -> bool) {
 
 #[test]
 fn bulk_messages_of_a_yielding_sender_are_not_safe_later() {
-    let mut world = World::new(config(3, 91));
-    let nodes: [Node; 3] = start(&world);
-    let program = async {
-        let groups = join_all(&nodes, Profile::bulk()).await;
-        let [first, second, _] = &groups[..] else { panic!("three groups") };
+    let (mut world, _nodes, groups) = joined::<3>(91, Profile::bulk());
+    let [first, second, _] = &groups[..] else { panic!("three groups") };
+    run(&mut world, async {
         let [early, late] =
             ["early", "late"].map(|text| second.try_publish(text).expect("it is new"));
         first.try_publish("first").expect("it is not known yet");
@@ -49,53 +46,45 @@ fn bulk_messages_of_a_yielding_sender_are_not_safe_later() {
         assert_eq!(refused.delivered().await, Err(DeliveryError::GivenUp));
         assert_eq!(second.confirm(PATIENCE).await, Err(ConfirmError::GivenUp));
         assert_eq!(first.confirm(PATIENCE).await.expect("all have it").members, 2);
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 #[test]
 fn bulk_messages_complete_before_their_sender_yielded_are_safe() {
-    let mut world = World::new(config(3, 93));
-    let nodes: [Node; 3] = start(&world);
-    let joined = world.block_on(PATIENCE, join_all(&nodes, Profile::bulk()));
-    let groups = joined.expect("in time");
+    let (mut world, _nodes, groups) = joined::<3>(93, Profile::bulk());
     let [first, second, third] = &groups[..] else { panic!("three groups") };
     world.apply(&Fault::Partition(vec![world.host(0).ix()]));
     world.run_for(Duration::from_secs(30));
     let published = second.try_publish("the others have this").expect("it is the only sender");
     let is_message = |event: &Event| matches!(event, Event::Message(_));
-    world.block_on(PATIENCE, until(third, is_message)).expect("in time");
+    run(&mut world, until(third, is_message));
     drop(first.try_publish("no receiver").expect("it knows of no other sender"));
     world.run_for(Duration::from_secs(5));
     world.apply(&Fault::Heal);
     world.run_for(Duration::from_secs(10));
-    let program = async {
+    run(&mut world, async {
         drop(first.try_publish("first").expect("it sends"));
         until(second, is_message).await;
         assert_eq!(published.delivered_timeout(PATIENCE / 4).await, Ok(()));
         let safe = second.confirm(PATIENCE / 4).await.expect("all members had it");
         assert_eq!(safe.incomplete, []);
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 #[test]
 fn ordered_messages_of_a_removed_member_are_not_safe_later() {
-    let mut world = World::new(config(4, 92));
-    let nodes: [Node; 4] = start(&world);
-    let groups = world.block_on(PATIENCE, join_all(&nodes, Profile::ordered())).expect("joined");
+    let (mut world, _nodes, groups) = joined::<4>(92, Profile::ordered());
     let group = &groups[3];
-    let program = async {
+    run(&mut world, async {
         drop(group.publish("all have this").await.expect("published"));
         assert_eq!(group.confirm(PATIENCE).await.expect("all members are online").members, 3);
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
     world.apply(&Fault::Partition(vec![world.host(3).ix()]));
     world.run_for(Duration::from_secs(5));
     drop(group.try_publish("into the void").expect("it is kept"));
     world.run_for(Duration::from_secs(5));
     world.apply(&Fault::Heal);
-    let program = async {
+    run(&mut world, async {
         let is_removed = |event: &Event| {
             matches!(event, Event::Ring(RingEvent { news: RingNews::Removed { .. }, .. }))
         };
@@ -107,6 +96,5 @@ fn ordered_messages_of_a_removed_member_are_not_safe_later() {
         drop(group.publish("back again").await.expect("published"));
         let safe = group.confirm(PATIENCE).await.expect("new messages are confirmed");
         assert_eq!(safe.members, 3);
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }

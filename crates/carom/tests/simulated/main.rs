@@ -18,7 +18,7 @@ mod tasks;
 use carom::sim::World;
 use carom::{Group, Node, Profile};
 use proptest::test_runner::Config as ProptestConfig;
-use simulation::{PATIENCE, config, text};
+use simulation::{PATIENCE, config, run, started, text};
 
 fn start<const N: usize>(world: &World) -> [Node; N] {
     simulation::start(world, Node::builder)

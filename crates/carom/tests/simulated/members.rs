@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use carom::sim::{Host, Membership, PerClass, World};
-use carom::{ConfirmError, JoinGroupError, Node, NodeId, Profile, StartError};
+use carom::{ConfirmError, JoinGroupError, Loss, Node, NodeId, Profile, StartError};
 
-use crate::{PATIENCE, config, join, messages, start};
+use crate::{PATIENCE, config, join, messages, run, start, started};
 
 #[test]
 fn oracle_reports_views_after_its_delay_and_refuses_conflicts() {
@@ -22,7 +22,7 @@ fn oracle_reports_views_after_its_delay_and_refuses_conflicts() {
 
     let other = Profile::time_critical().rate_of_fire(6, 2);
     let stranger = nodes[2].join("prices", other);
-    let stranger = world.block_on(PATIENCE, stranger).expect("at once").expect("not known yet");
+    let stranger = run(&mut world, stranger).expect("not known yet");
     world.run_for(delay);
     assert_eq!(world.block_on(PATIENCE, stranger.recv()), Some(None), "it was refused");
     assert_eq!(nodes[2].notices().len(), 1);
@@ -38,7 +38,7 @@ fn member_that_rejoins_within_the_delay_sees_current_members() {
     let delay = Duration::from_millis(100);
     let mut world = World::with_membership(config(2, 10), Membership::Oracle { delay });
     let nodes: [Node; 2] = start(&world);
-    let settled = async {
+    let (of_first, of_second) = run(&mut world, async {
         let first = [join(&nodes[0]).await, join(&nodes[1]).await];
         nodes[0].sleep(Duration::from_millis(50)).await;
         drop(first);
@@ -48,8 +48,7 @@ fn member_that_rejoins_within_the_delay_sees_current_members() {
         let other = join(&nodes[1]).await;
         nodes[0].sleep(delay).await;
         (again.members(), other.members())
-    };
-    let (of_first, of_second) = world.block_on(PATIENCE, settled).expect("in time");
+    });
     assert_eq!((of_first, of_second), (vec![nodes[1].id()], vec![nodes[0].id()]));
 }
 
@@ -86,9 +85,8 @@ fn seeds_are_addresses_in_the_world_and_must_answer() {
 #[test]
 fn late_members_do_not_confirm_messages_not_sent_to_them() {
     for profile in [Profile::time_critical(), Profile::ordered(), Profile::bulk()] {
-        let mut world = World::new(config(2, 21));
-        let nodes: [Node; 2] = start(&world);
-        let confirmed = async {
+        let (mut world, nodes) = started::<2>(21, Loss::None);
+        let (early, late) = run(&mut world, async {
             let first = nodes[0].join("prices", profile).await.expect("a group");
             nodes[0].sleep(Duration::from_secs(2)).await;
             first.publish("early").await.expect("published");
@@ -99,8 +97,7 @@ fn late_members_do_not_confirm_messages_not_sent_to_them() {
             let early = first.confirm(PATIENCE).await;
             first.publish("late").await.expect("published");
             (early, first.confirm(PATIENCE).await.expect("confirmed"))
-        };
-        let (early, late) = world.block_on(PATIENCE, confirmed).expect("in time");
+        });
         assert_eq!(early, Err(ConfirmError::Nobody), "{profile:?}");
         assert_eq!(late.members, 1, "{profile:?}");
     }
@@ -108,9 +105,8 @@ fn late_members_do_not_confirm_messages_not_sent_to_them() {
 
 #[test]
 fn reformation_does_not_make_a_member_one_that_was_sent_all() {
-    let mut world = World::new(config(3, 22));
-    let nodes: [Node; 3] = start(&world);
-    let joined = async {
+    let (mut world, nodes) = started::<3>(22, Loss::None);
+    let (first, second, _third) = run(&mut world, async {
         let first = nodes[0].join("accounts", Profile::ordered()).await.expect("a group");
         nodes[0].sleep(Duration::from_secs(2)).await;
         first.publish("early").await.expect("published");
@@ -119,8 +115,7 @@ fn reformation_does_not_make_a_member_one_that_was_sent_all() {
         let third = nodes[2].join("accounts", Profile::ordered()).await.expect("a group");
         first.wait_for_members(2).await.expect("open");
         (first, second, third)
-    };
-    let (first, second, _third) = world.block_on(PATIENCE, joined).expect("in time");
+    });
     let host = world.host(2);
     world.crash(&host);
     let confirmed = async {
@@ -130,5 +125,5 @@ fn reformation_does_not_make_a_member_one_that_was_sent_all() {
         }
         first.confirm(PATIENCE).await
     };
-    assert_eq!(world.block_on(PATIENCE, confirmed).expect("in time"), Err(ConfirmError::Nobody));
+    assert_eq!(run(&mut world, confirmed), Err(ConfirmError::Nobody));
 }

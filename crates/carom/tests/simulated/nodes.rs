@@ -1,17 +1,16 @@
 use std::time::Duration;
 
 use carom::sim::{Fault, Membership, World};
-use carom::{ConfirmError, JoinGroupError, Node, Profile, PublishError, StartError};
+use carom::{ConfirmError, JoinGroupError, Loss, Node, Profile, PublishError, StartError};
 use pollster::block_on;
 
-use crate::{PATIENCE, config, join, join_with, start};
+use crate::{PATIENCE, config, join, join_with, run, start, started};
 
 #[test]
 fn handles_that_outlive_their_host_find_the_node_closed() {
-    let mut world = World::new(config(1, 4));
+    let (mut world, [node]) = started::<1>(4, Loss::None);
     let host = world.host(0);
-    let node = Node::builder().start_on(&host).expect("a node");
-    let group = world.block_on(PATIENCE, join(&node)).expect("joined");
+    let group = run(&mut world, join(&node));
     world.crash(&host);
     assert_eq!(group.try_publish("too late").err(), Some(PublishError::Closed));
     assert_eq!(world.block_on(PATIENCE, group.recv()), Some(None));
@@ -21,7 +20,7 @@ fn handles_that_outlive_their_host_find_the_node_closed() {
     let successor = Node::builder().start_on(&host).expect("a node");
     drop((group, node));
     assert!(world.block_on(PATIENCE, successor.status()).is_some());
-    let group = world.block_on(PATIENCE, join(&successor)).expect("joined");
+    let group = run(&mut world, join(&successor));
     drop(world);
     assert_eq!(group.try_publish("too late").err(), Some(PublishError::Closed));
     block_on(async {
@@ -33,16 +32,15 @@ fn handles_that_outlive_their_host_find_the_node_closed() {
 
 #[test]
 fn a_host_has_one_node_at_a_time() {
-    let mut world = World::new(config(1, 5));
+    let (mut world, [first]) = started::<1>(5, Loss::None);
     let host = world.host(0);
-    let first = Node::builder().start_on(&host).expect("a node");
     let second = Node::builder().start_on(&host);
     assert!(matches!(second, Err(StartError::AddressInUse { port: 7400, multicast: false })));
     let first_id = first.id();
     drop(first);
     let second = Node::builder().start_on(&host).expect("there is room again");
     assert_ne!(second.id(), first_id);
-    let group = world.block_on(PATIENCE, join(&second)).expect("joined");
+    let group = run(&mut world, join(&second));
     drop(group.try_publish("alone").expect("published"));
 }
 
@@ -52,11 +50,10 @@ fn new_node_on_a_paused_host_ends_the_previous_one() {
     let mut world = World::with_membership(config(2, 31), Membership::Oracle { delay });
     let [here, there] = start(&world);
     let host = world.host(1);
-    let meet = async {
+    let (others, group) = run(&mut world, async {
         let others = join(&there).await;
         (others, join_with(&here, 1).await)
-    };
-    let (others, group) = world.block_on(PATIENCE, meet).expect("they meet");
+    });
     world.apply(&Fault::Pause(host.ix()));
     drop((others, there));
     let _next = Node::builder().start_on(&host).expect("the first node's handle is gone");

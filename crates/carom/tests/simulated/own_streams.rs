@@ -2,10 +2,11 @@ use std::time::Duration;
 
 use carom::sim::World;
 use carom::{
-    Event, Handler, LockChange, Node, Profile, Removal, Reply, RequestOptions, RingEvent, RingNews,
+    Event, Handler, LockChange, Loss, Node, Profile, Removal, Reply, RequestOptions, RingEvent,
+    RingNews,
 };
 
-use crate::{PATIENCE, config, simulation, start};
+use crate::{config, run, simulation, started};
 
 /// Returns the output of `future`, and meanwhile drives `other`, which does not complete.
 async fn during<T>(other: &mut (impl Future + Unpin), future: impl Future<Output = T>) -> T {
@@ -18,9 +19,8 @@ async fn during<T>(other: &mut (impl Future + Unpin), future: impl Future<Output
 
 #[test]
 fn server_receives_requests_and_locks_without_taking_events() {
-    let mut world = World::new(config(2, 41));
-    let nodes: [Node; 2] = start(&world);
-    let program = async {
+    let (mut world, nodes) = started::<2>(41, Loss::None);
+    run(&mut world, async {
         let group = nodes[0].join("quotes", Profile::ordered()).await.expect("a group");
         let (mut requests, mut locks) = (group.requests().await, group.locks().await);
         group.discard_events();
@@ -43,15 +43,14 @@ fn server_receives_requests_and_locks_without_taking_events() {
         assert_eq!(group.try_recv(), None, "events are discarded");
         group.clone().leave().await;
         assert_eq!(requests.recv().await, None);
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }
 
 #[test]
 fn member_that_takes_no_requests_is_removed_from_the_ring() {
     let mut world = World::new(config(2, 42));
     let nodes: [Node; 2] = simulation::start(&world, || Node::builder().queue(8));
-    let program = async {
+    run(&mut world, async {
         let slow = nodes[0].join("quotes", Profile::ordered()).await.expect("a group");
         let other = nodes[1].join("quotes", Profile::ordered()).await.expect("a group");
         slow.wait_for_members(1).await.expect("open");
@@ -67,6 +66,5 @@ fn member_that_takes_no_requests_is_removed_from_the_ring() {
             }
             nodes[1].sleep(Duration::from_millis(1)).await;
         }
-    };
-    world.block_on(PATIENCE, program).expect("in time");
+    });
 }

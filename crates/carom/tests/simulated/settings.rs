@@ -8,7 +8,7 @@ use carom::{
 };
 use proptest::prelude::*;
 
-use crate::{PATIENCE, cases, config, simulation, start};
+use crate::{PATIENCE, cases, config, run, simulation, started};
 
 /// A profile, and the settings that its ring must report at every member.
 #[derive(Clone, Copy, Debug)]
@@ -192,8 +192,7 @@ proptest! {
         bytes in prop_oneof![Just(0), Just(1), Just(1284), Just(1285), Just(70_000)],
     ) {
         prop_assume!(name != "fine");
-        let mut world = World::new(config(2, 77));
-        let [here, there] = start(&world);
+        let (mut world, [here, there]) = started::<2>(77, Loss::None);
         let both = async {
             let odd = here.join(&name, drawn.of_node(0)).await;
             // The other node joins after the first has joined all its groups.
@@ -317,18 +316,15 @@ proptest! {
 
 #[test]
 fn values_the_wire_cannot_carry_are_refused_with_the_range() {
-    let mut world = World::new(config(1, 78));
-    let [node] = start(&world);
+    let (mut world, [node]) = started::<1>(78, Loss::None);
     for least in [0, Quorum::MAX_AT_LEAST + 1, u16::MAX] {
         let profile = Profile::ordered().quorum(Quorum::AtLeast(least));
-        let refused = world.block_on(PATIENCE, node.join("prices", profile));
-        let Err(error) = refused.expect("at once") else { panic!("{least} is accepted") };
-        let error = error.to_string();
+        let refused = run(&mut world, node.join("prices", profile));
+        let error = refused.expect_err("it is out of range").to_string();
         let expected = format!("AtLeast({least}) is invalid: expected 1 to 4096 members");
         assert!(error.contains(&expected), "{error}");
     }
-    let joined = world.block_on(PATIENCE, node.join("prices", Profile::ordered()));
-    let group = joined.expect("in time").expect("a valid group");
+    let group = run(&mut world, node.join("prices", Profile::ordered())).expect("a valid group");
     let options = SendOptions::from(Qos::Resilient(0));
     let Err(error) = group.try_publish_with("lost", options) else { panic!("it is accepted") };
     assert_eq!(error, PublishError::Qos { asked: Qos::Resilient(0) });

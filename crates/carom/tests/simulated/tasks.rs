@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use carom::sim::{Host, World};
-use carom::{Node, Profile, blocking};
+use carom::{Loss, Node, Profile, blocking};
 
-use crate::{PATIENCE, config, join};
+use crate::{PATIENCE, config, join, run, started};
 
 #[test]
 fn crash_of_a_host_drops_its_own_tasks_only() {
@@ -56,14 +56,14 @@ fn a_task_starts_tasks_and_a_join_that_it_gives_up_is_undone() {
         });
     });
     let before = world.now();
-    let heard = world.block_on(PATIENCE, hears.recv()).expect("in time").expect("a report");
+    let heard = run(&mut world, hears.recv()).expect("a report");
     assert_eq!(heard, before + Duration::from_secs(1));
 
     let node = Node::builder().start_on(&host).expect("a node");
     let given_up = world.block_on(Duration::ZERO, node.join("a", Profile::time_critical()));
     assert!(given_up.is_none(), "gossip searches for other nodes first");
     world.run_for(Duration::from_secs(5));
-    let status = world.block_on(PATIENCE, node.status()).expect("at once");
+    let status = run(&mut world, node.status());
     assert_eq!(status.groups, []);
 }
 
@@ -84,9 +84,8 @@ fn a_task_that_never_waits_is_found_out() {
 
 #[test]
 fn call_that_would_block_forever_panics_with_its_async_form() {
-    let mut world = World::new(config(1, 6));
-    let node = Node::builder().start_on(&world.host(0)).expect("a node");
-    let group = world.block_on(PATIENCE, join(&node)).expect("joined");
+    let (mut world, [node]) = started::<1>(6, Loss::None);
+    let group = run(&mut world, join(&node));
     let complaint = |call: &dyn Fn()| {
         let panic = catch_unwind(AssertUnwindSafe(call)).expect_err("it blocks");
         (*panic.downcast_ref::<&str>().expect("a message")).to_owned()
