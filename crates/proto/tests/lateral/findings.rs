@@ -79,17 +79,11 @@ fn late_packet_is_not_both_reported_and_delivered() {
     let now = Time(1_000_000_000);
     let mut engine = engine(now, &config);
     for seqno in [1000, 10, 11, 990] {
-        engine.handle_datagram(
-            now,
-            &Datagram::parse(&data(now, NodeId(2), SeqNo(seqno), b"x")).expect("a datagram"),
-        );
+        arrive(&mut engine, now, &data(now, NodeId(2), SeqNo(seqno), b"x"));
     }
     let (next, first, nonce) = (SeqNo(1001), Some(SeqNo(1)), nonce_of(&mut engine));
     let beat = Packet::Heartbeat { next, first, nonce, confirm: false };
-    engine.handle_datagram(
-        now,
-        &Datagram::parse(&datagram(beat, NodeId(2), GROUP)).expect("a datagram"),
-    );
+    arrive(&mut engine, now, &datagram(beat, NodeId(2), GROUP));
     let mut account = vec![0; 1001];
     while let Some(event) = engine.poll_event() {
         match event {
@@ -125,10 +119,7 @@ fn packets_waiting_for_the_nak_limit_do_not_keep_node_busy() {
     let (now, engine) = (world.now, &mut world.hosts[0].engine);
     let mut beat = |first, nonce| {
         let packet = Packet::Heartbeat { next: SeqNo(60_000), first, nonce, confirm: false };
-        engine.handle_datagram(
-            now,
-            &Datagram::parse(&datagram(packet, NodeId(2), GROUP)).expect("a datagram"),
-        );
+        arrive(engine, now, &datagram(packet, NodeId(2), GROUP));
         nonce_of(engine)
     };
     let nonce = beat(None, 0);
@@ -155,10 +146,7 @@ fn senders_that_have_gone_make_room_for_new_ones() {
     for node in 2..30 {
         let view = |kind| ViewChange { group: GROUP, node: NodeId(node), kind, version: 1 };
         engine.handle_view(now, &view(ViewChangeKind::Joined));
-        engine.handle_datagram(
-            now,
-            &Datagram::parse(&data(now, NodeId(node), SeqNo(1), b"x")).expect("a datagram"),
-        );
+        arrive(&mut engine, now, &data(now, NodeId(node), SeqNo(1), b"x"));
         engine.handle_view(now, &view(ViewChangeKind::Left));
         let event = engine.poll_event();
         assert!(matches!(event, Some(Event::Message(_))), "message of sender {node}: {event:?}");
@@ -274,6 +262,10 @@ fn engine(now: Time, config: &Config) -> Lateral {
     engine
 }
 
+fn arrive(engine: &mut Lateral, now: Time, datagram: &[u8]) {
+    engine.handle_datagram(now, &Datagram::parse(datagram).expect("a datagram"));
+}
+
 fn engine_with_two_members(now: Time, config: &Config) -> Lateral {
     let mut engine = engine(now, config);
     (2..4).for_each(|node| admit(&mut engine, now, node));
@@ -291,21 +283,18 @@ fn packet_overtaken_by_its_repair_is_binned_as_no_duplicate() {
     let mut engine = engine_with_two_members(now, &Config::default());
     let symbol = Symbol::of_message(&mut Arena::default(), now, None, b"x");
     let data = |seqno| data(now, NodeId(2), SeqNo(seqno), b"x");
-    engine.handle_datagram(now, &Datagram::parse(&data(1)).expect("a datagram"));
-    engine.handle_datagram(now, &Datagram::parse(&data(3)).expect("a datagram"));
+    arrive(&mut engine, now, &data(1));
+    arrive(&mut engine, now, &data(3));
     let repair = Packet::Repair { ids: &ids(2, &[2]), sum: symbol.bytes() };
-    engine.handle_datagram(
-        now,
-        &Datagram::parse(&datagram(repair, NodeId(3), GroupId::NONE)).expect("a datagram"),
-    );
+    arrive(&mut engine, now, &datagram(repair, NodeId(3), GroupId::NONE));
     let counted = |engine: &Lateral| {
         let it = engine.counters();
         [it.recovered, it.overtaken, it.duplicates, it.data_received, it.packets_binned]
     };
     assert_eq!(counted(&engine), [1, 0, 0, 2, 2]);
-    engine.handle_datagram(now, &Datagram::parse(&data(2)).expect("a datagram"));
+    arrive(&mut engine, now, &data(2));
     assert_eq!(counted(&engine), [1, 1, 0, 3, 3]);
-    engine.handle_datagram(now, &Datagram::parse(&data(2)).expect("a datagram"));
+    arrive(&mut engine, now, &data(2));
     assert_eq!(counted(&engine), [1, 1, 1, 3, 3]);
     let events = std::iter::from_fn(|| engine.poll_event());
     assert_eq!(events.filter(|event| matches!(event, Event::Message(_))).count(), 3);
@@ -339,10 +328,7 @@ fn a_wakeup_names_the_timer_that_is_due() {
     let member = || engine_with_two_members(now, &slow);
 
     let mut opening = member();
-    opening.handle_datagram(
-        now,
-        &Datagram::parse(&data(now, NodeId(2), SeqNo(1), b"x")).expect("a datagram"),
-    );
+    arrive(&mut opening, now, &data(now, NodeId(2), SeqNo(1), b"x"));
     assert_eq!(reasons(&mut opening, now), ["open a stream"]);
 
     let mut sending = member();
@@ -362,7 +348,7 @@ fn a_wakeup_names_the_timer_that_is_due() {
     send(&mut other, 100_000).expect("no member holds back");
     let mut fragment = Vec::new();
     other.poll_transmit(&mut fragment).expect("a fragment");
-    assembling.handle_datagram(now, &Datagram::parse(&fragment).expect("a datagram"));
+    arrive(&mut assembling, now, &fragment);
     assert_eq!(reasons(&mut assembling, now), ["open a stream", "reassembly of a message"]);
 
     // The window is so wide that the sender does not wait for a member.
