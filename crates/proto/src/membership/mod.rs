@@ -43,10 +43,11 @@ pub trait Membership: Send {
     fn leave(&mut self, now: Time, group: GroupId);
 
     /// Notifies the other nodes that this node is stopping, so that they need not detect it.
-    fn shut_down(&mut self, now: Time);
+    fn shut_down(&mut self, _now: Time) {}
 
-    /// Processes a datagram of [`crate::wire::Protocol::Membership`] from `source`.
-    fn handle_datagram(&mut self, now: Time, source: Endpoint, datagram: &Datagram<'_>);
+    /// Processes a datagram of [`crate::wire::Protocol::Membership`] from `source`. A provider that
+    /// exchanges no datagrams ignores it.
+    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &Datagram<'_>) {}
 
     /// Records that an engine received an intact datagram from `node`, which is therefore alive.
     ///
@@ -55,10 +56,12 @@ pub trait Membership: Send {
     fn heard(&mut self, _now: Time, _source: Endpoint, _node: NodeId) {}
 
     /// Processes the timers that are due at `now`.
-    fn handle_timeout(&mut self, now: Time);
+    fn handle_timeout(&mut self, _now: Time) {}
 
     /// Appends the next outgoing datagram to `out` and returns its destination and class.
-    fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
+    fn poll_transmit(&mut self, _out: &mut Vec<u8>) -> Option<Transmit> {
+        None
+    }
 
     /// Processes an event of a connection that this provider opened. See [`link`].
     fn handle_link(&mut self, _now: Time, _link: LinkId, _event: LinkEvent<'_>) {}
@@ -81,7 +84,9 @@ pub trait Membership: Send {
     fn poll_event(&mut self) -> Option<MembershipEvent>;
 
     /// Returns when [`Membership::handle_timeout`] must next be called, and the reason.
-    fn poll_timeout(&self) -> Option<Wakeup>;
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        None
+    }
 
     /// Returns the other nodes that are believed to be alive, with their endpoints.
     fn nodes(&self) -> Vec<(NodeId, Endpoint)>;
@@ -107,10 +112,12 @@ pub trait Membership: Send {
     }
 
     /// Returns all counters with their names.
-    fn stats(&self) -> Vec<(&'static str, u64)>;
+    fn stats(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 
     /// Asserts the provider's invariants.
-    fn check(&self);
+    fn check(&self) {}
 }
 
 /// An event that a membership provider reports to its driver.

@@ -5,8 +5,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use super::{Membership, MembershipEvent, already_joined};
 use crate::wire::Datagram;
 use crate::{
-    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Time, Transmit, ViewChange,
-    ViewChangeKind, Wakeup,
+    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Origin, Time, ViewChange, ViewChangeKind,
+    Wakeup,
 };
 
 /// A fixed list of nodes, all of which are permanently in every group that this node joins.
@@ -59,16 +59,8 @@ impl Membership for StaticMembership {
         self.groups.remove(&group);
     }
 
-    fn shut_down(&mut self, _now: Time) {}
-
     fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &Datagram<'_>) {
         self.datagrams_ignored += 1;
-    }
-
-    fn handle_timeout(&mut self, _now: Time) {}
-
-    fn poll_transmit(&mut self, _out: &mut Vec<u8>) -> Option<Transmit> {
-        None
     }
 
     fn poll_event(&mut self) -> Option<MembershipEvent> {
@@ -91,8 +83,6 @@ impl Membership for StaticMembership {
     fn stats(&self) -> Vec<(&'static str, u64)> {
         vec![("datagrams_ignored", self.datagrams_ignored)]
     }
-
-    fn check(&self) {}
 }
 
 #[cfg(test)]

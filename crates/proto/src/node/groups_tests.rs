@@ -7,8 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::membership::Membership;
 use crate::ring::Quorum;
-use crate::wire::Datagram;
-use crate::{Endpoint, Transmit, Wakeup, lateral};
+use crate::{Endpoint, lateral};
 
 /// A membership that settles at [`SETTLED_AT`], and counts the queries about groups.
 struct Slow {
@@ -26,13 +25,8 @@ impl Membership for Slow {
         Ok(())
     }
     fn leave(&mut self, _: Time, _: GroupId) {}
-    fn shut_down(&mut self, _: Time) {}
-    fn handle_datagram(&mut self, _: Time, _: Endpoint, _: &Datagram<'_>) {}
     fn handle_timeout(&mut self, now: Time) {
         self.is_settled |= now >= SETTLED_AT;
-    }
-    fn poll_transmit(&mut self, _: &mut Vec<u8>) -> Option<Transmit> {
-        None
     }
     fn poll_event(&mut self) -> Option<MembershipEvent> {
         let tells = self.is_settled && !self.is_by_group && !self.joined.is_empty();
@@ -44,9 +38,6 @@ impl Membership for Slow {
     fn poll_joined(&mut self) -> Option<GroupId> {
         if self.is_settled { self.joined.pop() } else { None }
     }
-    fn poll_timeout(&self) -> Option<Wakeup> {
-        None
-    }
     fn nodes(&self) -> Vec<(NodeId, Endpoint)> {
         Vec::new()
     }
@@ -57,10 +48,6 @@ impl Membership for Slow {
         self.questions.fetch_add(1, Ordering::Relaxed);
         self.is_settled
     }
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
-    fn check(&self) {}
 }
 
 fn questions(groups: u64, is_by_group: bool) -> u64 {

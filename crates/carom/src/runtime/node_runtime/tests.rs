@@ -9,10 +9,9 @@ use std::time::Duration;
 use async_channel::Receiver;
 use carom_proto::loss::Loss;
 use carom_proto::membership::{Membership, MembershipEvent};
-use carom_proto::wire::Datagram;
 use carom_proto::{
-    Endpoint, GroupId, GroupSettings, Incarnation, JoinError, NodeId, Origin, Time, Transmit,
-    Wakeup, lateral, rdcm, rmp,
+    Endpoint, GroupId, GroupSettings, Incarnation, JoinError, NodeId, Origin, Time, Wakeup,
+    lateral, rdcm, rmp,
 };
 
 use super::{NodeRuntime, NodeSpec};
@@ -61,12 +60,6 @@ impl Membership for Played {
         Ok(())
     }
     fn leave(&mut self, _: Time, _: GroupId) {}
-    fn shut_down(&mut self, _: Time) {}
-    fn handle_datagram(&mut self, _: Time, _: Endpoint, _: &Datagram<'_>) {}
-    fn handle_timeout(&mut self, _: Time) {}
-    fn poll_transmit(&mut self, _: &mut Vec<u8>) -> Option<Transmit> {
-        None
-    }
     fn poll_event(&mut self) -> Option<MembershipEvent> {
         None
     }
@@ -87,10 +80,6 @@ impl Membership for Played {
         self.questions.fetch_add(1, Ordering::Relaxed);
         self.with(|answered| answered.groups.contains(&group))
     }
-    fn stats(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
-    fn check(&self) {}
 }
 
 fn runtime(service: &Played) -> NodeRuntime<SimNetwork> {

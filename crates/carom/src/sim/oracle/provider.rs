@@ -2,10 +2,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carom_proto::membership::{Membership, MembershipEvent};
-use carom_proto::wire::Datagram;
 use carom_proto::{
-    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Time, Transmit, ViewChange,
-    ViewChangeKind, Wakeup,
+    Endpoint, GroupId, GroupSettings, JoinError, NodeId, Time, ViewChange, ViewChangeKind, Wakeup,
 };
 
 use crate::sim::report::Report;
@@ -144,17 +142,11 @@ impl Membership for OracleProvider {
         }
     }
 
-    fn handle_datagram(&mut self, _now: Time, _source: Endpoint, _datagram: &Datagram<'_>) {}
-
     fn handle_timeout(&mut self, _now: Time) {
         loop {
             let Some(news) = OracleLink::lock(&self.oracle).news.pop_front() else { break };
             self.on_news(news);
         }
-    }
-
-    fn poll_transmit(&mut self, _out: &mut Vec<u8>) -> Option<Transmit> {
-        None
     }
 
     fn poll_event(&mut self) -> Option<MembershipEvent> {
