@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 use carom::blocking::Group;
 use carom::{MemberPath, NodeId, PathChoice};
 use carom_proto::lateral::packet::Packet;
-use carom_proto::wire::{self, Header, Protocol};
+use carom_proto::wire::{Header, Protocol};
 use carom_proto::{GroupId, Incarnation, Origin, PacketId, Rng, SeqNo};
 use network::{join, multicast_port, next_message, on_loopback, start, wait_for};
 
@@ -58,22 +58,9 @@ fn a_member_is_reached_as_it_says_itself() {
     // The node has received a message from the member's own address.
     in_deaf.publish(b"1".to_vec()).expect("published");
     next_message(&in_node);
-    let (protocol, sender, heard) = (Protocol::Path, deaf.id(), 2);
-    let incarnation = Incarnation(1);
-    let header = Header {
-        protocol,
-        kind: heard,
-        flags: 0,
-        group: GroupId::NONE,
-        sender,
-        incarnation,
-        view: 0,
-    };
-    let mut datagram = Vec::new();
-    header.begin(&mut datagram);
-    datagram.extend(1_u32.to_be_bytes());
-    datagram.extend(node.id().0.to_be_bytes());
-    wire::seal(&mut datagram, 0);
+    let origin = Origin { node: deaf.id(), incarnation: Incarnation(1) };
+    let heard = [&1_u32.to_be_bytes()[..], &node.id().0.to_be_bytes()].concat();
+    let datagram = Header::new(Protocol::Path, 2, GroupId::NONE, origin).datagram(&heard);
     let before = node.status().stats.net.path_elsewhere;
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.send_to(&datagram, node.endpoint()).expect("it is sent");

@@ -124,7 +124,7 @@ impl Slot {
 mod tests {
     use super::*;
     use crate::wire::Protocol;
-    use crate::{GroupId, Incarnation, NodeId};
+    use crate::{GroupId, NodeId};
 
     const SOURCE: Endpoint = Endpoint(core::net::SocketAddr::new(
         core::net::IpAddr::V4(core::net::Ipv4Addr::LOCALHOST),
@@ -132,9 +132,7 @@ mod tests {
     ));
 
     fn push(inbox: &mut Inbox, bytes: &[u8]) {
-        let (group, sender, incarnation) = (GroupId(1), NodeId(1), Incarnation(1));
-        let protocol = Protocol::Lateral;
-        let header = Header { protocol, kind: 1, flags: 0, group, sender, incarnation, view: 0 };
+        let header = Header::new(Protocol::Lateral, 1, GroupId(1), NodeId(1));
         inbox.push(SOURCE, &Datagram::with_header(header, bytes));
     }
 

@@ -124,6 +124,24 @@ struct RawHeader {
 }
 
 impl Header {
+    /// Creates the header of a packet that has no flags and concerns no view.
+    pub fn new(protocol: Protocol, kind: u8, group: GroupId, origin: impl Into<Origin>) -> Self {
+        let Origin { node: sender, incarnation } = origin.into();
+        Self { protocol, kind, flags: 0, group, sender, incarnation, view: 0 }
+    }
+
+    /// Returns the datagram that consists of this header and `body`.
+    ///
+    /// # Panics
+    /// Panics if the datagram is longer than UDP allows.
+    pub fn datagram(&self, body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let start = self.begin(&mut out);
+        out.extend_from_slice(body);
+        seal(&mut out, start);
+        out
+    }
+
     /// Returns the node that sent the datagram, and its incarnation.
     pub fn origin(&self) -> Origin {
         Origin { node: self.sender, incarnation: self.incarnation }

@@ -159,26 +159,14 @@ const LOSS_STREAM: u64 = 0x1055;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_proto::wire::{Header, Protocol, seal};
-    use carom_proto::{GroupId, Incarnation};
+    use carom_proto::GroupId;
+    use carom_proto::wire::{Header, Protocol};
 
     const SOURCE: Endpoint =
         Endpoint(std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1));
 
     fn datagram(sender: u64) -> Vec<u8> {
-        let mut out = Vec::new();
-        let header = Header {
-            protocol: Protocol::Lateral,
-            kind: 1,
-            flags: 0,
-            group: GroupId(1),
-            sender: NodeId(sender),
-            incarnation: Incarnation::default(),
-            view: 0,
-        };
-        let start = header.begin(&mut out);
-        seal(&mut out, start);
-        out
+        Header::new(Protocol::Lateral, 1, GroupId(1), NodeId(sender)).datagram(&[])
     }
 
     #[test]

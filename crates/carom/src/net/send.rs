@@ -285,7 +285,7 @@ mod tests {
     use crate::net::sockets::{Bindings, Sockets};
     use carom_proto::loss::Loss;
     use carom_proto::wire::{Header, Protocol};
-    use carom_proto::{GroupId, Incarnation, NodeId};
+    use carom_proto::{GroupId, NodeId};
 
     const MANY: usize = 64;
 
@@ -297,10 +297,7 @@ mod tests {
 
     fn add(sender: &mut Sender, destination: &Destination, bytes: usize) -> Option<Run> {
         let end = sender.buffer.len() + bytes;
-        let (protocol, group, sender_id) = (Protocol::Lateral, GroupId(1), NodeId(1));
-        let incarnation = Incarnation(1);
-        Header { protocol, kind: 1, flags: 0, group, sender: sender_id, incarnation, view: 0 }
-            .begin(sender.buffer());
+        Header::new(Protocol::Lateral, 1, GroupId(1), NodeId(1)).begin(sender.buffer());
         sender.buffer().resize(end, bytes as u8);
         sender.add(destination.clone(), MANY)
     }

@@ -114,15 +114,13 @@ pub(crate) const MEMORY: usize = 32;
 mod tests {
     use super::*;
     use carom_proto::wire::Protocol;
-    use carom_proto::{GroupId, Incarnation};
+    use carom_proto::{GroupId, Incarnation, Origin};
 
     #[test]
     fn forged_datagrams_are_whole_and_mutations_differ() {
         let mut attacker = Attacker::new(1);
-        let (protocol, group, sender) = (Protocol::Lateral, GroupId(1), NodeId(2));
-        let incarnation = Incarnation(3);
-        let header = Header { protocol, kind: 1, flags: 0, group, sender, incarnation, view: 0 };
-        let heard = header.datagram(&[7; 60]);
+        let origin = Origin { node: NodeId(2), incarnation: Incarnation(3) };
+        let heard = Header::new(Protocol::Lateral, 1, GroupId(1), origin).datagram(&[7; 60]);
         let mut make = |forgery| {
             let craft = |_: &mut Rng, heard: &[u8]| Some(heard[1..].to_vec());
             let made = attacker.make(forgery, &heard, NodeId(4), &craft);

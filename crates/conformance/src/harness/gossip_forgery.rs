@@ -46,9 +46,8 @@ pub fn path_response(name: &Header, at: Endpoint, sent: &[u8]) -> Option<Vec<u8>
 
 /// Encodes a membership packet.
 pub fn packet(kind: u8, flags: u8, origin: Origin, body: &[u8]) -> Vec<u8> {
-    let Origin { node: sender, incarnation } = origin;
-    let (protocol, group) = (Protocol::Membership, GroupId::NONE);
-    Header { protocol, kind, flags, group, sender, incarnation, view: 0 }.datagram(body)
+    let header = Header::new(Protocol::Membership, kind, GroupId::NONE, origin);
+    Header { flags, ..header }.datagram(body)
 }
 
 /// Encodes a node under one of its identities.
@@ -108,10 +107,8 @@ mod tests {
 
     #[test]
     fn forged_gossip_is_whole_and_of_all_kinds() {
-        let (protocol, group, sender) = (Protocol::Lateral, GroupId(1), NodeId(2));
-        let incarnation = Incarnation(3);
-        let header = Header { protocol, kind: 1, flags: 0, group, sender, incarnation, view: 0 };
-        let heard = header.datagram(&[]);
+        let origin = Origin { node: NodeId(2), incarnation: Incarnation(3) };
+        let heard = Header::new(Protocol::Lateral, 1, GroupId(1), origin).datagram(&[]);
         let mut rng = Rng::new(1);
         let mut kinds = BTreeSet::new();
         for _ in 0..100 {

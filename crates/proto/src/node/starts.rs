@@ -109,11 +109,8 @@ const MOST_GONE: usize = 1024;
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
-
     use super::*;
-    use crate::wire;
-    use crate::{GroupId, Incarnation};
+    use crate::{GroupId, Incarnation, Origin};
 
     const AT: Endpoint = Endpoint(core::net::SocketAddr::new(
         core::net::IpAddr::V4(core::net::Ipv4Addr::LOCALHOST),
@@ -121,14 +118,13 @@ mod tests {
     ));
 
     fn look(starts: &mut Starts, ms: u64, incarnation: u64) -> Start {
-        let (protocol, group, sender) = (Protocol::Lateral, GroupId(1), NodeId(2));
-        let incarnation = Incarnation(incarnation);
-        let header = Header { protocol, kind: 1, flags: 0, group, sender, incarnation, view: 0 };
-        let mut datagram = Vec::new();
-        header.begin(&mut datagram);
-        wire::seal(&mut datagram, 0);
-        let datagram = Datagram::parse(&datagram).expect("the datagram is valid");
+        let datagram = Datagram::with_header(header(Protocol::Lateral, incarnation), &[]);
         starts.look(Time(ms * 1_000_000), AT, &datagram)
+    }
+
+    fn header(protocol: Protocol, incarnation: u64) -> Header {
+        let origin = Origin { node: NodeId(2), incarnation: Incarnation(incarnation) };
+        Header::new(protocol, 1, GroupId(1), origin)
     }
 
     #[test]
@@ -138,10 +134,7 @@ mod tests {
         let mut elsewhere = AT;
         elsewhere.0.set_port(8);
         let is_believed = |starts: &mut Starts, protocol, source| {
-            let (group, sender, incarnation) = (GroupId(1), NodeId(2), Incarnation(22));
-            let header =
-                Header { protocol, kind: 1, flags: 0, group, sender, incarnation, view: 0 };
-            let datagram = Datagram::with_header(header, &[]);
+            let datagram = Datagram::with_header(header(protocol, 22), &[]);
             starts.look(Time(5_000_000), source, &datagram) != Start::Over
         };
         let is_credible =

@@ -111,10 +111,7 @@ mod padding {
 
 impl Packet {
     pub(crate) fn encode(&self, origin: impl Into<Origin>, out: &mut Vec<u8>) {
-        let (protocol, kind, group) = (Protocol::Path, self.tag(), GroupId(0));
-        let Origin { node: sender, incarnation } = origin.into();
-        let header = Header { protocol, kind, flags: 0, group, sender, incarnation, view: 0 };
-        let start = header.begin(out);
+        let start = Header::new(Protocol::Path, self.tag(), GroupId(0), origin).begin(out);
         self.put_fields(out);
         seal(out, start);
     }
@@ -141,7 +138,6 @@ const PROBE_OVERHEAD: usize = HEADER_BYTES + 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carom_proto::Incarnation;
     use proptest::prelude::*;
 
     fn encoded(sender: NodeId, packet: &Packet) -> Vec<u8> {
@@ -210,14 +206,8 @@ mod tests {
         fn a_sound_header_with_any_body_never_panics(
             kind: u8, body in prop::collection::vec(any::<u8>(), 0..700),
         ) {
-            let mut out = Vec::new();
-            let protocol = Protocol::Path;
-            let (group, sender) = (GroupId(0), NodeId(1));
-            let incarnation = Incarnation::default();
-            let header = Header { protocol, kind, flags: 0, group, sender, incarnation, view: 0 };
-            let start = header.begin(&mut out);
-            out.extend_from_slice(&body);
-            seal(&mut out, start);
+            let sender = NodeId(1);
+            let out = Header::new(Protocol::Path, kind, GroupId(0), sender).datagram(&body);
             let datagram = Datagram::parse(&out).expect("a datagram");
             if let Ok(packet) = Packet::decode(&datagram) {
                 prop_assert_eq!(encoded(sender, &packet), out);

@@ -67,30 +67,13 @@ fn an_ack_and_an_open_on_the_wire_are_this() {
     assert_eq!(body(Packet::Open { nonce: 5 }), (8, 0, vec![0, 0, 0, 0, 0, 0, 0, 5]));
 }
 
-fn raw_datagram(kind: u8, body: &[u8]) -> Vec<u8> {
-    let header = Header {
-        protocol: Protocol::Lateral,
-        kind,
-        flags: 0,
-        group: GROUP,
-        sender: SENDER,
-        incarnation: Incarnation::default(),
-        view: 0,
-    };
-    let mut out = Vec::new();
-    let start = header.begin(&mut out);
-    out.extend_from_slice(body);
-    wire::seal(&mut out, start);
-    out
-}
-
 proptest! {
     #[test]
     fn body_under_a_valid_header_decodes_to_itself_or_an_error(
         kind in 0..12_u8,
         body in prop::collection::vec(any::<u8>(), 0..120),
     ) {
-        let datagram = raw_datagram(kind, &body);
+        let datagram = Header::new(Protocol::Lateral, kind, GROUP, SENDER).datagram(&body);
         if let Ok((header, packet)) = Packet::decode(&datagram) {
             let mut again = Vec::new();
             packet.encode(header.origin(), header.group, header.view, &mut again);

@@ -15,7 +15,7 @@ use core::time::Duration;
 
 use super::protocol::frame::{Frame, Member, millis};
 use crate::codec::Field;
-use crate::wire::{self, Datagram, Header, Protocol};
+use crate::wire::{Datagram, Header, Protocol};
 use crate::{Endpoint, GroupId, NodeId, Origin, Time, Timers};
 
 const PING: u8 = 32;
@@ -153,14 +153,8 @@ impl Pinger {
 }
 
 fn datagram_of(kind: u8, origin: Origin, meant: NodeId, number: u32) -> Vec<u8> {
-    let (protocol, group) = (Protocol::Membership, GroupId::NONE);
-    let mut out = Vec::new();
-    let Origin { node: sender, incarnation } = origin;
-    let header = Header { protocol, kind, flags: 0, group, sender, incarnation, view: number };
-    let start = header.begin(&mut out);
-    meant.put(&mut out);
-    wire::seal(&mut out, start);
-    out
+    let header = Header::new(Protocol::Membership, kind, GroupId::NONE, origin);
+    Header { view: number, ..header }.datagram(&meant.0.to_be_bytes())
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof, proptes
 
 use super::fields::MAX_NUMBER;
 use super::*;
-use crate::Incarnation;
 use crate::rdcm::limits::{MIN_MTU, UDP_AND_IP_BYTES};
 use crate::rdcm::sack_set::SackSet;
 use crate::wire::{HEADER_BYTES, MAX_DATAGRAM_BYTES};
@@ -230,9 +229,7 @@ proptest! {
     fn arbitrary_bytes_never_panic(
         kind in 0..14_u8, flags: u8, body in vec(any::<u8>(), 0..200),
     ) {
-        let (protocol, group, sender) = (Protocol::Bulk, GROUP, SENDER);
-        let incarnation = Incarnation::default();
-        let header = Header { protocol, kind, flags, group, sender, incarnation, view: 0 };
+        let header = Header { flags, ..Header::new(Protocol::Bulk, kind, GROUP, SENDER) };
         let _ = Packet::decode(&header, &body);
     }
 }

@@ -216,14 +216,11 @@ pub(super) fn pull_capacity(bytes: usize) -> usize {
 
 impl Packet {
     pub(super) fn encode(&self, network: u32, origin: impl Into<Origin>) -> Vec<u8> {
-        let (protocol, kind) = (Protocol::Membership, self.tag());
         let [low, high] = self.flags();
         let flags = u8::from(low) | u8::from(high) << 1;
         let mut out = Vec::new();
-        let group = GroupId(network);
-        let Origin { node: sender, incarnation } = origin.into();
-        let header = Header { protocol, kind, flags, group, sender, incarnation, view: 0 };
-        let start = header.begin(&mut out);
+        let header = Header::new(Protocol::Membership, self.tag(), GroupId(network), origin);
+        let start = Header { flags, ..header }.begin(&mut out);
         self.put_fields(&mut out);
         wire::seal(&mut out, start);
         out

@@ -1,7 +1,7 @@
 use core::net::{Ipv6Addr, SocketAddr};
 
 use super::*;
-use crate::{Endpoint, Incarnation, Profile, RateOfFire};
+use crate::{Endpoint, Profile, RateOfFire};
 use proptest::prelude::*;
 
 const SENDER: NodeId = NodeId(0x1122_3344_5566_7788);
@@ -179,13 +179,8 @@ proptest! {
         kind in 0..9_u8, flags in 0..5_u8,
         body in prop::collection::vec(any::<u8>(), 0..80),
     ) {
-        let (protocol, group) = (Protocol::Membership, GroupId(0));
-        let mut datagram = Vec::new();
-        let (sender, incarnation) = (SENDER, Incarnation::default());
-        let header = Header { protocol, kind, flags, group, sender, incarnation, view: 0 };
-        header.begin(&mut datagram);
-        datagram.extend_from_slice(&body);
-        wire::seal(&mut datagram, 0);
+        let header = Header::new(Protocol::Membership, kind, GroupId(0), SENDER);
+        let datagram = Header { flags, ..header }.datagram(&body);
         if let Ok((network, sender, packet)) = decoded(&datagram) {
             let is_whole = !matches!(&packet, Packet::Changes(changes) if changes.unknown > 0);
             prop_assert_eq!(packet.encode(network, sender) == datagram, is_whole);
