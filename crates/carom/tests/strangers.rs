@@ -245,16 +245,8 @@ impl Stranger {
     }
 
     fn data(&self) -> ring::DataPacket {
-        let data = Data {
-            message: SeqNo(1),
-            qos: Qos::TotallyOrdered,
-            handler: None,
-            is_call: true,
-            is_first: true,
-            is_last: true,
-            may_wait: false,
-            payload: vec![7; 30].into(),
-        };
+        let whole = Data::whole(SeqNo(1), Qos::TotallyOrdered, vec![7; 30].into());
+        let data = Data { is_call: true, ..whole };
         ring::DataPacket { source: self.process(), seqno: SeqNo(1), data }
     }
 }

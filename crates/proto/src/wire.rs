@@ -147,18 +147,6 @@ impl Header {
         Origin { node: self.sender, incarnation: self.incarnation }
     }
 
-    /// Returns the datagram that consists of this header and `body`.
-    ///
-    /// # Panics
-    /// Panics if the datagram is longer than [`MAX_DATAGRAM_BYTES`].
-    pub fn datagram(&self, body: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        let start = self.begin(&mut out);
-        out.extend_from_slice(body);
-        seal(&mut out, start);
-        out
-    }
-
     /// Appends the header to `out`. Call [`seal`] after appending the body.
     ///
     /// Returns the offset in `out` at which the datagram starts.

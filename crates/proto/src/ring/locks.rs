@@ -206,13 +206,9 @@ impl fmt::Display for LockName {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NodeId;
+    use crate::ring::process;
 
     const LOCK: LockName = LockName(9);
-
-    fn process(node: u64) -> Process {
-        Process { node: NodeId(node), life: 1 }
-    }
 
     #[test]
     fn first_requester_holds_the_lock_and_others_follow_in_order() {

@@ -23,3 +23,5 @@ pub use self::request::{
     Answer, Outcome, ReplyError, Request, RequestError, RequestId, RequestOptions,
 };
 pub use self::view::{Member, RingView};
+#[cfg(test)]
+pub(crate) use self::{place::tests::process, view::tests::member};

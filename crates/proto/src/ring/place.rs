@@ -103,8 +103,12 @@ impl fmt::Debug for Timestamp {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    pub(crate) fn process(node: u64) -> Process {
+        Process { node: NodeId(node), life: 1 }
+    }
 
     fn first_life(incarnation: u64) -> Process {
         Process { node: NodeId(7), life: Process::lives_before(Incarnation(incarnation)) + 1 }

@@ -198,13 +198,12 @@ impl RingView {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::NodeId;
+    use crate::ring::process;
 
-    fn member(node: u64, quorum: Quorum) -> Member {
-        let process = Process { node: NodeId(node), life: 1 };
-        Member { process, quorum, is_multicast: true, is_voter: true }
+    pub(crate) fn member(node: u64, quorum: Quorum) -> Member {
+        Member { process: process(node), quorum, is_multicast: true, is_voter: true }
     }
 
     #[test]

@@ -99,9 +99,7 @@ impl Sender {
     pub(super) fn next_unreliable(&mut self) -> Option<Data> {
         let Waiting { number, qos, handler, is_call, rest, .. } = self.unreliable.pop_front()?;
         self.waiting_bytes -= rest.len() + MESSAGE_BYTES;
-        let (is_first, is_last, may_wait) = (true, true, false);
-        let (message, payload) = (number, rest);
-        Some(Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload })
+        Some(Data { handler, is_call, ..Data::whole(number, qos, rest) })
     }
 
     pub(super) fn next_packet(&mut self, now: Time, sizes: FragmentSizes) -> Option<(SeqNo, Data)> {

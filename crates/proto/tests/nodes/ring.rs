@@ -63,16 +63,7 @@ fn packet(datagram: &[u8]) -> Option<Packet> {
 fn forgeries(view: &RingView) -> Vec<(&'static str, Packet)> {
     let epoch = view.epoch;
     let [first, second] = [1, 2].map(|node| view.process_of(NodeId(node)).expect("it is in"));
-    let data = Data {
-        message: SeqNo(2),
-        qos: Qos::TotallyOrdered,
-        handler: None,
-        is_call: false,
-        is_first: true,
-        is_last: true,
-        may_wait: false,
-        payload: vec![66; 30].into(),
-    };
+    let data = Data::whole(SeqNo(2), Qos::TotallyOrdered, vec![66; 30].into());
     let data = |seqno| {
         Packet::Data(DataPacket { source: second, seqno: SeqNo(seqno), data: data.clone() })
     };

@@ -190,11 +190,11 @@ fn lock_change(locks: &mut Locks, change: ListChange) -> ListChange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::{LockName, Member, Quorum};
+    use crate::ring::{LockName, Quorum, member, process};
 
     fn change(node: u64, request: u32) -> ListChange {
-        let process = Process { node: NodeId(node), life: 1 };
-        ListChange { process, request, kind: ListChangeKind::Unlock(LockName(request.into())) }
+        let kind = ListChangeKind::Unlock(LockName(request.into()));
+        ListChange { process: process(node), request, kind }
     }
 
     #[test]
@@ -223,10 +223,9 @@ mod tests {
     #[test]
     fn full_list_of_requests_refuses_joiners_and_takes_members() {
         let join = |node| {
-            let process = Process { node: NodeId(node), life: 1 };
-            let (quorum, is_multicast, is_voter) = (Quorum::Majority, true, true);
-            let member = Member { process, quorum, is_multicast, is_voter };
-            ListChange { process, request: 0, kind: ListChangeKind::Join { member, name_check: 0 } }
+            let member = member(node, Quorum::Majority);
+            let kind = ListChangeKind::Join { member, name_check: 0 };
+            ListChange { process: member.process, request: 0, kind }
         };
         let mut requests = ViewChanges::default();
         assert!((0..MAX_REQUESTS as u64).all(|node| requests.insert(join(node))));

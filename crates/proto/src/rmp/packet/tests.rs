@@ -2,8 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Incarnation;
-use crate::ring::{Handler, ListChangeKind, Member, Qos, Quorum, RingView};
+use crate::ring::{Handler, ListChangeKind, Member, Qos, Quorum, RingView, process};
 use crate::wire::Datagram;
 
 fn packets() -> impl Strategy<Value = Packet> {
@@ -57,7 +56,6 @@ fn decoded(datagram: &[u8]) -> Result<Packet, DecodeError> {
 
 #[test]
 fn an_ack_on_the_wire_is_this() {
-    let process = |node| Process { node: NodeId(node), life: 1 };
     let epoch = Epoch { version: 2, creator: process(7) };
     let what = What::Order(vec![Run { source: process(8), first: SeqNo(5), count: 2 }]);
     let round = Round { at: Timestamp(8), site: process(9), next: process(7), what };
@@ -77,17 +75,9 @@ fn an_ack_on_the_wire_is_this() {
 
 #[test]
 fn data_on_the_wire_is_this() {
-    let data = Data {
-        message: SeqNo(4),
-        qos: Qos::Resilient(2),
-        handler: Handler::new(0),
-        is_call: false,
-        is_first: true,
-        is_last: false,
-        may_wait: true,
-        payload: Bytes::from_static(b"x"),
-    };
-    let mut source = Process { node: NodeId(9), life: 1 };
+    let whole = Data::whole(SeqNo(4), Qos::Resilient(2), Bytes::from_static(b"x"));
+    let data = Data { handler: Handler::new(0), is_last: false, may_wait: true, ..whole };
+    let mut source = process(9);
     let packet = DataPacket { source, seqno: SeqNo(6), data };
     let own = datagram(&Packet::Data(packet.clone()));
     let golden = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 4, 4, 2, 1, 5, b'x'];
@@ -202,11 +192,8 @@ proptest! {
     fn arbitrary_bytes_never_panic(
         kind: u8, flags: u8, body in vec(any::<u8>(), 0..200),
     ) {
-        let header = Header {
-            protocol: Protocol::Ordered, kind, flags, group: GroupId(1), sender: NodeId(1), view: 0,
-            incarnation: Incarnation::default(),
-        };
-        let _ = Packet::decode(&header, &body);
+        let header = Header::new(Protocol::Ordered, kind, GroupId(1), NodeId(1));
+        let _ = Packet::decode(&Header { flags, ..header }, &body);
     }
 }
 
@@ -214,7 +201,6 @@ proptest! {
 fn the_largest_ack_fits_a_datagram() {
     for path_mtu in [576, 1500, 9000] {
         let config = crate::rmp::Config { path_mtu, ..crate::rmp::Config::default() };
-        let process = |node| Process { node: NodeId(node), life: 1 };
         let run = |node| Run { source: process(node), first: SeqNo(5), count: 2 };
         let what = What::Order((0..config.max_runs() as u64).map(run).collect());
         let round = Round { at: Timestamp(8), site: process(9), next: process(7), what };

@@ -77,21 +77,10 @@ impl FormerRing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NodeId;
-    use crate::ring::{ListChange, ListChangeKind, RingView};
-
-    fn process(node: u64) -> Process {
-        Process { node: NodeId(node), life: 1 }
-    }
+    use crate::ring::{ListChange, ListChangeKind, RingView, member, process};
 
     fn view(nodes: &[u64]) -> RingView {
-        let member = |node: &u64| Member {
-            process: process(*node),
-            quorum: Quorum::Majority,
-            is_multicast: true,
-            is_voter: true,
-        };
-        let mut members = nodes.iter().map(member);
+        let mut members = nodes.iter().map(|node| member(*node, Quorum::Majority));
         let mut view = RingView::founded_by(members.next().expect("a founder"), 0);
         for member in members {
             view.insert_after(process(nodes[0]), member);

@@ -206,11 +206,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NodeId;
-
-    fn process(node: u64) -> Process {
-        Process { node: NodeId(node), life: 1 }
-    }
+    use crate::ring::process;
 
     fn ack(at: u64, count: u16) -> Round {
         let run = Run { source: process(9), first: SeqNo(1), count };

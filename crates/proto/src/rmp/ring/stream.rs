@@ -60,6 +60,15 @@ pub struct Data {
     pub payload: Bytes,
 }
 
+impl Data {
+    /// Creates the only packet of an application message.
+    pub fn whole(message: SeqNo, qos: Qos, payload: Bytes) -> Self {
+        let (is_first, is_last) = (true, true);
+        let (handler, is_call, may_wait) = (None, false, false);
+        Self { message, qos, handler, is_call, is_first, is_last, may_wait, payload }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     New,

@@ -2,16 +2,7 @@ use super::*;
 
 fn packet(qos: Qos, is_first: bool, is_last: bool, payload: &'static str) -> Data {
     let payload = Bytes::from_static(payload.as_bytes());
-    Data {
-        message: SeqNo(1),
-        qos,
-        handler: None,
-        is_call: false,
-        is_first,
-        is_last,
-        may_wait: false,
-        payload,
-    }
+    Data { is_first, is_last, ..Data::whole(SeqNo(1), qos, payload) }
 }
 
 fn single(qos: Qos, payload: &'static str) -> Data {

@@ -1,12 +1,10 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::ring::{LockName, Qos, Quorum};
+use crate::ring::{LockName, Qos, Quorum, member, process};
 
 fn ring() -> Ring {
-    let process = Process { node: NodeId(1), life: 1 };
-    let (quorum, is_multicast, is_voter) = (Quorum::Majority, true, true);
-    Ring::founded_by(Member { process, quorum, is_multicast, is_voter }, 0, SeqNo::FIRST)
+    Ring::founded_by(member(1, Quorum::Majority), 0, SeqNo::FIRST)
 }
 
 fn apply(ring: &mut Ring, changes: Vec<ListChange>) {
@@ -32,11 +30,9 @@ fn version_of_a_view_wraps() {
 #[test]
 fn lives_that_ended_first_are_forgotten() {
     let mut ring = ring();
-    let founder = ring.view.members[0];
     let last = MAX_OVER as u64 + 100;
-    let process = |node| Process { node: NodeId(node), life: 1 };
     for node in (100..=last).rev() {
-        let member = Member { process: process(node), ..founder };
+        let member = member(node, Quorum::Majority);
         let join = ListChangeKind::Join { member, name_check: 0 };
         for kind in [join, ListChangeKind::Leave] {
             let (at, site) = (ring.log.next(), ring.token);
@@ -54,24 +50,15 @@ fn lives_that_ended_first_are_forgotten() {
 #[test]
 fn founder_and_joiner_share_a_position_once_joiner_is_heard() {
     let mut founder = ring();
-    let process = Process { node: NodeId(2), life: 1 };
-    let member = Member { process, ..founder.view.members[0] };
+    let member = member(2, Quorum::Majority);
+    let process = member.process;
     let kind = ListChangeKind::Join { member, name_check: 0 };
     let change = ListChange { process, request: 0, kind };
     let (at, site) = (founder.log.next(), founder.token);
     founder.offer(Round { at, site, next: process, what: What::List(vec![change]) });
     assert!(founder.apply_next(&mut 0).is_some());
     let mut joiner = Ring::entered(process, founder.snapshot(true), SeqNo::FIRST);
-    let data = Data {
-        message: SeqNo::FIRST,
-        qos: Qos::TotallyOrdered,
-        handler: None,
-        is_call: false,
-        is_first: true,
-        is_last: true,
-        may_wait: false,
-        payload: Bytes::new(),
-    };
+    let data = Data::whole(SeqNo::FIRST, Qos::TotallyOrdered, Bytes::new());
     for ring in [&mut founder, &mut joiner] {
         assert!(ring.sources.insert_packet(process, SeqNo::FIRST, data.clone()).is_some());
     }
