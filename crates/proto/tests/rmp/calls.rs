@@ -38,8 +38,7 @@ const HANDLER: LockName = LockName(0);
 #[test]
 fn handler_replies_to_members_and_guests_alike() {
     let mut world = World::joined(3, 1, 1);
-    world.lock(1, HANDLER, true);
-    world.run_for(50 * MS);
+    world.lock_and_run(1, HANDLER, 50 * MS);
     for caller in [0, 1, 2, 3] {
         world.call(caller, Some(0), 2, 100);
         world.run_for(200 * MS);
@@ -75,8 +74,7 @@ fn a_request_without_a_handler_is_acknowledged_at_every_level() {
 fn requests_and_replies_may_be_larger_than_a_packet() {
     for loss in [0.0, 0.05] {
         let mut world = World::joined(3, 1, 1);
-        world.lock(1, HANDLER, true);
-        world.run_for(50 * MS);
+        world.lock_and_run(1, HANDLER, 50 * MS);
         (world.loss, world.reply_bytes) = (loss, 300_000);
         for caller in [0, 3] {
             world.call(caller, Some(0), 2, 100_000);
@@ -93,8 +91,7 @@ fn a_killed_handler_is_replaced_and_every_request_has_one_reply() {
         let mut rng = Rng::new(seed);
         let mut world = World::joined(4, 2, seed);
         for server in 0..3 {
-            world.lock(server, HANDLER, true);
-            world.run_for(20 * MS);
+            world.lock_and_run(server, HANDLER, 20 * MS);
         }
         world.loss = [0.0, 0.02, 0.1][rng.below(3)];
         world.duplicates = [0.0, 0.05][rng.below(2)];
@@ -123,8 +120,7 @@ fn request_waits_for_a_handler() {
     world.call(3, Some(4), 2, 100);
     world.run_for(300 * MS);
     assert!(outcomes(&world, 3).is_empty());
-    world.lock(2, LockName(4), true);
-    world.run_for(300 * MS);
+    world.lock_and_run(2, LockName(4), 300 * MS);
     assert_eq!(repliers(&world, 3), [NodeId(3)]);
     let told = requests(&world, 2);
     let ours: Vec<bool> = told.iter().map(|request| request.is_ours).collect();
@@ -139,8 +135,7 @@ fn a_joiner_serves_requests_from_before_its_time() {
     world.run_for(300 * MS);
     world.join(2);
     world.run_for(500 * MS);
-    world.lock(2, HANDLER, true);
-    world.run_for(5000 * MS);
+    world.lock_and_run(2, HANDLER, 5000 * MS);
     assert_eq!(repliers(&world, 3), [NodeId(3)]);
     assert_eq!(requests(&world, 0).len(), 1, "it was made again, and is the same");
 }
@@ -148,8 +143,7 @@ fn a_joiner_serves_requests_from_before_its_time() {
 #[test]
 fn repeated_requests_are_handled_once_while_later_ones_wait() {
     let mut world = World::joined(3, 1, 1);
-    world.lock(1, HANDLER, true);
-    world.run_for(50 * MS);
+    world.lock_and_run(1, HANDLER, 50 * MS);
     world.call(3, Some(0), 2, 100);
     world.run_for(200 * MS);
     world.call(3, Some(0), 2, 100);
@@ -205,8 +199,7 @@ fn joiner_keeps_its_requests() {
     world.run_for(100 * MS);
     world.join(2);
     world.run_for(1000 * MS);
-    world.lock(0, HANDLER, true);
-    world.run_for(3000 * MS);
+    world.lock_and_run(0, HANDLER, 3000 * MS);
     assert_eq!(repliers(&world, 2), [NodeId(1)]);
 }
 

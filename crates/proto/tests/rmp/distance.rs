@@ -106,8 +106,7 @@ fn ring_lives_on_when_its_path_becomes_longer() {
         for ms in [5, 15, 30] {
             world.delay = (ms * MS, ms * MS);
             for turn in 0..100 {
-                world.send(turn % 4, Qos::TotallyOrdered, 100);
-                world.run_for(5 * MS);
+                world.send_and_run(turn % 4, Qos::TotallyOrdered, 100, 5 * MS);
             }
         }
         world.run_for(2000 * MS);

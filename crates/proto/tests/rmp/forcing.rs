@@ -29,11 +29,9 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
         (0..3).for_each(|number| world.join(number));
         world.join_with(3, CLIENT);
         world.run_for(3000 * MS);
-        world.send(0, Qos::MajorityResilient, 50);
-        world.run_for(1000 * MS);
+        world.send_and_run(0, Qos::MajorityResilient, 50, 1000 * MS);
         (1..3).for_each(|number| world.crash(number));
-        world.send(0, Qos::TotallyOrdered, 50);
-        world.run_for(5000 * MS);
+        world.send_and_run(0, Qos::TotallyOrdered, 50, 5000 * MS);
         assert!(waits(&world, 0, 1, 2), "seed {seed}: {:?}", world.hosts[0].story);
         let epoch = world.hosts[0].engine.view(GROUP).expect("it is in one").epoch;
         force(&mut world, 3, epoch, &[2]);
@@ -49,8 +47,7 @@ fn an_operator_forces_a_quorum_by_naming_all_that_are_lost() {
             let forced = |told: &Told| matches!(told, Told::View { view, .. } if view.is_forced);
             assert!(world.hosts[number].story.iter().any(forced), "seed {seed}");
         }
-        world.send(0, Qos::MajorityResilient, 50);
-        world.run_for(1000 * MS);
+        world.send_and_run(0, Qos::MajorityResilient, 50, 1000 * MS);
         assert_eq!(payloads(&world, 0).len(), 3, "seed {seed}");
         let next = world.add();
         world.join(next);
@@ -99,8 +96,7 @@ impl Subscriber for Log {
 fn forced_quorum_is_logged_with_operator_and_lost_voters() {
     let mut world = World::ring_of(ELECTORATE, 3, 0, 1, 3000 * MS);
     (1..3).for_each(|number| world.crash(number));
-    world.send(0, Qos::TotallyOrdered, 50);
-    world.run_for(5000 * MS);
+    world.send_and_run(0, Qos::TotallyOrdered, 50, 5000 * MS);
     let epoch = world.hosts[0].engine.view(GROUP).expect("it is in one").epoch;
     let (to, log) = channel::<String>();
     let force = |world: &mut World, lost: &[u64]| force(world, 0, epoch, lost);
@@ -136,8 +132,7 @@ fn operator_forces_a_quorum_past_a_list_that_was_accepted() {
     let epoch = world.hosts[1].engine.view(GROUP).expect("it is in one").epoch;
     force(&mut world, 1, epoch, &[1, 3]);
     assert!(is_working(&world, 1), "{:?}", world.hosts[1].story);
-    world.send(1, Qos::MajorityResilient, 50);
-    world.run_for(1000 * MS);
+    world.send_and_run(1, Qos::MajorityResilient, 50, 1000 * MS);
     assert_eq!(payloads(&world, 1).len(), 1);
 }
 

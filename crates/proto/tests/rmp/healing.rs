@@ -11,8 +11,7 @@ fn member_of_a_working_ring_does_not_join_a_stopped_one() {
     for seed in 0..20 {
         let mut world = World::ring_of(Quorum::All, 4, 2, seed, 1000 * MS);
         world.crash(3);
-        world.send(0, Qos::TotallyOrdered, 50);
-        world.run_for(5000 * MS);
+        world.send_and_run(0, Qos::TotallyOrdered, 50, 5000 * MS);
         (0..3).for_each(|it| assert!(world.hosts[it].story.contains(&Told::Minority)));
         world.part[4] = 1;
         world.join(4);
@@ -33,8 +32,7 @@ fn member_of_a_working_ring_does_not_join_a_stopped_one() {
 fn joiners_of_a_stopped_ring_begin_no_ring_of_their_own() {
     let mut world = World::ring_of(Quorum::Majority, 2, 7, 1, 1000 * MS);
     world.crash(1);
-    world.send(0, Qos::TotallyOrdered, 50);
-    world.run_for(1000 * MS);
+    world.send_and_run(0, Qos::TotallyOrdered, 50, 1000 * MS);
     assert!(world.hosts[0].story.contains(&Told::Minority));
     (2..9).for_each(|number| world.join(number));
     world.run_for(60_000 * MS);
@@ -79,8 +77,7 @@ fn member_that_accepted_a_later_list_does_not_revert() {
         let last = 2 + seed as usize % 3;
         world.part[last] = 0;
         for turn in 0..400 {
-            world.send(turn % 5, Qos::MajorityResilient, 20);
-            world.run_for(5 * MS);
+            world.send_and_run(turn % 5, Qos::MajorityResilient, 20, 5 * MS);
         }
         undecided += u32::from(version(&world, last) == Some(1));
         checks::check_safety(&world);

@@ -10,8 +10,7 @@ const LEADER: LockName = LockName(77);
 
 fn lock_in_turn(world: &mut World, members: impl IntoIterator<Item = usize>) {
     for number in members {
-        world.lock(number, LEADER, true);
-        world.run_for(50 * MS);
+        world.lock_and_run(number, LEADER, 50 * MS);
     }
 }
 
@@ -43,8 +42,7 @@ fn locks_are_granted_when_the_numbers_of_requests_wrap() {
     world.run_for(2000 * MS);
     for _ in 0..8 {
         for number in 0..3 {
-            world.lock(number, LEADER, true);
-            world.run_for(50 * MS);
+            world.lock_and_run(number, LEADER, 50 * MS);
             assert_eq!(world.holders(LEADER), [number]);
             world.unlock(number, LEADER);
             world.run_for(50 * MS);
@@ -56,8 +54,7 @@ fn locks_are_granted_when_the_numbers_of_requests_wrap() {
 #[test]
 fn refused_request_names_the_holder_of_the_lock() {
     let mut world = World::joined(3, 0, 1);
-    world.lock(1, LEADER, true);
-    world.run_for(50 * MS);
+    world.lock_and_run(1, LEADER, 50 * MS);
     world.lock(2, LEADER, false);
     world.run_for(50 * MS);
     let holder = world.process(1);
@@ -93,12 +90,10 @@ fn lock_of_a_dead_holder_goes_to_the_next_waiter() {
 #[test]
 fn removed_holder_learns_that_its_lock_is_lost() {
     let mut world = World::joined(5, 0, 2);
-    world.lock(4, LEADER, true);
-    world.run_for(50 * MS);
+    world.lock_and_run(4, LEADER, 50 * MS);
     world.part[4] = 1;
     world.run_for(1000 * MS);
-    world.lock(0, LEADER, true);
-    world.run_for(1000 * MS);
+    world.lock_and_run(0, LEADER, 1000 * MS);
     assert_eq!(world.holders(LEADER), [0, 4], "it knows only that it is in a minority");
     assert!(world.hosts[4].story.contains(&Told::Minority));
     world.part[4] = 0;
@@ -133,8 +128,7 @@ fn late_grant_is_not_taken_for_that_of_a_later_request() {
     world.run_for(50 * MS);
     world.lock(0, LEADER, true);
     world.unlock(2, LEADER);
-    world.lock(2, LEADER, true);
-    world.run_for(50 * MS);
+    world.lock_and_run(2, LEADER, 50 * MS);
     world.part[2] = 0;
     for _ in 0..500 {
         world.run_for(MS);

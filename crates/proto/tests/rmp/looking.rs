@@ -38,8 +38,7 @@ fn nodes(sight: &RingStatus) -> Vec<NodeId> {
 fn a_look_shows_view_turn_and_locks_and_the_ring_is_as_it_was() {
     let mut world = World::joined(3, 1, 1);
     world.lock(1, NIGHTLY, true);
-    world.lock(2, NIGHTLY, true);
-    world.run_for(2000 * MS);
+    world.lock_and_run(2, NIGHTLY, 2000 * MS);
     let story = |world: &World| (0..3).map(|it| world.hosts[it].story.len()).collect::<Vec<_>>();
     let (told, sent) = (story(&world), world.datagrams_by_kind.clone());
     let view = world.hosts[0].engine.view(GROUP).cloned().expect("it is in a ring");
@@ -89,8 +88,7 @@ fn each_part_of_a_split_group_is_seen_with_its_state() {
     let mut world = World::joined(5, 1, 1);
     (3..5).for_each(|number| world.part[number] = 1);
     world.send(0, Qos::TotallyOrdered, 50);
-    world.send(3, Qos::TotallyOrdered, 50);
-    world.run_for(3000 * MS);
+    world.send_and_run(3, Qos::TotallyOrdered, 50, 3000 * MS);
     assert!(world.hosts[3].story.contains(&Told::Minority));
     // The observer receives from one part, and then from the other.
     let id = world.look(5, OPTIONS);
@@ -131,8 +129,7 @@ fn a_member_that_is_left_alone_answers_for_its_ring() {
     let sight = look(&mut world, 3).remove(0);
     let left = (0..3).rfind(|it| world.hosts[*it].id != sight.token.node).expect("there are three");
     (0..3).filter(|it| *it != left).for_each(|it| world.crash(it));
-    world.send(left, Qos::TotallyOrdered, 50);
-    world.run_for(3000 * MS);
+    world.send_and_run(left, Qos::TotallyOrdered, 50, 3000 * MS);
     let rings = look(&mut world, 3);
     assert_eq!((rings.len(), rings[0].view.len(), rings[0].is_working), (1, 3, false));
 }

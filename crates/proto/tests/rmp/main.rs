@@ -46,8 +46,7 @@ fn all_members_deliver_the_same_messages_in_the_same_order() {
     {
         let mut world = World::joined(4, 0, 3);
         for turn in 0..200 {
-            world.send(turn % 4, qos, 100);
-            world.run_for(MS / 4);
+            world.send_and_run(turn % 4, qos, 100, MS / 4);
         }
         world.run_for(500 * MS);
         let first = payloads(&world, 0);
@@ -95,8 +94,7 @@ fn one_ack_orders_many_messages_when_no_delivery_waits() {
         let mut world = World::joined(4, 0, 3);
         let before = world.datagrams_by_kind[&2];
         for _ in 0..100 {
-            world.send(0, qos, 100);
-            world.run_for(pause);
+            world.send_and_run(0, qos, 100, pause);
         }
         world.datagrams_by_kind[&2] - before
     };
@@ -112,8 +110,7 @@ fn losses_and_duplicates_change_nothing_but_the_time() {
         let mut world = World::joined(4, 0, seed);
         (world.loss, world.duplicates) = (0.1, 0.05);
         for turn in 0..200 {
-            world.send(turn % 3, Qos::TotallyOrdered, 100 + turn * 37);
-            world.run_for(MS);
+            world.send_and_run(turn % 3, Qos::TotallyOrdered, 100 + turn * 37, MS);
         }
         world.loss = 0.0;
         world.run_for(3000 * MS);
@@ -150,8 +147,7 @@ fn a_minority_stops_and_comes_back() {
     let mut world = World::joined(5, 0, 1);
     world.part = vec![0, 0, 0, 1, 1];
     for turn in 0..100 {
-        world.send(turn % 5, Qos::MajorityResilient, 50);
-        world.run_for(10 * MS);
+        world.send_and_run(turn % 5, Qos::MajorityResilient, 50, 10 * MS);
     }
     assert_eq!(world.ring(0).map(|ring| ring.len()), Some(3));
     assert!(world.hosts[3].story.contains(&Told::Minority));
@@ -164,15 +160,11 @@ fn rejoined_after_a_cut(partition: Quorum, seed: u64) -> World {
     let mut world = World::ring_of(partition, 4, 0, seed, 2000 * MS);
     world.part[3] = 1;
     for _ in 0..40 {
-        world.send(0, Qos::TotallyOrdered, 50);
-        world.run_for(50 * MS);
+        world.send_and_run(0, Qos::TotallyOrdered, 50, 50 * MS);
     }
     assert_eq!(payloads(&world, 3), []);
-    world.part[3] = 0;
-    world.tell_views();
-    world.run_for(5000 * MS);
-    world.send(0, Qos::TotallyOrdered, 50);
-    world.run_for(500 * MS);
+    world.heal(5000 * MS);
+    world.send_and_run(0, Qos::TotallyOrdered, 50, 500 * MS);
     assert_eq!((payloads(&world, 3).len(), payloads(&world, 0).len()), (1, 41), "seed {seed}");
     let others = (0..3).flat_map(|number| &world.hosts[number].story);
     assert!(!others.into_iter().any(|told| matches!(told, Told::Rejoined { .. })));
@@ -226,11 +218,9 @@ fn removed_member_without_rejoin_stays_out() {
     world.join_with(3, JoinOptions { rejoin: false, ..JoinOptions::default() });
     world.run_for(2000 * MS);
     world.part[3] = 1;
-    world.send(0, Qos::TotallyOrdered, 50);
-    world.run_for(2000 * MS);
+    world.send_and_run(0, Qos::TotallyOrdered, 50, 2000 * MS);
     world.part[3] = 0;
-    world.send(0, Qos::TotallyOrdered, 50);
-    world.run_for(3000 * MS);
+    world.send_and_run(0, Qos::TotallyOrdered, 50, 3000 * MS);
     assert!(world.hosts[3].story.contains(&Told::Removed));
     assert_eq!(world.ring(3), None);
     assert_eq!(world.ring(0).map(|ring| ring.len()), Some(3));
@@ -256,8 +246,7 @@ fn a_member_that_leaves_is_out_and_nothing_is_lost() {
         if turn == 30 {
             world.leave(2);
         }
-        world.send(turn % 2, Qos::TotallyOrdered, 100);
-        world.run_for(MS);
+        world.send_and_run(turn % 2, Qos::TotallyOrdered, 100, MS);
     }
     world.run_for(500 * MS);
     let first = payloads(&world, 0);
@@ -304,8 +293,7 @@ fn hosts_without_multicast_join_send_and_call() {
         world.loss = [0.0, 0.02][seed as usize % 2];
         world.run_for(2000 * MS);
         for turn in 0..40 {
-            world.send(turn % 4, Qos::TotallyOrdered, 50 + turn * 100);
-            world.run_for(5 * MS);
+            world.send_and_run(turn % 4, Qos::TotallyOrdered, 50 + turn * 100, 5 * MS);
         }
         world.run_for(2000 * MS);
         let first = payloads(&world, 0);
@@ -330,8 +318,7 @@ fn message_held_by_no_member_is_given_up() {
     let mut given_up = 0;
     for seed in 0..60 {
         let mut world = World::ring_of(Quorum::AtLeast(1), 2, 1, seed, 1000 * MS);
-        world.send(0, Qos::TotallyOrdered, 2_000_000);
-        world.run_for(MS * (seed % 5) as u32);
+        world.send_and_run(0, Qos::TotallyOrdered, 2_000_000, MS * (seed % 5) as u32);
         world.join(2);
         while world.hosts[2].engine.view(GROUP).is_none() {
             world.run_for(MS / 20);
@@ -339,8 +326,7 @@ fn message_held_by_no_member_is_given_up() {
         (0..2).for_each(|number| world.crash(number));
         world.run_for(5000 * MS);
         assert_eq!(world.ring(2), Some(vec![NodeId(3)]), "seed {seed}");
-        world.send(2, Qos::TotallyOrdered, 50);
-        world.run_for(100 * MS);
+        world.send_and_run(2, Qos::TotallyOrdered, 50, 100 * MS);
         let own = payloads(&world, 2);
         assert_eq!(own.last().map(|(sender, _)| *sender), Some(NodeId(3)), "seed {seed}");
         given_up += world.hosts[2].engine.counters().messages_given_up;
@@ -351,8 +337,7 @@ fn message_held_by_no_member_is_given_up() {
 #[test]
 fn a_ring_without_work_goes_quiet() {
     let mut world = World::joined(4, 0, 9);
-    world.send(0, Qos::TotallyOrdered, 10);
-    world.run_for(2000 * MS);
+    world.send_and_run(0, Qos::TotallyOrdered, 10, 2000 * MS);
     let before = world.datagrams_sent();
     world.run_for(10_000 * MS);
     assert_eq!(world.datagrams_sent(), before, "{:?}", world.datagrams_by_kind);
@@ -365,8 +350,7 @@ fn an_empty_queue_takes_a_message_that_is_larger_than_the_queue() {
     (0..2).for_each(|number| world.join(number));
     world.run_for(1000 * MS);
     for _ in 0..2 {
-        world.send(0, Qos::TotallyOrdered, 50_000);
-        world.run_for(1000 * MS);
+        world.send_and_run(0, Qos::TotallyOrdered, 50_000, 1000 * MS);
     }
     assert_eq!(payloads(&world, 1).len(), 2);
 }

@@ -47,8 +47,7 @@ fn packets_that_are_replayed_change_nothing() {
         assert_eq!(world.hosts[number].engine.view(GROUP), view.as_ref());
         assert!(world.hosts[number].engine.counters().data_duplicate > 0);
     }
-    world.send(0, Qos::TotallyResilient, 50);
-    world.run_for(500 * MS);
+    world.send_and_run(0, Qos::TotallyResilient, 50, 500 * MS);
     checks::check_safety(&world);
 }
 
@@ -57,8 +56,7 @@ fn packets_of_a_ring_that_was_reformed_are_foreign() {
     let mut world = busy(2);
     let record = world.record.take().expect("it was kept");
     world.crash(2);
-    world.send(0, Qos::TotallyOrdered, 50);
-    world.run_for(2000 * MS);
+    world.send_and_run(0, Qos::TotallyOrdered, 50, 2000 * MS);
     assert_eq!(world.ring(0).map(|ring| ring.len()), Some(2));
     let told = world.hosts[0].story.len();
     let before = world.hosts[0].engine.counters().foreign;
@@ -189,8 +187,7 @@ fn forged_highest_version_does_not_end_all_reformations() {
             world.forge(2, number, if is_abort { &abort } else { &start });
         }
         world.crash(2);
-        world.send(0, Qos::TotallyOrdered, 50);
-        world.run_for(10_000 * MS);
+        world.send_and_run(0, Qos::TotallyOrdered, 50, 10_000 * MS);
         assert_eq!(world.ring(0), Some(vec![NodeId(1), NodeId(2)]), "abort: {is_abort}");
     }
 }

@@ -64,9 +64,7 @@ fn halves_that_start_apart_order_and_lock_nothing() {
             assert!(!has_lock(&world, number) && !is_working(&world, number), "seed {seed}");
             assert!(waits(&world, number, 1, 2), "{number}: {:?}", world.hosts[number].story);
         }
-        world.part = vec![0; 4];
-        world.tell_views();
-        world.run_for(10_000 * MS);
+        world.heal(10_000 * MS);
         let ordered = |number| {
             let mut all = payloads(&world, number);
             all.retain(|(_, payload)| payload[5] != 0);
@@ -96,9 +94,7 @@ fn the_part_with_a_majority_of_the_electorate_works_alone() {
         (0..3).for_each(|number| assert_eq!(payloads(&world, number).len(), 3, "seed {seed}"));
         (3..5).for_each(|number| assert!(payloads(&world, number).is_empty(), "seed {seed}"));
         assert!(waits(&world, 3, 2, 3) && waits(&world, 4, 2, 3), "seed {seed}");
-        world.part = vec![0; 5];
-        world.tell_views();
-        world.run_for(10_000 * MS);
+        world.heal(10_000 * MS);
         assert_eq!(world.ring(0).map(|ring| ring.len()), Some(5), "seed {seed}");
         checks::check_safety(&world);
     }
@@ -114,8 +110,7 @@ fn clients_that_come_and_die_do_not_stop_the_voters() {
         assert_eq!(world.ring(0).map(|ring| ring.len()), Some(9), "seed {seed}");
         clients.iter().for_each(|client| world.crash(*client));
         world.crash(2);
-        world.send(0, Qos::MajorityResilient, 50);
-        world.run_for(20_000 * MS);
+        world.send_and_run(0, Qos::MajorityResilient, 50, 20_000 * MS);
         assert_eq!(payloads(&world, 0).len(), 1, "seed {seed}");
         assert_eq!(payloads(&world, 1).len(), 1, "seed {seed}");
         assert_eq!(world.ring(0), world.ring(1));
@@ -124,8 +119,7 @@ fn clients_that_come_and_die_do_not_stop_the_voters() {
         clients.iter().for_each(|client| world.join_with(*client, CLIENT));
         world.run_for(5000 * MS);
         world.crash(1);
-        world.send(clients[0], Qos::TotallyOrdered, 50);
-        world.run_for(20_000 * MS);
+        world.send_and_run(clients[0], Qos::TotallyOrdered, 50, 20_000 * MS);
         assert!(waits(&world, 0, 1, 2), "seed {seed}: {:?}", world.hosts[0].story.last());
         assert!(payloads(&world, 0).len() <= 2 && !is_working(&world, 0), "seed {seed}");
     }
@@ -136,8 +130,7 @@ fn clients_alone_begin_no_ring_and_report_it() {
     let mut world = world(3, 1, 4, &[0; 3]);
     (0..2).for_each(|number| world.join_with(number, CLIENT));
     // The id of the voter is larger than those of the clients, which send requests all the time.
-    world.send(0, Qos::TotallyOrdered, 50);
-    world.run_for(20_000 * MS);
+    world.send_and_run(0, Qos::TotallyOrdered, 50, 20_000 * MS);
     assert!(waits(&world, 0, 0, 1) && waits(&world, 1, 0, 1));
     assert_eq!(world.ring(0), None);
     world.join(2);
@@ -148,8 +141,7 @@ fn clients_alone_begin_no_ring_and_report_it() {
     world.crash(2);
     let next = world.add();
     world.join(next);
-    world.send(0, Qos::TotallyOrdered, 50);
-    world.run_for(60_000 * MS);
+    world.send_and_run(0, Qos::TotallyOrdered, 50, 60_000 * MS);
     assert!(is_working(&world, next));
     (0..2).for_each(|number| assert_eq!(world.ring(number), world.ring(next)));
 }
@@ -193,8 +185,7 @@ fn a_voter_that_leaves_below_the_quorum_stops_the_ring() {
     for seed in 0..10 {
         let mut world = World::ring_of(ELECTORATE, 2, 1, seed, 2000 * MS);
         world.lock(0, lock(), true);
-        world.send(0, Qos::TotallyOrdered, 50);
-        world.run_for(1000 * MS);
+        world.send_and_run(0, Qos::TotallyOrdered, 50, 1000 * MS);
         assert!(has_lock(&world, 0) && payloads(&world, 1).len() == 1, "seed {seed}");
         world.leave(1);
         world.run_for(3000 * MS);
@@ -219,8 +210,7 @@ fn voter_that_dies_is_followed_by_another_one() {
         for round in 0..5 {
             let (oldest, alive) = (round, world.hosts.len() - 1);
             world.crash(oldest);
-            world.send(alive, Qos::MajorityResilient, 50);
-            world.run_for(3000 * MS);
+            world.send_and_run(alive, Qos::MajorityResilient, 50, 3000 * MS);
             let next = world.add();
             world.join(next);
             world.run_for(3000 * MS);
@@ -236,8 +226,7 @@ fn voter_that_dies_is_followed_by_another_one() {
 fn half_of_the_voters_wait_for_the_others_or_for_an_operator() {
     for seed in 0..10 {
         let mut world = World::ring_of(ELECTORATE, 2, 1, seed, 2000 * MS);
-        world.send(0, Qos::MajorityResilient, 50);
-        world.run_for(1000 * MS);
+        world.send_and_run(0, Qos::MajorityResilient, 50, 1000 * MS);
         world.crash(1);
         world.send(0, Qos::MajorityResilient, 50);
         world.join(2);
@@ -280,8 +269,7 @@ fn far_members_leave_a_ring_without_a_quorum_together() {
 fn restarted_voter_forms_no_quorum_without_what_it_knew() {
     for seed in 0..20 {
         let mut world = World::ring_of(ELECTORATE, 2, 1, seed, 2000 * MS);
-        world.send(0, Qos::MajorityResilient, 50);
-        world.run_for(1000 * MS);
+        world.send_and_run(0, Qos::MajorityResilient, 50, 1000 * MS);
         world.part = vec![0, 1, 1];
         world.send(1, Qos::MajorityResilient, 50);
         world.join(2);
@@ -296,9 +284,7 @@ fn restarted_voter_forms_no_quorum_without_what_it_knew() {
         let [first, second] = [0, 1].map(|number| payloads(&world, number));
         let is_one_order = first.starts_with(&second) || second.starts_with(&first);
         assert!(is_one_order, "seed {seed}: {first:?} and {second:?}");
-        world.part = vec![0; 4];
-        world.tell_views();
-        world.run_for(20_000 * MS);
+        world.heal(20_000 * MS);
         checks::check_safety(&world);
         assert_eq!(world.ring(0).map(|ring| ring.len()), Some(3), "seed {seed}");
         [0, 1, again].iter().for_each(|number| assert!(is_working(&world, *number), "{seed}"));
@@ -314,8 +300,7 @@ fn a_voter_more_than_the_electorate_waits_outside() {
         assert!(world.hosts[3].story.contains(&Told::Full { voters: 3 }), "seed {seed}");
         assert_eq!(world.ring(3), None, "seed {seed}");
         world.crash(1);
-        world.send(0, Qos::TotallyOrdered, 50);
-        world.run_for(10_000 * MS);
+        world.send_and_run(0, Qos::TotallyOrdered, 50, 10_000 * MS);
         let ring = world.ring(3).expect("it was admitted");
         assert!(ring.len() == 3 && !ring.contains(&NodeId(2)), "seed {seed}");
     }
@@ -382,10 +367,8 @@ fn random_histories_of_an_electorate_need_its_majority() {
         check_quorums(&world, seed);
         checks::check_safety(&world);
         world.loss = 0.0;
-        world.part.iter_mut().for_each(|part| *part = 0);
         world.hosts.iter_mut().for_each(|host| host.is_paused = false);
-        world.tell_views();
-        world.run_for(30_000 * MS);
+        world.heal(30_000 * MS);
         check_quorums(&world, seed);
         checks::check_safety(&world);
         let alive: Vec<usize> =
@@ -406,9 +389,7 @@ fn a_request_ends_in_time_although_its_ring_is_given_up() {
         (0..2).for_each(|number| world.join(number));
         world.run_for(2000 * MS);
         (0..2).for_each(|number| world.call_for(number, Some(0), 2, 50, 5000 * MS));
-        world.part = vec![0; 2];
-        world.tell_views();
-        world.run_for(20_000 * MS);
+        world.heal(20_000 * MS);
         assert_eq!(world.ring(0).map(|ring| ring.len()), Some(2), "seed {seed}");
         for host in &world.hosts {
             let answers = host.story.iter().filter(|told| matches!(told, Told::Answer { .. }));

@@ -54,9 +54,7 @@ fn late_packets_after_an_accepted_list_stop_no_member() {
     world.run_for(3000 * MS);
     let rings = [1, 2].map(|number| world.ring(number).expect("it is in a ring"));
     assert!(rings.iter().all(|ring| ring.len() == 2), "they continue: {rings:?}");
-    world.part = vec![0; 3];
-    world.tell_views();
-    world.run_for(3000 * MS);
+    world.heal(3000 * MS);
     let ring = world.ring(0);
     assert_eq!(ring.as_ref().map(Vec::len), Some(3));
     assert!((1..3).all(|number| world.ring(number) == ring), "{ring:?}");

@@ -14,8 +14,7 @@ fn kill_at_once(qos: Qos, deaths: usize, seed: u64) {
     let mut world = World::ring_of(Quorum::AtLeast(1), 5, 0, seed, 1500 * MS);
     world.loss = [0.0, 0.02, 0.1][rng.below(3)];
     for _ in 0..20 + rng.below(40) {
-        world.send(rng.below(5), qos, 10 + rng.below(3000));
-        world.run_for(MS / 10 * rng.below(20) as u32);
+        world.send_and_run(rng.below(5), qos, 10 + rng.below(3000), MS / 10 * rng.below(20) as u32);
     }
     let mut victims = [0, 1, 2, 3, 4];
     rng.choose_to_front(&mut victims, deaths);
@@ -63,8 +62,12 @@ fn who_leaves_holds_what_the_others_were_told_before() {
         let mut rng = Rng::new(seed);
         let mut world = World::ring_of(Quorum::AtLeast(1), 3, 0, seed, 1500 * MS);
         for _ in 0..10 {
-            world.send(rng.below(2), Qos::TotallyResilient, 10 + rng.below(3000));
-            world.run_for(MS / 100 * rng.below(40) as u32);
+            world.send_and_run(
+                rng.below(2),
+                Qos::TotallyResilient,
+                10 + rng.below(3000),
+                MS / 100 * rng.below(40) as u32,
+            );
         }
         world.leave(2);
         world.run_for(MS / 100 * rng.below(100) as u32);

@@ -22,8 +22,7 @@ fn restarted(seed: u64, former: Incarnation, later: Incarnation) -> (World, usiz
     (first..5).for_each(|number| world.join(number));
     world.run_for(2000 * MS);
     for turn in 0..20 {
-        world.send(first + turn % 4, Qos::TotallyOrdered, 100);
-        world.run_for(MS);
+        world.send_and_run(first + turn % 4, Qos::TotallyOrdered, 100, MS);
     }
     let again = world.restart(first, later);
     world.join(again);
@@ -46,8 +45,7 @@ fn restarted_node_is_let_in_and_its_messages_are_delivered() {
             assert!((2..=again).all(|number| members(&world, number) == ring), "seed {seed}");
             for _ in 0..5 {
                 world.send(again, Qos::MajorityResilient, 100);
-                world.send(2, Qos::TotallyOrdered, 100);
-                world.run_for(10 * MS);
+                world.send_and_run(2, Qos::TotallyOrdered, 100, 10 * MS);
             }
             world.run_for(1000 * MS);
             let heard = |number| payloads(&world, number);
@@ -72,8 +70,7 @@ fn late_packets_of_the_former_start_change_nothing() {
     // The former incarnation still runs, as if it had never been killed.
     world.hosts[1].is_alive = true;
     world.run_for(20 * MS);
-    world.send(1, Qos::TotallyOrdered, 100);
-    world.run_for(50 * MS);
+    world.send_and_run(1, Qos::TotallyOrdered, 100, 50 * MS);
     world.crash(1);
     world.run_for(5000 * MS);
     assert_eq!(members(&world, 2), ring);

@@ -168,6 +168,13 @@ impl World {
         }
     }
 
+    /// Ends a partition, reports the views, and runs for `span`.
+    pub(crate) fn heal(&mut self, span: Duration) {
+        self.part.fill(0);
+        self.tell_views();
+        self.run_for(span);
+    }
+
     pub(crate) fn suspect(&mut self, number: usize, other: usize) {
         self.tell(number, other, ViewChangeKind::Failed);
     }

@@ -14,6 +14,11 @@ impl World {
         self.send_level(number, level.expect("a known level") as u8, bytes);
     }
 
+    pub(crate) fn send_and_run(&mut self, number: usize, qos: Qos, bytes: usize, span: Duration) {
+        self.send(number, qos, bytes);
+        self.run_for(span);
+    }
+
     /// Sends a message that contains its sender, its number and its QoS level.
     pub(crate) fn send_level(&mut self, number: usize, level: u8, bytes: usize) {
         let (now, host) = (self.clock(number), &mut self.hosts[number]);
@@ -50,6 +55,12 @@ impl World {
             host.wanted.remove(&name);
         }
         self.drain(number);
+    }
+
+    /// Requests a lock, waiting for it, and runs for `span`.
+    pub(crate) fn lock_and_run(&mut self, number: usize, name: LockName, span: Duration) {
+        self.lock(number, name, true);
+        self.run_for(span);
     }
 
     pub(crate) fn confirm(&mut self, number: usize) {
