@@ -15,22 +15,24 @@ const NOTED: usize = 4;
 const MOVED: usize = 6;
 
 pub(in crate::receiver) fn large() -> Sent {
-    let folder = tempfile::tempdir().expect("a folder for the test");
-    fs::create_dir(folder.path().join("from")).expect("it is new");
     let mut noise = vec![0; (5 << 20) / 2];
     blake3::Hasher::new().finalize_xof().fill(&mut noise);
-    fs::write(folder.path().join("from/large"), noise).expect("it can be written");
-    let sent = Sent::of(folder, &["large"]);
+    let sent = of_one_file(|file| file.write_all_at(&noise, 0).expect("it can be written"));
     assert_eq!(sent.content.manifest.pieces(), 3);
     sent
 }
 
 fn sparse(end: &[u8]) -> Sent {
+    of_one_file(|file| {
+        file.set_len(1 << 20).expect("it can be sparse");
+        file.write_all_at(end, 1 << 20).expect("it can be written");
+    })
+}
+
+fn of_one_file(fill: impl FnOnce(&File)) -> Sent {
     let folder = tempfile::tempdir().expect("a folder for the test");
     fs::create_dir(folder.path().join("from")).expect("it is new");
-    let file = File::create(folder.path().join("from/large")).expect("it is new");
-    file.set_len(1 << 20).expect("it can be sparse");
-    file.write_all_at(end, 1 << 20).expect("it can be written");
+    fill(&File::create(folder.path().join("from/large")).expect("it is new"));
     Sent::of(folder, &["large"])
 }
 
@@ -65,10 +67,10 @@ fn assert_large(sent: &Sent) {
 
 #[test]
 fn piece_damaged_during_building_is_fetched_again_alone() {
-    for (steps, tree) in [(BUILDING, "tree"), (NOTED, "tree")] {
+    for steps in [BUILDING, NOTED] {
         let sent = large();
         drop(sent.stopped_after(steps, false));
-        damage(&sent.stage().join(tree).join("large"), 3 << 19);
+        damage(&sent.stage().join("tree/large"), 3 << 19);
         goes_on(&sent, false, 1);
         assert_large(&sent);
     }

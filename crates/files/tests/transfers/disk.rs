@@ -4,47 +4,19 @@
 //! run.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use carom_files::{ReceiveError, ReceiveOptions, Receiving, State};
 
 use crate::kit::{
-    Places, Wire, failure, finish, into, lacking, names, offered, open, receive, row, send_also_to,
-    with_receivers,
+    Wire, failure, finish, into, names, offered, open, receive, row, send_also_to, with_receivers,
 };
-
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(at: &Path) -> Result<Self, String> {
-        fs::create_dir_all(at).map_err(|error| error.to_string())?;
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=6m", "carom-test"]).arg(at);
-        let output = mount.output().map_err(|error| error.to_string())?;
-        match output.status.success() {
-            true => Ok(Self(at.to_owned())),
-            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
-        }
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // A lazy unmount succeeds even if a file is still open.
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
+use crate::small_disk::SmallDisk;
 
 #[test]
 fn too_little_space_is_known_before_anything_is_received() {
-    let places = Places::new();
-    let _disk = match SmallDisk::mount(&places.folder(0)) {
-        Ok(disk) => disk,
-        Err(why) => return lacking("a disk that is too small", &format!("needs root: {why}")),
-    };
-    let file = places.file("data", 8 << 20);
-    let sending = open(&[&file], with_receivers(1));
+    let (places, sending) = offered(8 << 20, with_receivers(1));
+    let Some(_disk) = SmallDisk::mount(&places.folder(0)) else { return };
     let started = Receiving::start(sending.offer(), into(&places, 0)).map(drop);
     let Err(ReceiveError::NoSpace { needed, free, .. }) = started else { panic!("{started:?}") };
     assert_eq!(needed, 8 << 20);
@@ -60,13 +32,8 @@ fn too_little_space_is_known_before_anything_is_received() {
 
 #[test]
 fn receiver_with_a_full_disk_is_named_and_can_resume() {
-    let places = Places::new();
-    let _disk = match SmallDisk::mount(&places.folder(0)) {
-        Ok(disk) => disk,
-        Err(why) => return lacking("a disk that fills up", &format!("needs root: {why}")),
-    };
-    let file = places.file("data", 5 << 20);
-    let sending = open(&[&file], with_receivers(2));
+    let (places, sending) = offered(5 << 20, with_receivers(2));
+    let Some(_disk) = SmallDisk::mount(&places.folder(0)) else { return };
     let filler = places.folder(0).join("filler");
     let fills = filler.clone();
     let wire = Wire::whole().at(20, move || drop(fs::write(&fills, vec![1; 6 << 20])));
@@ -81,7 +48,7 @@ fn receiver_with_a_full_disk_is_named_and_can_resume() {
     assert!(!names(&places.folder(0)).contains(&"data".to_owned()));
 
     fs::remove_file(filler).expect("it was made here");
-    let sending = open(&[&file], with_receivers(1));
+    let sending = open(&[&places.from.join("data")], with_receivers(1));
     let summary = send_also_to(sending, into(&places, 0));
     assert!(summary.is_success(), "{summary:?}");
     assert!(summary.receivers[0].resumed_bytes >= 1 << 20, "{summary:?}");

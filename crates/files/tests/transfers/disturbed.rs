@@ -143,10 +143,9 @@ fn incomplete_pieces_beyond_the_bound_are_counted_and_fetched() {
 
 #[test]
 fn source_changed_in_mid_transfer_ends_it_and_keeps_nothing() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let sending = open(&[&file], with_receivers(2));
-    let changed = fs::File::options().write(true).open(&file).expect("it is there");
+    let (places, sending) = offered(BYTES, with_receivers(2));
+    let file = places.from.join("data");
+    let changed = fs::File::options().write(true).open(file).expect("it is there");
     let change = move || changed.write_all_at(b"!", 5 << 20).expect("there is room");
     let wire = Wire::whole().at(20, change);
     let receiving = [0, 1].map(|at| receive(sending.offer(), &wire.listeners, into(&places, at)));
@@ -180,9 +179,8 @@ fn useless_pieces_are_removed_before_the_end_is_reported() {
 
 #[test]
 fn vanished_source_ends_the_transfer_and_data_is_kept() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let sending = open(&[&file], with_receivers(1));
+    let (places, sending) = offered(BYTES, with_receivers(1));
+    let file = places.from.join("data");
     let away = file.with_file_name("elsewhere");
     let (from, to) = (file.clone(), away.clone());
     let wire = Wire::whole().at(40, move || fs::rename(&from, &to).expect("it is there"));

@@ -1,7 +1,6 @@
 //! A multicast stream within the process, and helpers for all tests.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -216,13 +215,4 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
     names.sort();
     names
-}
-
-/// Reports a skipped test, or panics if `CAROM_SKIP_NOTHING` is set.
-///
-/// Writes to standard error directly, because the output of passing tests is captured.
-pub(crate) fn lacking(test: &str, why: &str) {
-    assert!(std::env::var_os("CAROM_SKIP_NOTHING").is_none(), "{test} cannot run: {why}");
-    let line = format!("skipped: {test}: {why}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -5,6 +5,10 @@ mod disk;
 mod disturbed;
 mod kit;
 mod resumed;
+#[path = "../../../cli/tests/lab/skipping.rs"]
+mod skipping;
+#[path = "../../../cli/tests/lab/small_disk.rs"]
+mod small_disk;
 mod trees;
 mod trust;
 mod undisturbed;

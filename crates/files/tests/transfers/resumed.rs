@@ -37,8 +37,7 @@ fn noted(sent: &Mutex<BTreeSet<u32>>) -> Vec<u32> {
 
 /// Runs a sender that is killed at block 4 of piece 5, without notifying the receivers.
 fn killed_half_way(places: &Places, receivers: usize) -> (Offer, Listeners, Vec<Arc<Receiving>>) {
-    let file = places.file("data", BYTES);
-    let sending = open(&[&file], with_receivers(receivers));
+    let sending = open(&[&places.file("data", BYTES)], with_receivers(receivers));
     let die = || std::panic::resume_unwind(Box::new("killed"));
     let wire = Wire::whole().at(5 * BLOCKS + 4, die);
     let (offer, listeners) = (sending.offer().clone(), Arc::clone(&wire.listeners));
@@ -151,9 +150,7 @@ fn journaled_pieces_lost_by_the_disk_are_sent_again() {
 
 #[test]
 fn transfer_that_all_have_is_finished_without_sending() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
-    let sending = open(&[&file], with_receivers(1));
+    let (places, sending) = offered(BYTES, with_receivers(1));
     // The receiver obtains all pieces, but cannot give the file its final name, because the name
     // exists.
     let wire = Wire::whole();
@@ -164,7 +161,7 @@ fn transfer_that_all_have_is_finished_without_sending() {
     assert_eq!(summary.receivers[0].state, failed, "it came in between");
     fs::remove_dir(places.folder(0).join("data")).expect("it is there");
 
-    let sending = open(&[&file], with_receivers(1));
+    let sending = open(&[&places.from.join("data")], with_receivers(1));
     let (wire, sent) = noting(Listeners::default());
     receive(sending.offer(), &wire.listeners, into(&places, 0));
     let summary = finish(sending, wire);
@@ -176,11 +173,10 @@ fn transfer_that_all_have_is_finished_without_sending() {
 
 #[test]
 fn receiver_with_the_finished_file_serves_the_others() {
-    let places = Places::new();
-    let file = places.file("data", BYTES);
+    let (places, sending) = offered(BYTES, with_receivers(2));
     fs::create_dir_all(places.folder(0)).expect("it can be made");
-    fs::copy(&file, places.folder(0).join("data")).expect("it can be copied");
-    let sending = open(&[&file], with_receivers(2));
+    let sent = places.from.join("data");
+    fs::copy(sent, places.folder(0).join("data")).expect("it can be copied");
     let wire = Wire::with(|_, _, _| vec![]);
     let had = receive(sending.offer(), &wire.listeners, into(&places, 0));
     receive(sending.offer(), &wire.listeners, into(&places, 1));

@@ -10,8 +10,9 @@ use carom_files::{
 };
 
 use crate::kit::{
-    Places, Wire, into, names, noise, open, row, send_also_to, send_to, with_receivers,
+    Places, Wire, into, names, noise, offered, open, row, send_also_to, send_to, with_receivers,
 };
+use crate::skipping::lacking;
 
 fn tree(places: &Places) -> PathBuf {
     let root = places.from.join("tree");
@@ -120,7 +121,7 @@ fn holes_are_made_again_and_not_sent() {
     File::create(&only_hole).expect("it is new").set_len(30 << 20).expect("there is room");
     let (bytes, blocks) = (200 << 20, file.metadata().expect("it is there").blocks());
     if blocks * 512 > 10 << 20 {
-        return crate::kit::lacking("holes", "the file system of temporary files has none");
+        return lacking("the file system of temporary files has no holes");
     }
     let summary = send_to(&places, &[&path, &only_hole], Wire::whole(), 2);
     assert_eq!(summary.total_bytes, bytes + (30 << 20));
@@ -174,11 +175,9 @@ fn links_out_of_the_tree_and_special_files_are_not_sent() {
 
 #[test]
 fn existing_target_is_an_error_before_anything_is_received() {
-    let places = Places::new();
-    let file = places.file("data", 2 << 20);
+    let (places, sending) = offered(2 << 20, with_receivers(1));
     fs::create_dir(places.folder(1)).expect("it is new");
     fs::write(places.folder(1).join("data"), "mine").expect("it can be written");
-    let sending = open(&[&file], with_receivers(1));
     let started = Receiving::start(sending.offer(), into(&places, 1)).map(drop);
     assert_eq!(started, Err(ReceiveError::Exists("data".into())));
     assert_eq!(names(&places.folder(1)), ["data"], "nothing is left beside it");

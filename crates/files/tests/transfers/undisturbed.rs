@@ -8,8 +8,8 @@ use carom_files::{
 };
 
 use crate::kit::{
-    Places, Wire, eventually, finish, into, names, noise, offered, open, receive, row, run,
-    send_also_to, send_to, with_receivers,
+    Places, Wire, assert_received, eventually, finish, into, names, noise, offered, receive, row,
+    run, send_also_to, send_to, with_receivers,
 };
 
 #[test]
@@ -22,9 +22,8 @@ fn one_file_comes_to_eight_receivers_and_is_read_and_sent_once() {
     assert_eq!(summary.receivers.len(), 8);
     for (receiver, row) in summary.receivers.iter().enumerate() {
         assert_eq!((row.pieces, row.stream_bytes, row.peer_bytes), (6, 5_300_000, 0));
-        let folder = places.folder(receiver);
-        assert_eq!(fs::read(folder.join("data")).expect("it is there"), noise("data", 5_300_000));
-        assert_eq!(names(&folder), ["data"], "nothing is left beside it");
+        assert_received(&places, receiver, 5_300_000);
+        assert_eq!(names(&places.folder(receiver)), ["data"], "nothing is left beside it");
     }
 }
 
@@ -42,11 +41,8 @@ fn output_of_a_reader_is_sent_as_a_file() {
 
 #[test]
 fn late_joiner_gets_the_rest_by_stream_and_gaps_from_peers() {
-    let places = Places::new();
-    let file = places.file("data", 8 << 20);
-    let sending = open(&[&file], with_receivers(2));
-    let offer = sending.offer().clone();
-    let handle = sending.handle();
+    let (places, sending) = offered(8 << 20, with_receivers(2));
+    let (offer, handle) = (sending.offer().clone(), sending.handle());
     let (late, joined) = (into(&places, 2), offer.clone());
     let wire = Wire::whole();
     let listeners = Arc::clone(&wire.listeners);
@@ -63,10 +59,7 @@ fn late_joiner_gets_the_rest_by_stream_and_gaps_from_peers() {
     assert!(late.peer_bytes >= 3 << 20, "earlier pieces came from peers: {late:?}");
     assert_eq!(late.stream_bytes + late.peer_bytes, 8 << 20);
     assert_eq!((summary.stream_bytes, summary.sender_bytes), (8 << 20, 0));
-    assert_eq!(
-        fs::read(places.folder(2).join("data")).expect("it is there"),
-        fs::read(file).expect("it is there")
-    );
+    assert_received(&places, 2, 8 << 20);
 }
 
 #[test]
@@ -101,20 +94,16 @@ fn receiver_after_the_stream_gets_all_from_the_others() {
 
 #[test]
 fn without_receivers_when_the_time_has_passed_there_is_an_error() {
-    let places = Places::new();
-    let file = places.file("data", 100);
     let start = StartWhen { receivers: None, after: Some(Duration::from_millis(50)) };
-    let sending = open(&[&file], SendOptions { start, ..with_receivers(1) });
+    let (_places, sending) = offered(100, SendOptions { start, ..with_receivers(1) });
     let ran = sending.run(&mut Wire::whole());
     assert!(matches!(ran, Err(SendError::NoReceivers)), "{ran:?}");
 }
 
 #[test]
 fn stream_begins_with_fewer_receivers_after_the_set_time() {
-    let places = Places::new();
-    let file = places.file("data", 100);
     let start = StartWhen { receivers: Some(5), after: Some(Duration::from_millis(300)) };
-    let sending = open(&[&file], SendOptions { start, ..with_receivers(1) });
+    let (places, sending) = offered(100, SendOptions { start, ..with_receivers(1) });
     let summary = send_also_to(sending, into(&places, 0));
     assert!(summary.is_success());
     assert_eq!(summary.receivers.len(), 1);
@@ -161,10 +150,8 @@ fn canceled_transfer_ends_for_all_and_publishes_nothing() {
 
 #[test]
 fn both_sides_report_all_events() {
-    let places = Places::new();
-    let file = places.file("data", 2 << 20);
     let (reporter, sent) = events(1000);
-    let sending = open(&[&file], SendOptions { reporter, ..with_receivers(1) });
+    let (places, sending) = offered(2 << 20, SendOptions { reporter, ..with_receivers(1) });
     let (reporter, received) = events(1000);
     let wire = Wire::whole();
     let options = carom_files::ReceiveOptions { reporter, ..into(&places, 0) };
