@@ -82,11 +82,9 @@ fn greeted(group: &str, port: &'static str) -> (Running, Running, ChildStdin) {
 fn ctrl_c_ends_pub_and_sub_with_a_summary() {
     let (mut sub, mut publisher, stdin) = greeted("quiet", "17416");
     publisher.interrupt();
-    publisher.said.wait_for("sent 1 message to quiet");
-    publisher.end_with(0);
+    publisher.end_saying("sent 1 message to quiet", 0);
     sub.interrupt();
-    sub.said.wait_for("received 1 message of");
-    sub.end_with(0);
+    sub.end_saying("received 1 message of", 0);
     drop(stdin);
 }
 
@@ -132,8 +130,7 @@ fn ctrl_c_ends_a_publisher_that_waits_for_members() {
     let mut publisher = Lan::new("17417").start(&["pub", "empty"]);
     publisher.said.wait_for("waiting for 1 member of empty");
     publisher.interrupt();
-    publisher.said.wait_for("sent 0 messages");
-    publisher.end_with(130);
+    publisher.end_saying("sent 0 messages", 130);
 }
 
 #[test]
@@ -146,8 +143,7 @@ fn a_reader_that_goes_away_ends_a_subscriber() {
     let mut publisher = lan.start_piped(&["pub", "pipe"]);
     let mut stdin = publisher.stdin();
     writeln!(stdin, "hello").expect("carom reads its input");
-    sub.said.wait_for("received 1 message of");
-    sub.end_with(0);
+    sub.end_saying("received 1 message of", 0);
     drop(stdin);
     // The messages are not known to be safe with the member that left without confirming.
     let code = publisher.end().code();
@@ -176,8 +172,7 @@ fn subscriber_with_stuck_output_counts_its_drops() {
     let (dropped, unread) = (count(" messages dropped"), count(" events still in the queue"));
     assert!(dropped > 0 && count(" lost; slow output") >= dropped, "{summary}");
     assert!(unread > 0, "{summary}");
-    sub.said.wait_for("terminated by force: the command did not end within 800ms");
-    sub.end_with(130);
+    sub.end_saying("terminated by force: the command did not end within 800ms", 130);
     drop(stdout);
 }
 

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use carom_proto::NodeId;
 use carom_proto::membership::service::Unserved;
-use carom_proto::membership::service::frame::{Frame, JoinRefusal};
+use carom_proto::membership::service::frame::JoinRefusal;
 
 use super::PARTITIONS;
 use super::cluster::Etcd;
@@ -39,17 +39,6 @@ impl Etcd {
     }
 }
 
-fn join(node: &mut RawNode, number: u32) -> Result<(), JoinRefusal> {
-    node.join(number);
-    loop {
-        match node.next().expect("the link is open") {
-            Frame::Joined { .. } => return Ok(()),
-            Frame::JoinRefused { why, .. } => return Err(why),
-            _ => {}
-        }
-    }
-}
-
 #[test]
 fn full_etcd_refuses_joins_and_keeps_stored_members() {
     let Some(etcd) = Etcd::start_small(QUOTA) else { return };
@@ -57,7 +46,7 @@ fn full_etcd_refuses_joins_and_keeps_stored_members() {
     registry.await_owned(PARTITIONS);
     let mut node = RawNode::open(&registry.address, NodeId(0xA11));
     let id = node.id.to_string();
-    (0..GROUPS).for_each(|number| assert_eq!(join(&mut node, number), Ok(())));
+    (0..GROUPS).for_each(|number| assert_eq!(node.join_answered(number), Ok(())));
     let assert_stored = |registry: &Registry| {
         for number in 0..GROUPS {
             assert!(registry.members(&group_name(number)).contains(&id), "group {number}");
@@ -65,14 +54,14 @@ fn full_etcd_refuses_joins_and_keeps_stored_members() {
     };
     etcd.fill();
     let full = Err(JoinRefusal::Unserved(Unserved::StoreFull));
-    assert_eq!(join(&mut node, GROUPS), full);
+    assert_eq!(node.join_answered(GROUPS), full);
     let sub = ["sub", "new", "--interface", "127.0.0.1", "--registry", &registry.address];
     start(&sub).assert_refused("its store is full", "");
     assert_stored(&registry);
     assert!(registry.members(&group_name(GROUPS)).is_empty());
 
     etcd.make_room();
-    assert_eq!(join(&mut node, GROUPS), Ok(()));
+    assert_eq!(node.join_answered(GROUPS), Ok(()));
     registry.running.kill();
     let fresh = Registry::start_patient(&etcd.urls());
     fresh.await_owned(PARTITIONS);

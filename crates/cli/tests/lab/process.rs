@@ -148,6 +148,12 @@ impl Running {
         assert_eq!(status.code(), Some(code), "{:#?}", self.said.seen);
     }
 
+    /// Asserts that the process writes `text` to standard error, and then ends with this code.
+    pub(crate) fn end_saying(&mut self, text: &str, code: i32) {
+        self.said.wait_for(text);
+        self.end_with(code);
+    }
+
     /// Parses all of standard output as JSON. The process must have ended.
     pub(crate) fn json(&self) -> serde_json::Value {
         let text = self.wrote.seen.join("\n");

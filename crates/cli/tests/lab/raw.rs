@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
-use carom_proto::membership::service::frame::Frame;
+use carom_proto::membership::service::frame::{Frame, JoinRefusal};
 use carom_proto::membership::service::{FrameReader, Hello, Member, Role};
 use carom_proto::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Profile, RateOfFire};
 
@@ -44,6 +44,18 @@ impl RawNode {
         let name = group_name(number);
         let settings = GroupSettings::new(&name, Profile::TimeCritical(RateOfFire::default()));
         self.send(&Frame::Join { request: number, group: GroupId::of_name(&name), settings });
+    }
+
+    /// Joins a group. Returns the reason if the registry process refuses it.
+    pub(crate) fn join_answered(&mut self, number: u32) -> Result<(), JoinRefusal> {
+        self.join(number);
+        loop {
+            match self.next().expect("the link stands") {
+                Frame::Joined { .. } => return Ok(()),
+                Frame::JoinRefused { why, .. } => return Err(why),
+                _ => {}
+            }
+        }
     }
 
     /// Sends a frame. Does nothing if the link has ended.

@@ -40,8 +40,7 @@ fn the_output_of_the_handlers_command_is_the_reply() {
         server.interrupt();
         let times = if failures == 1 { "1 time" } else { "0 times" };
         let words = format!("replied to 1 request of quotes: the command failed {times}");
-        server.said.wait_for(&words);
-        server.end_with(0);
+        server.end_saying(&words, 0);
     }
 }
 
@@ -99,8 +98,7 @@ fn interrupted_server_replies_to_running_requests() {
     server.said.wait_for("began");
     server.interrupt();
     assert_eq!(output(caller, 0), ["still there?"]);
-    server.said.wait_for("replied to 1 request of quotes");
-    server.end_with(0);
+    server.end_saying("replied to 1 request of quotes", 0);
 }
 
 #[test]
@@ -132,8 +130,7 @@ fn call_to_a_killed_server_admits_possible_execution() {
     let mut caller = call(&lan, "do it", &["--timeout", "10s"]);
     server.said.wait_for("began");
     server.kill();
-    caller.said.wait_for("group 'quotes' has no members now: the request may have been executed");
-    caller.end_with(3);
+    caller.end_saying("group 'quotes' has no members now: the request may have been executed", 3);
 }
 
 /// Asserts that a server ends with this error at a request after `spoil`, and the next replies.
@@ -144,8 +141,7 @@ fn assert_yields(lan: &Lan, program: &Path, spoil: impl FnOnce(), error: &str) {
     let mut second = serve(lan, &[], "tr a-z A-Z");
     spoil();
     let caller = call(lan, "hello", &["--timeout", "50s"]);
-    first.said.wait_for(error);
-    first.end_with(2);
+    first.end_saying(error, 2);
     assert_eq!(output(caller, 0), ["HELLO"]);
     second.stop();
 }
@@ -184,7 +180,6 @@ fn timed_out_command_is_killed_with_its_children() {
         let killed = "the command took longer than 300ms and did not end: killed";
         assert_eq!(replied, [if handler == "1" { "so far" } else { killed }]);
         server.interrupt();
-        server.said.wait_for("the command failed 1 time (1 timed out)");
-        server.end_with(0);
+        server.end_saying("the command failed 1 time (1 timed out)", 0);
     }
 }

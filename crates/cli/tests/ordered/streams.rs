@@ -22,8 +22,7 @@ fn all_subscribers_write_all_lines_in_one_order() {
         assert!(
             own.eq((0..300).map(|number| format!("{name}{number}")).collect::<Vec<_>>().iter())
         );
-        publisher.said.wait_for("all delivered (totally ordered)");
-        publisher.end_with(0);
+        publisher.end_saying("all delivered (totally ordered)", 0);
     }
 }
 
@@ -61,8 +60,7 @@ fn interrupted_member_has_left_and_killed_one_has_failed() {
     let lan = Lan::new("17455");
     let [mut first, mut second, mut third, mut fourth] = lan.subs(&[]);
     fourth.interrupt();
-    fourth.said.wait_for("received 0 messages of accounts in order");
-    fourth.end_with(0);
+    fourth.end_saying("received 0 messages of accounts in order", 0);
     // The nodes that queried the ring have left as well.
     let is_it = |line: &str| line.contains(" left, ") && line.contains("3 members now");
     first.said.wait_until("the leave of one of four", is_it);
@@ -87,8 +85,7 @@ fn publisher_in_a_minority_reports_unknown_messages() {
     publisher.said.wait_for("minority: this partition may not continue");
     std::io::Write::write_all(&mut &stdin, b"into the void\n").expect("carom reads its input");
     drop(stdin);
-    publisher.said.wait_for("0 delivered (totally ordered); 1 still unknown");
-    publisher.end_with(1);
+    publisher.end_saying("0 delivered (totally ordered); 1 still unknown", 1);
 }
 
 #[test]
@@ -107,8 +104,7 @@ fn removed_subscriber_is_notified_and_rejoins_or_ends() {
     }
     let [mut again, mut out] = away;
     assert!(again.wrote.wait_for("\"removed\"").contains("\"rejoins\":true"));
-    out.said.wait_for("1 removal of this node");
-    out.end_with(1);
+    out.end_saying("1 removal of this node", 1);
     let mut publisher = lan.start_piped(&["pub", "accounts", "--ordered", "--wait-for", "3"]);
     publisher.feed(std::iter::once("back again".to_owned()));
     publisher.end_with(0);

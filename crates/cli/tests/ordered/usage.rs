@@ -46,8 +46,7 @@ fn a_wait_for_a_ring_that_no_voter_is_in_ends_in_time() {
         (waits, Instant::now(), seconds, code)
     });
     for (mut waits, started, seconds, code) in waits {
-        waits.said.wait_for("no ring of accounts admitted this node within");
-        waits.end_with(code);
+        waits.end_saying("no ring of accounts admitted this node within", code);
         // The node needs time to start and to end.
         let most = Duration::from_secs(seconds + 2);
         assert!(started.elapsed() < most, "{:?}: {:?}", started.elapsed(), waits.said.seen);

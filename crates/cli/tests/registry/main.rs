@@ -14,5 +14,7 @@ mod raw;
 mod service;
 #[path = "../lab/skipping.rs"]
 mod skipping;
+#[path = "../lab/small_disk.rs"]
+mod small_disk;
 mod usage;
 mod versions;

@@ -84,8 +84,7 @@ fn service_places_receivers_and_the_sender_survives_its_death() {
     assert_eq!(count(&status, "manager_requests_malformed"), 0);
     assert!(count(&status, "manager_placed") >= 3);
     field.service.running.kill();
-    sender.said.wait_for("continuing with a local one");
-    sender.end_with(0);
+    sender.end_saying("continuing with a local one", 0);
     for (name, receiver) in ["a", "b", "c"].iter().zip(&mut receivers) {
         receiver.end_with(0);
         assert!(field.read(&format!("{name}/data")) == data, "{name} has other bytes");
