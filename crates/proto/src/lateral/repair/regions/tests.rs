@@ -12,10 +12,14 @@ const C: GroupIx = GroupIx(2);
 fn golden() -> Regions {
     let mut regions = with_c(RepairScope::Regions, &[5, 4, 3]);
     papers_example().into_iter().for_each(|(node, group)| regions.add(node, group));
+    settle_checked(&mut regions);
+    regions
+}
+
+fn settle_checked(regions: &mut Regions) {
     regions.check();
     regions.settle();
     regions.check();
-    regions
 }
 
 fn changes(regions: &mut Regions) -> Vec<(RegionIx, Change)> {
@@ -197,14 +201,12 @@ fn with_per_group_repairs_every_group_is_one_region() {
         regions.add(NodeId(node), A);
         regions.add(NodeId(node), B);
     }
-    regions.settle();
-    regions.check();
+    settle_checked(&mut regions);
     let selected = selections(&regions);
     assert_eq!(selected.len(), 2);
     assert!(selected.values().all(|targets| (targets - 5.0).abs() < 1e-9));
     regions.remove(NodeId(3), A);
-    regions.settle();
-    regions.check();
+    settle_checked(&mut regions);
     assert_eq!([0, 1].map(|group: usize| regions.groups[group].size), [5, 6]);
 }
 
@@ -230,13 +232,10 @@ proptest! {
                 memberships.entry(node).or_default().remove(&group);
             }
             if place.is_multiple_of(settles_every) {
-                regions.check();
-                regions.settle();
-                regions.check();
+                settle_checked(&mut regions);
             }
         }
-        regions.settle();
-        regions.check();
+        settle_checked(&mut regions);
         let c_of = |group: GroupIx| cs[group.0 as usize];
         let selected = selections(&regions);
         compare(&selected, &selections_of(&memberships, scope, c_of));

@@ -22,9 +22,14 @@ fn owners() -> Owners {
     Owners { partitions: 16, owned: vec![(0, at(7480)), (2, at(7481))] }
 }
 
-fn hex(frame: &Frame) -> String {
+fn encoded(frame: &Frame) -> Vec<u8> {
     let mut bytes = Vec::new();
     frame.encode(&mut bytes);
+    bytes
+}
+
+fn hex(frame: &Frame) -> String {
+    let bytes = encoded(frame);
     assert_eq!(Frame::decode(&bytes[4..]), Ok(frame.clone()));
     let length = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
     assert_eq!(length, bytes.len() - 4);
@@ -132,10 +137,9 @@ fn the_frames_about_a_group_are_this_on_the_wire() {
 
 #[test]
 fn hello_of_another_version_is_refused_with_that_version() {
-    let mut bytes = Vec::new();
     let hello =
         Hello { role: Role::Node, cluster: String::new(), member: member(1), rack: String::new() };
-    Frame::Hello(hello).encode(&mut bytes);
+    let mut bytes = encoded(&Frame::Hello(hello));
     bytes[10] = 9;
     // Fields that a later version has after its version number are not decoded.
     bytes.truncate(11);
@@ -158,28 +162,27 @@ fn the_largest_lists_fit_into_a_frame() {
     let change =
         MemberChange { kind: ChangeKind::Joined, member: Member { endpoint: ipv6, ..member(1) } };
     let changes = vec![change; MAX_MEMBERS_PER_FRAME];
-    let mut bytes = Vec::new();
-    Frame::Update(Update { group: GroupId(1), after: 0, version: 1, changes }).encode(&mut bytes);
-    assert!(bytes.len() <= 4 + MAX_FRAME_BYTES);
+    let update = Frame::Update(Update { group: GroupId(1), after: 0, version: 1, changes });
+    assert!(encoded(&update).len() <= 4 + MAX_FRAME_BYTES);
     let owned = (0..MAX_PARTITIONS).map(|partition| (partition, ipv6)).collect();
-    bytes.clear();
     let owners = Owners { partitions: MAX_PARTITIONS, owned };
-    Frame::Welcome(Welcome { process: 1, lease_ms: 1, owners }).encode(&mut bytes);
-    assert!(bytes.len() <= 4 + MAX_FRAME_BYTES);
+    let welcome = Frame::Welcome(Welcome { process: 1, lease_ms: 1, owners });
+    assert!(encoded(&welcome).len() <= 4 + MAX_FRAME_BYTES);
+}
+
+/// Returns the frames that are complete after these bytes.
+fn frames_after(reader: &mut FrameReader, bytes: &[u8]) -> Vec<Frame> {
+    reader.push(bytes);
+    core::iter::from_fn(|| reader.next_frame().expect("these are frames")).collect()
 }
 
 #[test]
 fn frames_come_out_of_a_stream_that_comes_in_single_bytes() {
     let frames = [Frame::Alive, Frame::Goodbye, Frame::Expired { incarnation: 1 }];
-    let mut bytes = Vec::new();
-    frames.iter().for_each(|frame| frame.encode(&mut bytes));
     let mut reader = FrameReader::default();
     let mut found = Vec::new();
-    for byte in bytes {
-        reader.push(&[byte]);
-        while let Some(frame) = reader.next_frame().expect("these are frames") {
-            found.push(frame);
-        }
+    for byte in frames.iter().flat_map(encoded) {
+        found.extend(frames_after(&mut reader, &[byte]));
         assert!(reader.waiting_bytes() < 9);
     }
     assert_eq!(found, frames);
@@ -207,8 +210,7 @@ fn frame_with_unknown_settings_is_named_and_the_next_is_read() {
     ];
     let known = settings(8).to_bytes();
     for (frame, unknown) in frames {
-        let mut bytes = Vec::new();
-        frame.encode(&mut bytes);
+        let mut bytes = encoded(&frame);
         let at = bytes.windows(known.len()).position(|bytes| bytes == known).expect("it has them");
         bytes[at] = 77;
         let mut reader = FrameReader::default();
@@ -230,8 +232,7 @@ fn a_text_that_is_too_long_is_cut_between_two_characters() {
         member: member(1),
         rack: String::new(),
     };
-    let mut bytes = Vec::new();
-    Frame::Hello(hello).encode(&mut bytes);
+    let bytes = encoded(&Frame::Hello(hello));
     let Ok(Frame::Hello(read)) = Frame::decode(&bytes[4..]) else { panic!("a hello") };
     assert_eq!(read.cluster, "é".repeat(127));
 }
@@ -254,26 +255,17 @@ fn frames() -> impl Strategy<Value = Frame> {
 proptest! {
     #[test]
     fn decoding_is_the_inverse_of_encoding(frame in frames()) {
-        let mut bytes = Vec::new();
-        frame.encode(&mut bytes);
-        prop_assert_eq!(Frame::decode(&bytes[4..]), Ok(frame));
+        prop_assert_eq!(Frame::decode(&encoded(&frame)[4..]), Ok(frame));
     }
 
     #[test]
     fn a_stream_gives_the_same_frames_however_it_is_cut(
         frames in prop::collection::vec(frames(), 1..6), piece in 1..60_usize,
     ) {
-        let mut bytes = Vec::new();
-        frames.iter().for_each(|frame| frame.encode(&mut bytes));
+        let bytes: Vec<u8> = frames.iter().flat_map(encoded).collect();
         let mut reader = FrameReader::default();
-        let mut found = Vec::new();
-        for piece in bytes.chunks(piece) {
-            reader.push(piece);
-            while let Some(frame) = reader.next_frame().expect("these are frames") {
-                found.push(frame);
-            }
-        }
-        prop_assert_eq!(found, frames);
+        let found = bytes.chunks(piece).flat_map(|piece| frames_after(&mut reader, piece));
+        prop_assert_eq!(found.collect::<Vec<_>>(), frames);
         prop_assert_eq!(reader.waiting_bytes(), 0);
     }
 
@@ -283,9 +275,7 @@ proptest! {
     ) {
         let body = [&[kind][..], &fields].concat();
         if let Ok(frame) = Frame::decode(&body) {
-            let mut again = Vec::new();
-            frame.encode(&mut again);
-            prop_assert_eq!(&again[4..], &body);
+            prop_assert_eq!(&encoded(&frame)[4..], &body);
         }
     }
 
@@ -293,8 +283,7 @@ proptest! {
     fn cut_and_changed_frames_never_panic(
         frame in frames(), cut in 0..999_usize, place in 0..999_usize, byte: u8,
     ) {
-        let mut bytes = Vec::new();
-        frame.encode(&mut bytes);
+        let mut bytes = encoded(&frame);
         let place = place % bytes.len();
         bytes[place] = byte;
         bytes.truncate(cut);
