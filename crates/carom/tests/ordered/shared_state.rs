@@ -73,10 +73,15 @@ impl Replicas {
     }
 }
 
-/// Creates a world whose links need about three seconds for the large state.
-fn slow_world(hosts: u32, seed: u64) -> World {
+/// Creates a world in which the founder of a large state has run for two seconds. The links need
+/// about three seconds for the state.
+fn founded_slowly(hosts: u32, seed: u64) -> (World, Replicas) {
     let link = Link { bandwidth: Some(8_000_000), queue_bytes: 1 << 20, ..Link::default() };
-    World::new(WorldConfig::new(Topology::lan(hosts, link), seed))
+    let mut world = World::new(WorldConfig::new(Topology::lan(hosts, link), seed));
+    let replicas = Replicas::large();
+    replicas.start(&mut world, 0, true);
+    world.run_for(Duration::from_secs(2));
+    (world, replicas)
 }
 
 fn run_until(world: &mut World, is_so: impl Fn() -> bool) {
@@ -226,17 +231,13 @@ fn joiner_without_state_keeps_a_bounded_queue_and_can_rejoin() {
 
 #[test]
 fn newcomers_learn_that_all_holders_died_in_a_transfer() {
-    let mut world = slow_world(3, 31);
-    let replicas = Replicas::large();
-    replicas.start(&mut world, 0, true);
-    world.run_for(Duration::from_secs(2));
+    let (mut world, replicas) = founded_slowly(3, 31);
     [1, 2].into_iter().for_each(|host| replicas.start(&mut world, host, false));
     run_until(&mut world, || {
         [1, 2].into_iter().all(|host| replicas.of(host).ring == 3 && replicas.is_in_transfer(host))
     });
     assert_eq!(replicas.of(0).gives, 1);
-    let holder = world.host(0);
-    world.crash(&holder);
+    world.crash(&world.host(0));
     run_until(&mut world, || [1, 2].iter().all(|host| replicas.of(*host).told_of_no_holder == 1));
     world.run_for(Duration::from_secs(5));
     for host in [1, 2] {
@@ -248,16 +249,12 @@ fn newcomers_learn_that_all_holders_died_in_a_transfer() {
 
 #[test]
 fn transfer_resumes_and_completes_when_members_come_and_die() {
-    let mut world = slow_world(4, 32);
-    let replicas = Replicas::large();
-    replicas.start(&mut world, 0, true);
-    world.run_for(Duration::from_secs(2));
+    let (mut world, replicas) = founded_slowly(4, 32);
     [1, 2].into_iter().for_each(|host| replicas.start(&mut world, host, false));
     run_until(&mut world, || replicas.of(1).ring == 3 && replicas.is_in_transfer(1));
     replicas.start(&mut world, 3, false);
     run_until(&mut world, || replicas.of(1).ring == 4);
-    let dies = world.host(2);
-    world.crash(&dies);
+    world.crash(&world.host(2));
     run_until(&mut world, || replicas.of(1).ring == 3);
     assert!(replicas.is_in_transfer(1), "the transfer was over before the view changed");
     run_until(&mut world, || [1, 3].into_iter().all(|host| replicas.of(host).state.is_some()));
@@ -269,17 +266,13 @@ fn transfer_resumes_and_completes_when_members_come_and_die() {
 
 #[test]
 fn next_holder_gives_the_state_when_the_giver_dies() {
-    let mut world = slow_world(3, 33);
-    let replicas = Replicas::large();
-    replicas.start(&mut world, 0, true);
-    world.run_for(Duration::from_secs(2));
+    let (mut world, replicas) = founded_slowly(3, 33);
     replicas.start(&mut world, 1, false);
     run_until(&mut world, || replicas.of(1).state.is_some());
     replicas.start(&mut world, 2, false);
     run_until(&mut world, || replicas.is_in_transfer(2));
     assert_eq!((replicas.of(0).gives, replicas.of(1).gives), (2, 0));
-    let giver = world.host(0);
-    world.crash(&giver);
+    world.crash(&world.host(0));
     run_until(&mut world, || replicas.of(2).state.is_some());
     assert_eq!((replicas.of(1).gives, replicas.of(2).told_of_no_holder), (1, 0));
     world.run_for(Duration::from_secs(2));

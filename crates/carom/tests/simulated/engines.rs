@@ -180,7 +180,7 @@ struct Engines {
 }
 
 /// Starts two nodes and sends messages from one to the other, with a few lost datagrams.
-fn assert_refused_or_works(engines: &Engines, (profile, name): (Profile, &str)) {
+fn assert_refused_or_works(engines: &Engines, profile: Profile, name: &str) {
     let mut world = World::new(config(2, 80));
     let start = |host| {
         let builder = Node::builder().lateral(engines.lateral.clone());
@@ -220,14 +220,12 @@ fn ordered_groups_work_with_timeouts_that_shrink() {
     let [least_timeout, largest_timeout] = [1000, 1].map(Duration::from_millis);
     let ordered = rmp::Config { least_timeout, largest_timeout, ..rmp::Config::default() };
     let engines = Engines { ordered, ..Engines::default() };
-    assert_refused_or_works(
-        &engines,
-        (Profile::ordered(), "the settings for ordered groups are invalid: "),
-    );
+    assert_refused_or_works(&engines, Profile::ordered(), INVALID_ORDERED);
 }
 
-fn check(engines: &Engines, profile: (Profile, &str)) {
-    let checked = catch_unwind(AssertUnwindSafe(|| assert_refused_or_works(engines, profile)));
+fn check(engines: &Engines, profile: Profile, name: &str) {
+    let checked =
+        catch_unwind(AssertUnwindSafe(|| assert_refused_or_works(engines, profile, name)));
     assert!(checked.is_ok(), "{engines:?}");
 }
 
@@ -237,7 +235,8 @@ fn lateral_settings_are_refused_or_messages_arrive() {
         let engines = Engines { lateral, ..Engines::default() };
         check(
             &engines,
-            (Profile::time_critical(), "the settings of the lateral engine are invalid: "),
+            Profile::time_critical(),
+            "the settings of the lateral engine are invalid: ",
         );
     }
 }
@@ -246,7 +245,7 @@ fn lateral_settings_are_refused_or_messages_arrive() {
 fn ordered_settings_are_refused_or_messages_arrive() {
     for ordered in changed(ORDERED) {
         let engines = Engines { ordered, ..Engines::default() };
-        check(&engines, (Profile::ordered(), "the settings for ordered groups are invalid: "));
+        check(&engines, Profile::ordered(), INVALID_ORDERED);
     }
 }
 
@@ -254,8 +253,9 @@ fn ordered_settings_are_refused_or_messages_arrive() {
 fn bulk_settings_are_refused_or_messages_arrive() {
     for bulk in changed(BULK) {
         let engines = Engines { bulk, ..Engines::default() };
-        check(&engines, (Profile::bulk(), "the settings for bulk groups are invalid: "));
+        check(&engines, Profile::bulk(), "the settings for bulk groups are invalid: ");
     }
 }
 
 const MESSAGES: u32 = 20;
+const INVALID_ORDERED: &str = "the settings for ordered groups are invalid: ";

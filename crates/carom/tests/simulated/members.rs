@@ -27,8 +27,7 @@ fn oracle_reports_views_after_its_delay_and_refuses_conflicts() {
     assert_eq!(world.block_on(PATIENCE, stranger.recv()), Some(None), "it was refused");
     assert_eq!(nodes[2].notices().len(), 1);
 
-    let host = world.host(1);
-    world.crash(&host);
+    world.crash(&world.host(1));
     world.run_for(delay);
     assert_eq!(groups[0].members(), []);
 }
@@ -116,8 +115,7 @@ fn reformation_does_not_make_a_member_one_that_was_sent_all() {
         first.wait_for_members(2).await.expect("open");
         (first, second, third)
     });
-    let host = world.host(2);
-    world.crash(&host);
+    world.crash(&world.host(2));
     let confirmed = async {
         second.publish("the others notice").await.expect("published");
         while first.members().len() > 1 {
