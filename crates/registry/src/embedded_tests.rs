@@ -9,13 +9,8 @@ const CLUSTER: &str = "test";
 const PARTITIONS: u16 = 4;
 
 fn member(node: u64) -> Member {
-    let address = std::net::SocketAddr::from(([10, 0, 0, 1], 7400));
-    Member {
-        node: NodeId(node),
-        incarnation: 0,
-        start: Incarnation(0),
-        endpoint: Endpoint(address),
-    }
+    let endpoint = Endpoint(([10, 0, 0, 1], 7400).into());
+    Member { node: NodeId(node), incarnation: 0, start: Incarnation(0), endpoint }
 }
 
 fn settings(c: u8) -> GroupSettings {
