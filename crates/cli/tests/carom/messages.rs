@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::lan::Lan;
-use crate::process::{Running, carom, start};
+use crate::process::{Running, carom, parsed, start};
 
 #[test]
 fn three_subscribers_at_five_percent_loss_get_every_line_once() {
@@ -181,7 +181,7 @@ fn demo_delivers_everything_and_reports_its_cost() {
     let args = ["demo", "--nodes", "4", "--groups", "8", "--seconds", "2", "--json"];
     let demo = start(&args).ended();
     let last = demo.wrote.seen.last().unwrap_or_else(|| panic!("{:#?}", demo.said.seen));
-    let report: Value = serde_json::from_str(last).expect("it is JSON");
+    let report = parsed(last);
     for field in "losses_injected recovered/fec recovered/nak recovery_ms/p50 recovery_ms/p99 \
                   recovery_ms/max delivery_ms/p50 delivery_ms/p99 delivery_ms/p999 \
                   delivery_ms/max overhead xors_per_packet"

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::process::{Running, carom};
+use super::process::{Running, carom, parsed};
 use super::wait_until;
 
 pub(crate) struct Registry {
@@ -54,7 +54,7 @@ impl Registry {
     fn serve(command: Command) -> Self {
         let mut running = Running::start(command);
         let line = running.wrote.wait_for("address");
-        let serving: Value = serde_json::from_str(&line).expect("it is JSON");
+        let serving = parsed(&line);
         let text = |field: &str| serving[field].as_str().expect("it is text").to_owned();
         Self { running, address: text("address"), http: text("http") }
     }

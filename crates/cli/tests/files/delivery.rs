@@ -67,9 +67,8 @@ fn repeated_transfer_costs_its_holders_nothing() {
 
 #[test]
 fn transfer_uses_the_topology_file_and_names_unlisted_hosts() {
-    let net = Net::new(23_121);
     let data = noise(3_000_000, 7);
-    net.write("data", &data);
+    let net = Net::with_data(23_121, &data);
     let file = "[racks]\nleft = ['127.0.0.1:23131', '127.0.0.1:23132']\n\
                 right = ['127.0.0.1:23133']\n";
     net.write("net.toml", file.as_bytes());
@@ -77,8 +76,8 @@ fn transfer_uses_the_topology_file_and_names_unlisted_hosts() {
     let mut receivers: Vec<Running> =
         named.map(|(name, port)| net.recv(name, &["--port", port, "--loss", "1%"])).collect();
     receivers.push(net.recv("c", &["--port", "23134"]));
-    let args = ["send", "data", "--to", "g", "--receivers", "3", "--port", "23131"];
-    let sent = net.start(&[&args[..], &["--topology", "net.toml"]].concat()).ended_with(0);
+    let args = ["--receivers", "3", "--port", "23131", "--topology", "net.toml"];
+    let sent = net.send(&args).ended_with(0);
     for (name, receiver) in ["a", "b", "c"].iter().zip(receivers) {
         receiver.ended_with(0);
         assert!(net.read(&format!("{name}/data")) == data, "{name} has other bytes");
@@ -90,9 +89,8 @@ fn transfer_uses_the_topology_file_and_names_unlisted_hosts() {
 
 #[test]
 fn only_the_expected_id_is_received() {
-    let net = Net::new(23_155);
-    net.write("data", b"some");
-    let mut sender = net.start(&["send", "data", "--to", "g", "--receivers", "1"]);
+    let net = Net::with_data(23_155, b"some");
+    let mut sender = net.send(&["--receivers", "1"]);
     let offering = sender.said.wait_for("offering ");
     let id = offering.rsplit(' ').next().expect("the id is the last word");
     let wrong: String = id.chars().map(|digit| if digit == '0' { '1' } else { '0' }).collect();

@@ -6,8 +6,7 @@ use crate::{Net, assert_says, noise, objects, summary};
 
 /// Returns a network whose receiver `a` has a file with the name of the one to send.
 fn with_conflict(port: u16) -> Net {
-    let net = Net::new(port);
-    net.write("data", &noise(300_000, u64::from(port)));
+    let net = Net::with_data(port, &noise(300_000, u64::from(port)));
     fs::create_dir(net.path("a")).expect("a directory");
     net.write("a/data", b"precious");
     net
@@ -17,7 +16,7 @@ fn with_conflict(port: u16) -> Net {
 fn receiver_with_existing_file_fails_and_the_others_finish() {
     let net = with_conflict(23_103);
     let (refusing, other) = (net.recv("a", &[]), net.recv("b", &[]));
-    let sent = net.start(&["send", "data", "--to", "g", "--start-after", "3s"]).ended_with(1);
+    let sent = net.send(&["--start-after", "3s"]).ended_with(1);
     let refused = refusing.ended_with(2);
     assert_says(&refused, "'data' already exists");
     assert_says(&refused, "--overwrite");
@@ -36,7 +35,7 @@ fn failed_receiver_is_listed_beside_a_namesake_that_finishes() {
     let recv =
         |dir: &str| net.start(&["recv", "--from", "g", dir, "--name", "same", "--timeout", "50s"]);
     let (refusing, other) = (recv("a"), recv("b"));
-    let sent = net.start(&["send", "data", "--to", "g", "--receivers", "2"]).ended_with(1);
+    let sent = net.send(&["--receivers", "2"]).ended_with(1);
     refusing.ended_with(2);
     other.ended_with(0);
     let summary = summary(&sent);
@@ -51,8 +50,7 @@ fn sender_ends_and_names_receivers_that_all_fail_early() {
     let net = with_conflict(23_143);
     for when in [["--receivers", "1"], ["--start-after", "3s"]] {
         let refusing = net.recv("a", &[]);
-        let args = [&["send", "data", "--to", "g"][..], &when].concat();
-        let sent = net.start(&args).ended_with(1);
+        let sent = net.send(&when).ended_with(1);
         let summary = summary(&sent);
         assert_eq!(summary["receivers"][0]["name"], "a");
         assert_eq!(summary["receivers"][0]["state"], "failed");
@@ -65,11 +63,10 @@ fn sender_ends_and_names_receivers_that_all_fail_early() {
 
 #[test]
 fn fix_for_a_directory_in_the_way_is_not_overwrite() {
-    let net = Net::new(23_148);
-    net.write("data", &noise(300_000, 14));
+    let net = Net::with_data(23_148, &noise(300_000, 14));
     fs::create_dir_all(net.path("a/data")).expect("a directory");
     let receiver = net.recv("a", &["--overwrite"]);
-    net.start(&["send", "data", "--to", "g", "--receivers", "1"]).ended_with(1);
+    net.send(&["--receivers", "1"]).ended_with(1);
     let refused = receiver.ended_with(2);
     assert_says(&refused, "fix: move it away, or use another directory");
 }
@@ -77,9 +74,8 @@ fn fix_for_a_directory_in_the_way_is_not_overwrite() {
 /// Pieces of two versions are useless, so the fix must not promise that the transfer continues.
 #[test]
 fn receivers_of_a_changed_source_keep_nothing_and_report_it() {
-    let net = Net::new(23_157);
-    net.write("data", &noise(300_000, 15));
-    let sender = net.start(&["send", "data", "--to", "g", "--receivers", "2"]);
+    let net = Net::with_data(23_157, &noise(300_000, 15));
+    let sender = net.send(&["--receivers", "2"]);
     let first = net.recv("a", &[]);
     // The first receiver has the list of pieces, and the stream waits for the second one.
     net.await_folder("a", |it| fs::read_dir(it).is_ok_and(|mut all| all.next().is_some()));

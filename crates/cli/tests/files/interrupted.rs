@@ -30,8 +30,7 @@ fn killed_sender_and_receiver_resume_where_they_stopped() {
 
 #[test]
 fn ctrl_c_ends_a_waiting_receiver_and_an_unheard_sender() {
-    let net = Net::new(23_107);
-    net.write("data", b"1");
+    let net = Net::with_data(23_107, b"1");
     for args in
         [&["recv", "--from", "g", "a"][..], &["send", "data", "--to", "g", "--receivers", "2"]]
     {
@@ -57,11 +56,9 @@ fn ctrl_c_ends_a_sender_that_reads_its_sources() {
 
 #[test]
 fn interrupted_receiver_reports_kept_data_and_how_to_resume() {
-    let net = Net::new(23_149);
-    net.write("data", &noise(24_000_000, 15));
+    let net = Net::with_data(23_149, &noise(24_000_000, 15));
     let receiver = net.recv("a", &[]);
-    let args = ["send", "data", "--to", "g", "--receivers", "1", "--rate", "8Mbit"];
-    let _sender = net.start(&[&args[..], &["--patience", "1s"]].concat());
+    let _sender = net.send(&["--receivers", "1", "--rate", "8Mbit", "--patience", "1s"]);
     net.await_pieces("a");
     receiver.interrupt();
     let ended = receiver.ended_with(130);

@@ -16,7 +16,7 @@ use std::{fs, thread};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{PATIENCE, Running, carom};
+use crate::process::{PATIENCE, Running, carom, parsed};
 
 struct Net {
     port: u16,
@@ -26,6 +26,13 @@ struct Net {
 impl Net {
     fn new(port: u16) -> Self {
         Self { port, dir: TempDir::new().expect("a directory") }
+    }
+
+    /// Returns a network with a file `data` to send.
+    fn with_data(port: u16, data: &[u8]) -> Self {
+        let net = Self::new(port);
+        net.write("data", data);
+        net
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -43,6 +50,11 @@ impl Net {
     fn recv(&self, name: &str, more: &[&str]) -> Running {
         let args = [&["recv", "--from", "g", name, "--name", name, "--timeout", "50s"], more];
         self.start(&args.concat())
+    }
+
+    /// Starts to send `data`.
+    fn send(&self, more: &[&str]) -> Running {
+        self.start(&[&["send", "data", "--to", "g"], more].concat())
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
@@ -87,10 +99,6 @@ fn summary(ended: &Running) -> Value {
 
 fn objects(ended: &Running, event: &str) -> Vec<Value> {
     ended.wrote.seen.iter().map(|line| parsed(line)).filter(|it| it["event"] == event).collect()
-}
-
-fn parsed(line: &str) -> Value {
-    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
 fn assert_says(ended: &Running, what: &str) {

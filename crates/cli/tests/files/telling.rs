@@ -4,15 +4,14 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::process::unheard;
-use crate::{Net, Running, assert_says, noise, parsed};
+use crate::process::{parsed, unheard};
+use crate::{Net, Running, assert_says, noise};
 
 #[test]
 fn waiting_sender_reports_how_many_receivers_are_ready() {
-    let net = Net::new(23_144);
-    net.write("data", &noise(300_000, 11));
+    let net = Net::with_data(23_144, &noise(300_000, 11));
     let first = net.recv("a", &[]);
-    let mut sender = net.start(&["send", "data", "--to", "g", "--receivers", "2"]);
+    let mut sender = net.send(&["--receivers", "2"]);
     let waiting = sender.wrote.wait_until("that one is ready", |line| {
         let it = parsed(line);
         it["event"] == "waiting" && it["ready"] == 1
@@ -33,12 +32,10 @@ fn waiting_sender_reports_how_many_receivers_are_ready() {
 
 #[test]
 fn progress_counts_multicast_bytes_and_kept_data_is_reported() {
-    let net = Net::new(23_146);
-    net.write("data", &noise(24_000_000, 13));
+    let net = Net::with_data(23_146, &noise(24_000_000, 13));
     let receiver = net.recv("a", &[]);
     let began = Instant::now();
-    let args = ["send", "data", "--to", "g", "--receivers", "1", "--rate", "8Mbit"];
-    let mut sender = net.start(&args);
+    let mut sender = net.send(&["--receivers", "1", "--rate", "8Mbit"]);
     let progress = sender.wrote.wait_until("progress", |line| {
         let it = parsed(line);
         it["event"] == "progress" && it["bytes"].as_u64() > Some(0)
@@ -59,8 +56,7 @@ fn progress_counts_multicast_bytes_and_kept_data_is_reported() {
 
 #[test]
 fn transfer_continues_with_a_full_standard_error() {
-    let net = Net::new(23_141);
-    net.write("data", &noise(300_000, 8));
+    let net = Net::with_data(23_141, &noise(300_000, 8));
     let start = |args: &[&str]| Running::start(unheard(&net.command(args)));
     let receiver = start(&["recv", "--from", "g", "a", "--timeout", "50s"]);
     start(&["send", "data", "--to", "g", "--receivers", "1"]).ended_with(0);

@@ -2,8 +2,7 @@ use crate::{Net, Running, assert_says, noise};
 
 #[test]
 fn wrong_use_is_refused_at_once_with_a_fix() {
-    let net = Net::new(23_147);
-    net.write("data", b"1");
+    let net = Net::with_data(23_147, b"1");
     let says = |args: &[&str], cause: &str, fix: &str| {
         let told = net.start(args).ended_with(2);
         assert_says(&told, cause);
@@ -35,26 +34,24 @@ fn wrong_use_is_refused_at_once_with_a_fix() {
 
 #[test]
 fn missing_receivers_and_missing_sources_are_reported() {
-    let net = Net::new(23_106);
-    net.write("data", b"1");
-    let alone = net.start(&["send", "data", "--to", "g", "--start-after", "300ms"]).ended_with(2);
+    let net = Net::with_data(23_106, b"1");
+    let alone = net.send(&["--start-after", "300ms"]).ended_with(2);
     assert_says(&alone, "no receiver has connected");
     let nothing = net.start(&["send", "absent", "--to", "g"]).ended_with(2);
     assert_says(&nothing, "absent");
     let waited = net.start(&["recv", "--from", "g", "x", "--timeout", "300ms"]).ended_with(2);
     assert_says(&waited, "nothing was sent to group 'g'");
-    let wrong = net.start(&["send", "data", "--to", "g", "--rate", "fast"]).ended_with(2);
+    let wrong = net.send(&["--rate", "fast"]).ended_with(2);
     assert_says(&wrong, "write a bandwidth");
 }
 
 #[test]
 fn second_sender_in_a_group_is_refused() {
-    let net = Net::new(23_105);
-    net.write("data", &noise(4_000_000, 4));
+    let net = Net::with_data(23_105, &noise(4_000_000, 4));
     let receiver = net.recv("a", &[]);
-    let first = net.start(&["send", "data", "--to", "g", "--receivers", "1", "--rate", "8Mbit"]);
+    let first = net.send(&["--receivers", "1", "--rate", "8Mbit"]);
     net.await_pieces("a");
-    let second = net.start(&["send", "data", "--to", "g", "--receivers", "1"]).ended_with(2);
+    let second = net.send(&["--receivers", "1"]).ended_with(2);
     assert_says(&second, "another member is sending to this group");
     first.ended_with(0);
     receiver.ended_with(0);
@@ -62,17 +59,15 @@ fn second_sender_in_a_group_is_refused() {
 
 #[test]
 fn invalid_topology_is_refused_with_its_line_and_a_fix() {
-    let net = Net::new(23_122);
-    net.write("data", b"some");
+    let net = Net::with_data(23_122, b"some");
     net.write(
         "net.toml",
         b"switches = ['core']\nlinks = [['left', 'spine']]\n[racks]\n\
                            left = ['127.0.0.1:23135']\n",
     );
-    let args = ["send", "data", "--to", "g", "--topology"];
-    let sent = net.start(&[&args[..], &["net.toml"]].concat()).ended_with(2);
+    let sent = net.send(&["--topology", "net.toml"]).ended_with(2);
     assert_says(&sent, "net.toml:2: unknown switch, rack or host 'spine'");
     assert_says(&sent, "add it to switches, [racks] or [hosts], or correct the name");
-    let sent = net.start(&[&args[..], &["none.toml"]].concat()).ended_with(2);
+    let sent = net.send(&["--topology", "none.toml"]).ended_with(2);
     assert_says(&sent, "none.toml: cannot read the file");
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use counters::Counters;
 use process::PATIENCE;
-pub(crate) use process::Running;
+pub(crate) use process::{Running, parsed};
 pub(crate) use skipping::{lacking, skipped};
 
 /// The hosts at 10.77.x.1, 10.77.x.2, and so on, each with an interface called eth0.

@@ -33,6 +33,11 @@ pub(crate) fn carom(args: &[&str]) -> Command {
     command
 }
 
+/// Parses a line of standard output as JSON.
+pub(crate) fn parsed(line: &str) -> serde_json::Value {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
 pub(crate) fn start(args: &[&str]) -> Running {
     Running::start(carom(args))
 }

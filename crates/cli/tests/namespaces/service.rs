@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::lab::{Host, Lab, Running};
+use crate::lab::{Host, Lab, Running, parsed};
 use crate::{MTU, assert_wrote, lines_until_enough, number, read_to_the_last, subscribe};
 
 #[test]
@@ -88,7 +88,7 @@ fn read_or_lost(sub: &mut Running, last: u64) -> (u64, u64) {
     // A stream can begin at any sequence number. The lines begin with 1, and each takes one number.
     let mut begin = None;
     sub.wrote.wait_until("every message, or a report of its loss", |line| {
-        let event: Value = serde_json::from_str(line).expect("each line is JSON");
+        let event = parsed(line);
         let seqno = |field: &str| event[field].as_u64().expect("it is a number");
         match event["event"].as_str() {
             Some("message") => {

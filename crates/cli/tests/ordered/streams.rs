@@ -1,7 +1,7 @@
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::process::Running;
+use crate::process::{Running, parsed};
 use crate::{Lan, output};
 
 #[test]
@@ -48,7 +48,7 @@ fn each_promise_is_requested_kept_and_reported() {
             sub.wrote.wait_for("first");
             sub.wrote.wait_for("second");
             let left = sub.wrote.wait_for("\"left\":[\"");
-            let event: Value = serde_json::from_str(&left).expect("it is JSON");
+            let event = parsed(&left);
             assert_eq!((&event["event"], &event["news"]), (&"ring".into(), &"view".into()));
             assert_eq!(event["members"].as_array().map(Vec::len), Some(2), "{event}");
         }
@@ -142,7 +142,7 @@ fn ring_is_shown_in_token_order_without_events_at_members() {
     // The next change that the members see is the leave of one of them.
     let [first, .., last] = &mut subs;
     let view = |line: &str| {
-        let told: Value = serde_json::from_str(line).expect("it is JSON");
+        let told = parsed(line);
         (told["news"] == "view").then_some(told)
     };
     first.wrote.wait_until("the ring that was shown", |line| {

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::process::{Running, start};
+use crate::process::{Running, parsed, start};
 use crate::service::{Node, Service, assert_refused};
 
 const LONG_LEASE: [&str; 2] = ["--detection", "10min"];
@@ -36,19 +36,18 @@ fn is(watched: &[(String, usize)], wanted: &[(&str, usize)]) -> bool {
     watched.iter().map(|(rack, count)| (rack.as_str(), *count)).eq(wanted.iter().copied())
 }
 
-fn kill(mut victim: Node, others: &mut [Node]) {
+fn kill_one(nodes: &mut Vec<Node>, place: usize) {
+    let mut victim = nodes.remove(place);
     victim.running.kill();
-    others.iter_mut().for_each(|other| other.await_change(&victim.id, "failed"));
+    nodes.iter_mut().for_each(|other| other.await_change(&victim.id, "failed"));
 }
 
 #[test]
 fn killed_node_is_reported_by_the_detector_of_its_rack() {
     let service = Service::start(&LONG_LEASE);
     let _detectors = ["r1", "r2"].map(|rack| detector(&service, rack, "1s"));
-    let mut nodes: Vec<Node> = ["r1", "r1", "r2", "r2"]
-        .map(|rack| service.node("numbers", &["--rack", rack]))
-        .into_iter()
-        .collect();
+    let racks = ["r1", "r1", "r2", "r2"];
+    let mut nodes = Vec::from(racks.map(|rack| service.node("numbers", &["--rack", rack])));
     let status = service.await_status("two racks that are watched", |status| {
         is(&watched(status), &[("r1", 2), ("r2", 2)])
     });
@@ -61,8 +60,7 @@ fn killed_node_is_reported_by_the_detector_of_its_rack() {
     for line in ["carom_registry_detectors 2\n", "carom_registry_nodes_watched 4\n"] {
         assert!(metrics.contains(line), "{metrics}");
     }
-    let victim = nodes.remove(0);
-    kill(victim, &mut nodes);
+    kill_one(&mut nodes, 0);
     let status = service.status();
     assert!(counter(&status, "reports_received") >= 1, "{status:#}");
     assert_eq!(counter(&status, "sessions_expired"), 1, "{status:#}");
@@ -82,8 +80,7 @@ fn rack_of_a_hung_or_killed_detector_is_watched_by_another() {
     // The link of the stopped detector stays open, so only the other detector can notice.
     let status = service.await_status("one detector for all", |it| is(&watched(it), &[("r2", 3)]));
     assert_eq!(counter(&status, "detectors_failed"), 1, "{status:#}");
-    let victim = nodes.remove(0);
-    kill(victim, &mut nodes);
+    kill_one(&mut nodes, 0);
     hanging.signal(Signal::SIGCONT);
     service.await_status("both again", |it| is(&watched(it), &[("r1", 1), ("r2", 1)]));
     // The detector is killed, which ends its link as well.
@@ -111,10 +108,9 @@ fn interrupted_detector_says_goodbye() {
 fn detection_can_be_as_short_as_100_ms() {
     let service = Service::start(&LONG_LEASE);
     let _detector = detector(&service, "r1", "100ms");
-    let mut nodes = vec![service.node("numbers", &["--rack", "r1"])];
-    let victim = service.node("numbers", &["--rack", "r1"]);
+    let mut nodes: Vec<Node> = (0..2).map(|_| service.node("numbers", &["--rack", "r1"])).collect();
     service.await_status("a rack", |status| is(&watched(status), &[("r1", 2)]));
-    kill(victim, &mut nodes);
+    kill_one(&mut nodes, 1);
 }
 
 #[test]
@@ -126,8 +122,7 @@ fn killed_node_is_reported_by_its_predecessor_in_the_ring() {
         nodes.len() == 3 && nodes.iter().all(|node| node["next"].is_string())
     });
     assert_eq!(counter(&status, "reports_received"), 0, "{status:#}");
-    let victim = nodes.remove(1);
-    kill(victim, &mut nodes);
+    kill_one(&mut nodes, 1);
     let status = service.status();
     assert!(counter(&status, "reports_received") >= 1, "{status:#}");
     assert_eq!(counter(&status, "sessions_expired"), 1, "{status:#}");
@@ -140,7 +135,7 @@ fn detector_reports_its_state_as_json() {
     let mut running = start(&args);
     let node = service.node("numbers", &["--rack", "r1"]);
     let line = running.wrote.wait_for(&node.id);
-    let status: Value = serde_json::from_str(&line).expect("it is JSON");
+    let status = parsed(&line);
     assert_eq!(status["watched"], Value::from(vec![node.id.clone()]), "{status:#}");
     assert_eq!(status["rack"], "r1");
     assert_eq!(status["processes"][0]["address"], service.address.as_str());

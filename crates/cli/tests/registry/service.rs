@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::ports::free_port;
-use crate::process::{PATIENCE, Running, carom, run, start};
+use crate::process::{PATIENCE, Running, carom, parsed, run, start};
 
 pub(crate) struct Service {
     pub(crate) running: Running,
@@ -134,7 +134,7 @@ fn serve(
     command.args(flags).arg("--json").args(more);
     let mut running = Running::start(command);
     let line = running.wrote.wait_for("address");
-    let serving: Value = serde_json::from_str(&line).expect("it is JSON");
+    let serving = parsed(&line);
     let text = |field: &str| serving[field].as_str().expect("it is text").to_owned();
     (running, text("address"), text("http"))
 }

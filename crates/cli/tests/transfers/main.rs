@@ -11,16 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lab::{Lab, Running};
+use lab::{Lab, Running, parsed};
 use nix::sys::signal::{Signal, kill};
-use serde_json::Value;
 use tempfile::TempDir;
 
 const MIB: usize = 1 << 20;
-
-fn parsed(line: &str) -> Value {
-    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
-}
 
 fn lab(hosts: usize, mbit: u32) -> Option<Lab> {
     let lab = Lab::new(hosts, 1500)?;

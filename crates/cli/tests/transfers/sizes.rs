@@ -1,7 +1,7 @@
 use serde_json::Value;
 
-use crate::lab::Lab;
-use crate::{Image, MIB, parsed};
+use crate::lab::{Lab, parsed};
+use crate::{Image, MIB};
 
 fn sent(lab: &Lab, bytes: usize, more: &[&str]) -> (Value, Vec<Value>, Vec<String>) {
     let image = Image::new(bytes);
