@@ -15,6 +15,7 @@ use carom::{
     Bytes, ConfirmError, DeliveryError, Driver, Event, Loss, LossCause, MemberPath, Message,
     NodeId, PathChoice, PublishError, RateOfFire,
 };
+use carom_proto::Rng;
 use futures_core::Stream;
 use network::{
     PATIENCE, beside_an_absent_member, join, members, multicast_port, next_event, next_message,
@@ -263,12 +264,8 @@ fn the_largest_message_of_one_packet_passes_and_its_repairs_too() {
 #[test]
 fn sixteen_mebibytes_reach_three_members_at_5_percent_loss() {
     let (nodes, groups) = cluster::<4>(|_, port| on_loopback(port).loss(Loss::Uniform(0.05)));
-    let mut state = 1_u64;
-    let mut next_byte = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 56) as u8
-    };
-    let large: Bytes = (0..groups[0].payload_limit()).map(|_| next_byte()).collect();
+    let mut rng = Rng::new(1);
+    let large: Bytes = (0..groups[0].payload_limit()).map(|_| rng.next_u64() as u8).collect();
     assert_eq!(large.len(), 16 << 20);
     drop(groups[0].publish(large.clone()).expect("published"));
     drop(groups[0].publish("after it").expect("published"));

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use carom::sim::{Fault, Host, World};
 use carom::{Loss, Node};
+use carom_proto::Rng;
 use codec::{Command, Operation, decode_map, encode_map};
 use network::{PATIENCE, multicast_port, on_loopback};
 use pollster::block_on;
@@ -26,7 +27,7 @@ use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, Seque
 use store::{NotDone, Outcome, Store};
 
 const REPLICAS: u32 = 5;
-const KEYS: u64 = 8;
+const KEYS: usize = 8;
 
 /// One key of the map. Operations on different keys are independent, so each key is checked on its
 /// own.
@@ -124,11 +125,11 @@ impl Replicas {
                 };
                 let store = Rc::new(store.expect("joined"));
                 now.borrow_mut().insert(number, Rc::clone(&store));
-                let mut dice = Dice(seed << 20 | u64::from(number) << 10 | life);
+                let mut dice = Rng::new(seed << 20 | u64::from(number) << 10 | life);
                 let call = async {
                     let mut caller = history.borrow_mut().new_caller();
                     loop {
-                        host.sleep(Duration::from_millis(20 + dice.below(100))).await;
+                        host.sleep(Duration::from_millis(20 + dice.below(100) as u64)).await;
                         if is_calling.get() && store.is_ready() {
                             caller = call_once(&store, &history, caller, &mut dice).await;
                         }
@@ -171,7 +172,7 @@ impl Replicas {
 }
 
 /// Makes one call. Returns the caller of the next call, which is a new one if there was no answer.
-async fn call_once(store: &Store, history: &RefCell<History>, caller: i64, dice: &mut Dice) -> i64 {
+async fn call_once(store: &Store, history: &RefCell<History>, caller: i64, dice: &mut Rng) -> i64 {
     let key = format!("key {}", dice.below(KEYS));
     let value = || format!("{caller}.{}", history.borrow().answered);
     let own = key.clone();
@@ -201,19 +202,6 @@ async fn call_once(store: &Store, history: &RefCell<History>, caller: i64, dice:
             history.unanswered += 1;
             history.new_caller()
         }
-    }
-}
-
-/// A pseudorandom number generator (SplitMix64).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut number = self.0;
-        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (number ^ (number >> 31)) % limit
     }
 }
 
@@ -249,7 +237,7 @@ fn joiner_during_writes_gets_the_map_and_later_changes() {
     replicas.await_all_ready();
     replicas.world.run_for(Duration::from_secs(5));
     let agreed = replicas.converge();
-    assert_eq!(agreed.len() as u64, KEYS);
+    assert_eq!(agreed.len(), KEYS);
     let history = replicas.history.borrow();
     history.assert_linearisable();
     assert!(history.answered > 200 && history.unanswered == 0, "{} answers", history.answered);
@@ -271,11 +259,11 @@ fn minority_answers_no_request_and_gets_the_map_again() {
 
 /// Applies a fault. A majority of the replicas with the map remains, and the others receive it
 /// again before the next fault.
-fn trouble(replicas: &mut Replicas, dice: &mut Dice) {
-    let pause = |dice: &mut Dice| Duration::from_millis(300 + dice.below(4000));
+fn trouble(replicas: &mut Replicas, dice: &mut Rng) {
+    let pause = |dice: &mut Rng| Duration::from_millis(300 + dice.below(4000) as u64);
     for _ in 0..6 {
-        let host = replicas.world.host(dice.below(u64::from(REPLICAS)) as u32);
-        let other = replicas.world.host(dice.below(u64::from(REPLICAS)) as u32);
+        let host = replicas.world.host(dice.below(REPLICAS as usize) as u32);
+        let other = replicas.world.host(dice.below(REPLICAS as usize) as u32);
         let partition = Fault::Partition(vec![host.ix(), other.ix()]);
         let kind = dice.below(4);
         let (fault, relief) = match kind {
@@ -310,7 +298,7 @@ fn every_history_is_linearizable_under_any_troubles() {
         println!("seed {seed}"); // Reproduces a failure.
         let mut replicas = Replicas::new(seed);
         replicas.await_all_ready();
-        trouble(&mut replicas, &mut Dice(seed));
+        trouble(&mut replicas, &mut Rng::new(seed));
         assert!(!replicas.converge().is_empty());
         let history = replicas.history.borrow();
         println!("{} answered, {} not", history.answered, history.unanswered);
