@@ -118,7 +118,8 @@ mod tests {
     ));
 
     fn look(starts: &mut Starts, ms: u64, incarnation: u64) -> Start {
-        let datagram = Datagram::with_header(header(Protocol::Lateral, incarnation), &[]);
+        let datagram = header(Protocol::Lateral, incarnation).datagram(&[]);
+        let datagram = Datagram::parse(&datagram).expect("it is Carom's");
         starts.look(Time(ms * 1_000_000), AT, &datagram)
     }
 
