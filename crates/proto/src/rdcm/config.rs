@@ -206,16 +206,13 @@ impl Config {
         usize::from(self.path_mtu) - UDP_AND_IP_BYTES - DATA_BYTES
     }
 
-    /// Returns the number that precedes that of the first stream.
-    ///
-    /// By default, it differs after each start, even with the same seed.
+    /// Returns a number that, by default, differs after each start, even with the same seed.
     pub(super) fn number_before_streams(&self, origin: Origin, seed: u64) -> u32 {
         let Origin { node, incarnation } = origin;
         let drawn = || Rng::new(seed ^ incarnation.0 ^ node.0.rotate_left(32)).next_u64() >> 32;
         self.first_stream.unwrap_or_else(|| drawn() as u32)
     }
 
-    /// Returns the number of packets of a message. An empty message needs one packet.
     pub(super) fn packets_of(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.fragment_bytes()).max(1)
     }

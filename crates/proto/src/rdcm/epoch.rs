@@ -19,7 +19,6 @@ pub(super) fn is_after(a: u32, b: u32) -> bool {
     SeqNo(a).is_after(SeqNo(b))
 }
 
-/// Returns `true` if both can be epochs of the same receiver at the same time.
 pub(super) fn are_near(a: u32, b: u32) -> bool {
     (-NEAR..=NEAR).contains(&(a.wrapping_sub(b) as i32))
 }

@@ -85,8 +85,7 @@ impl Group {
         }
     }
 
-    /// Returns the other node that sends in the group. A sender that is no longer heard is not
-    /// returned, because it may have yielded to another sender.
+    /// Returns the sender, unless it is no longer heard, because it may have yielded to another.
     pub(super) fn sender(&self, now: Time, config: &Config) -> Option<NodeId> {
         match &self.role {
             Role::Receiver(receiver) if receiver.hears_sender(now, config) => Some(receiver.sender),
@@ -205,9 +204,7 @@ impl Group {
         }
     }
 
-    /// Reports to a sender that this node has no place in its stream.
-    ///
-    /// If this node was evicted for lack of a place, the report requests readmission.
+    /// Requests readmission if this node was evicted for lack of a place.
     fn report_no_place(&mut self, cx: &mut Context<'_>, sender: NodeId, stream: u32) {
         if self.report_again_at > cx.now {
             return;

@@ -126,7 +126,6 @@ pub struct Rdcm {
     /// node, so that repairs and acknowledgments of different streams cannot be confused.
     streams: u32,
     now: Time,
-    /// Time of the earliest timer of any group.
     due: Time,
     is_blocked: bool,
     unreached: BTreeSet<NodeId>,

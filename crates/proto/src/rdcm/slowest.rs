@@ -21,7 +21,6 @@ pub enum Slowest {
 }
 
 impl Slowest {
-    /// Returns the minimum share of the median receiver's rate, below which a receiver is evicted.
     pub(super) fn least_share(self) -> f64 {
         match self {
             Self::Wait => 0.0,

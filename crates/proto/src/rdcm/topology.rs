@@ -315,7 +315,6 @@ impl Topology {
         Ok(self)
     }
 
-    /// Returns the first of the switches that are farthest from the hosts, counted in links.
     fn top(&self) -> Option<Vertex> {
         let mut seen: Vec<bool> = (0..self.len() as u32).map(|it| it < self.hosts).collect();
         let mut edge: Vec<Vertex> = (0..self.hosts).map(Vertex).collect();

@@ -9,9 +9,6 @@ use super::placement::NodePlacement;
 use super::tree_manager::{LinkReport, LinkTiming, ManagerError, SeatChange, TreeManager};
 use crate::{GroupId, NodeId, Time};
 
-/// The multicast manager of a network, in terms of node ids.
-///
-/// The caller passes the current network to each call.
 #[derive(Debug)]
 pub(crate) struct MulticastManager {
     pub(crate) trees: TreeManager,
@@ -32,7 +29,6 @@ impl MulticastManager {
         Self { trees, placement, groups: BTreeMap::new(), uses: BTreeMap::new() }
     }
 
-    /// Opens a group, in which places get epochs above `above`, the highest epoch assigned before.
     pub(crate) fn open(
         &mut self,
         network: &Network,

@@ -27,9 +27,8 @@ pub(super) struct Overlay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seat {
     pub(super) ring: Vertex,
-    /// Receiver that repairs for this one. A receiver that is alone is its own predecessor.
+    /// A receiver that is alone is its own predecessor and successor.
     pub(super) predecessor: Vertex,
-    /// Receiver for which this one repairs. A receiver that is alone is its own successor.
     pub(super) successor: Vertex,
     pub(super) parent: Vertex,
 }
@@ -147,8 +146,6 @@ impl Overlay {
     }
 }
 
-/// Returns `was` if it is among the receivers in the fewest rings, or else the one of them that is
-/// nearest to the sender.
 fn choose_proxy(
     tree: &MulticastTree,
     receivers: &[Vertex],

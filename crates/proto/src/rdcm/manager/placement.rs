@@ -17,9 +17,7 @@ pub(super) struct NodePlacement {
 }
 
 impl NodePlacement {
-    /// Returns the topology of a network, and a placement without nodes.
-    ///
-    /// In an unknown network, no switch has more than `most_children` other switches below it.
+    /// Limits the switches below each switch to `most_children` if the network is unknown.
     pub(super) fn new(network: &Network, most_children: usize) -> (Topology, Self) {
         let (topology, fresh) = match network {
             Network::Known { topology, .. } => ((**topology).clone(), topology.visitors()),
@@ -39,10 +37,8 @@ impl NodePlacement {
         Some(vertex)
     }
 
-    /// Places a node, and returns its host.
-    ///
-    /// If another node occupies that host, the node gets a place for visitors. If there is none, it
-    /// displaces the other node, because a restarted node has another id.
+    /// Places a node. If its host is occupied, the node gets a place for visitors. If there is
+    /// none, it displaces the other node, because a restarted node has another id.
     pub(super) fn place(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
         if let Some(vertex) = self.hosts.get(&node) {
             return Some(*vertex);

@@ -45,7 +45,6 @@ impl OverlayRing {
 }
 
 /// Orders the members of all rings. A ring with the same members as in `previous` keeps its order.
-/// `receivers` contains the number of receivers below each branch.
 pub(super) fn arrange(
     rings: &mut Rings,
     receivers: &BTreeMap<Vertex, usize>,

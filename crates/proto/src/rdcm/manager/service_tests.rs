@@ -70,7 +70,6 @@ fn one_sender_has_a_group_until_it_is_gone() {
     assert_eq!(placed(&service.ask(1, 1, open(0))), []);
     assert_eq!(refusal(&service.ask(2, 1, open(0))), Some(Refusal::HasSender));
     assert_eq!(refusal(&service.ask(2, 2, join(&[3]))), Some(Refusal::Unknown));
-    // The same node opens the group again. Its earlier requests are forgotten.
     service.ask(1, 2, join(&[2, 3]));
     assert_eq!(placed(&service.ask(1, 3, open(9))), []);
     assert_eq!(placed(&service.ask(1, 4, join(&[2]))), [(2, 10)]);

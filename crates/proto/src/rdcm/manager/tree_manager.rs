@@ -35,7 +35,6 @@ struct ManagedGroup {
     overlay: Overlay,
     seats: BTreeMap<Vertex, Seats>,
     epoch: u32,
-    /// Time until which reports are attributed to a former tree.
     settled_at: Time,
     changed: BTreeSet<Vertex>,
 }
@@ -263,8 +262,6 @@ impl ManagedGroup {
         }
     }
 
-    /// Returns the links from a ring's branching vertex down to the next branching vertex on the
-    /// path to `member`, or to the first receiver on it.
     fn suspects(&self, ring: Vertex, member: Vertex) -> Vec<LinkId> {
         let members = self.overlay.rings.get(&ring).map_or(&[][..], |ring| &ring.members);
         let Some(seat) = members.iter().find(|seat| seat.proxy == member) else {

@@ -65,8 +65,7 @@ impl Fragment {
 }
 
 impl Way {
-    /// Returns the path of a packet that is sent through the tree for the first time while
-    /// `in_flight` packets are in flight.
+    /// Returns [`Way::Tree`] while `in_flight` packets are in flight.
     pub fn tree(in_flight: u64) -> Self {
         let doublings = in_flight.max(1).ilog2().min(MAX_DOUBLINGS.into());
         Self::Tree { doublings: doublings as u8 }

@@ -10,8 +10,7 @@
 //! Most windows are not used up, because the sender follows the slowest receiver or its
 //! application. The size of an unused window says nothing about the path: it would grow until the
 //! first loss, and then be far too large. A window therefore grows only while it is used, as in TCP
-//! (RFC 7661), and a loss reduces the part that was in use. For this purpose, each packet carries
-//! the number of packets in flight.
+//! (RFC 7661), and a loss reduces the part that was in use.
 
 /// Largest window, in packets, that grows and shrinks as in Reno.
 const LOW_WINDOW: u32 = 14;
@@ -49,7 +48,6 @@ impl Bic {
         Self { window, max_window, threshold: u32::MAX, ..Self::default() }
     }
 
-    /// Returns the end of the sender's window. `highest` is the highest number that has arrived.
     pub(super) fn highest_expected(&self, highest: u64) -> u64 {
         highest.saturating_add(self.window.into())
     }

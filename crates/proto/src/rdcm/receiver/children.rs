@@ -22,8 +22,7 @@ struct Child {
 }
 
 impl Children {
-    /// Replaces the children. New ones expect the packets below `limit`. Returns `true` if the
-    /// children changed.
+    /// Returns `true` if the children changed. New ones expect the packets below `limit`.
     pub(super) fn on_place(&mut self, now: Time, node: NodeId, place: &Place, limit: u64) -> bool {
         let children = &place.children;
         let others: BTreeSet<NodeId> = children.iter().copied().filter(|it| *it != node).collect();
@@ -42,9 +41,7 @@ impl Children {
         self.children.is_empty()
     }
 
-    /// Processes an acknowledgment, and returns `true` if a child sent it.
-    ///
-    /// The receiver has room for packets below `end`.
+    /// Returns `true` if a child sent it. The receiver has room for packets below `end`.
     pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, end: u64) -> bool {
         let child = self.children.get_mut(&from).filter(|_| ack.ring == self.ring);
         let Some(child) = child else { return false };
@@ -73,9 +70,7 @@ impl Children {
         self.heard().map(|child| child.limit).fold(own, u64::min)
     }
 
-    /// Returns the children that are not silent.
-    ///
-    /// A silent child requests packets from the sender, and does not delay the other children.
+    /// Excludes silent children, which request packets from the sender and do not delay the others.
     fn heard(&self) -> impl Iterator<Item = &Child> {
         self.children.values().filter(|child| !child.is_silent)
     }

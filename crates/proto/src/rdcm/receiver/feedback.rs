@@ -111,8 +111,7 @@ impl Feedback {
         }
     }
 
-    /// Returns the acknowledgments that are due. `is_same` is `true` if the predecessor in the leaf
-    /// ring is also the parent.
+    /// Returns what is due. If `is_same`, the predecessor in the leaf ring is also the parent.
     pub(super) fn take_due(&mut self, now: Time, is_same: bool) -> DueAcks {
         let (own, parent) = (self.own.take_due(now), self.parent.take_due(now));
         if is_same && (own || parent) {

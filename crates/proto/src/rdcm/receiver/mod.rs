@@ -387,7 +387,6 @@ impl Receiver {
         self.liveness.is_heard(now, now.since(self.watch_at), config)
     }
 
-    /// Returns `true` if this node may follow another sender or stream.
     pub(super) fn follows_another(&self, now: Time, config: &Config) -> bool {
         self.liveness.is_doubtful() || !self.hears_sender(now, config)
     }

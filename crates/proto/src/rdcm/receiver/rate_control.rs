@@ -36,10 +36,8 @@ impl RateControl {
         gap > 0
     }
 
-    /// Returns the number after the last packet that the receiver expects.
-    ///
-    /// The receiver has room up to `room`, has the packets `own`, and knows of packets up to
-    /// `known_to`.
+    /// Returns the end of the expected packets. The receiver has room up to `room`, has the packets
+    /// `own`, and knows of packets up to `known_to`.
     pub(super) fn limit(&self, config: &Config, own: &SackSet, known_to: u64, room: u64) -> u64 {
         let Some(bic) = &self.bic else { return room };
         let mut limit = bic.highest_expected(known_to);

@@ -24,9 +24,7 @@ pub(super) struct Whole {
 }
 
 impl Reassembly {
-    /// Adds the next packet, and returns the message that it completes, if any.
-    ///
-    /// Packets before the start of a message, and messages larger than `limit` bytes, are dropped.
+    /// Drops packets before the start of a message, and messages larger than `limit` bytes.
     pub(super) fn push(&mut self, number: u64, packet: KeptPacket, limit: usize) -> Option<Whole> {
         let KeptPacket { fragment, repaired_by } = packet;
         if fragment.is_first {

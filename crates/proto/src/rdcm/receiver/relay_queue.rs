@@ -42,9 +42,7 @@ impl RelayQueue {
         Some(data)
     }
 
-    /// Queues a packet if it has to be relayed.
-    ///
-    /// If the queue is full, the receivers below repair the packet for each other.
+    /// Drops the packet if the queue is full: the receivers below then repair it for each other.
     pub(super) fn offer(
         &mut self,
         cx: &mut Context<'_>,

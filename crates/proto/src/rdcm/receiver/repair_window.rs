@@ -126,9 +126,7 @@ impl RepairWindow {
         self.release();
     }
 
-    /// Processes the release of packets by a successor.
-    ///
-    /// It is a former successor, or will be one as soon as this receiver gets its new place.
+    /// Handles a former successor, or one that will be as soon as this receiver gets its new place.
     pub(super) fn on_release(&mut self, node: NodeId, ring: u32, epoch: u32, from: u64) {
         let its = self.successors.iter_mut().find(|it| (it.ring, it.node) == (ring, node));
         if let Some(successor) = its {

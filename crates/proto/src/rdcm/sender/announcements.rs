@@ -25,10 +25,8 @@ impl Announcements {
         self.next_at = now + self.delay(config, buffer);
     }
 
-    /// Returns the delay of the next announcement.
-    ///
-    /// If no packet follows, the first announcement is sent soon and repeated at intervals that
-    /// double, as in LBRM, because the last packets or the announcements may be lost.
+    /// Announces the end soon, and then at doubling intervals, as in LBRM, because the last packets
+    /// or the announcements may be lost.
     fn delay(&self, config: &Config, buffer: &SendBuffer) -> Duration {
         let every = config.announce_every;
         if buffer.has_unsent() {

@@ -65,10 +65,7 @@ impl Children {
         }
     }
 
-    /// Processes an acknowledgment. Returns `true` if a child expects fewer packets than before.
-    ///
-    /// `base` is the first packet that is kept. `has_stopped` is `true` if this node has just been
-    /// suspended.
+    /// Returns `true` if a child expects fewer packets than before. `base` is the first one kept.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context<'_>,

@@ -88,7 +88,6 @@ impl Farewells {
 }
 
 const MAX_STREAMS: usize = 8;
-/// Maximum number of receivers that are remembered as having acknowledged one end.
 const MAX_ACKNOWLEDGED: usize = 4096;
 /// Maximum number of transmissions to one member, which last ten minutes with the default times.
 const MAX_TRANSMISSIONS: u32 = 500;

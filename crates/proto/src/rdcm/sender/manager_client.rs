@@ -133,8 +133,7 @@ impl ManagerClient {
         }
     }
 
-    /// Reports that the tree does not reach a successor. Returns `true` if links are now assumed to
-    /// be dead. The service reports changed places later instead.
+    /// Returns `true` if links are now assumed dead. The service reports changed places later.
     pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) -> bool {
         match &mut self.at {
             Location::Local(manager) => manager.report(cx.now, self.group, ring, successor) > 0,

@@ -266,7 +266,6 @@ fn a_link_that_one_group_reports_is_avoided_by_the_other() {
         assert!(links(&service, sender).iter().all(|link| !dead.contains(link)));
         assert_eq!(sender.managed_by(), Some(ManagedBy::Service));
     }
-    // A group that is opened now avoids these links as well.
     let mut third = Sender::managed(3, &[4, 6]);
     carry(&mut service, &mut [&mut third]);
     assert!(links(&service, &third).iter().all(|link| !dead.contains(link)));

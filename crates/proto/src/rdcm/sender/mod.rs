@@ -412,7 +412,6 @@ impl Sender {
         }
     }
 
-    /// Returns the time of the next timer, without data to be sent while the network is blocked.
     pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
         let mut due = self.announcements.next_at.min(self.watch_at);
         due = due.min(self.receivers.poll_timeout()).min(self.starts_at.unwrap_or(Time::MAX));

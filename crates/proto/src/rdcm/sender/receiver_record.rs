@@ -57,8 +57,6 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Creates the record of a receiver of the packets from `first` on. Reports with an epoch
-    /// before `since` are from before the receiver joined.
     pub(super) fn new(now: Time, first: u64, since: u32) -> Self {
         let state = ReceiverState {
             first,
@@ -81,9 +79,7 @@ impl Record {
         self.state.evicted_at.is_none()
     }
 
-    /// Returns `true` if the receiver is entitled to a packet before `end`, and has all of them.
-    ///
-    /// This can be the case even for an evicted receiver.
+    /// Returns `true` only if the receiver is entitled to a packet before `end`. It may be evicted.
     pub(super) fn has_all_before(&self, end: u64) -> bool {
         self.owed_from < end && self.state.next >= end
     }
@@ -156,7 +152,6 @@ impl Record {
         self.out_for = match cause {
             // The other receivers keep nine tenths of their rate despite readmissions.
             EvictionCause::Pace(waited) => (waited * OUT_FOR).max(config.readmit_after),
-            // The pause doubles with each eviction for stalling the other receivers.
             _ => config.readmit_after * (1 << self.delays.min(MAX_DOUBLINGS)),
         };
         self.place = None;
@@ -210,9 +205,7 @@ impl Record {
         }
     }
 
-    /// Returns the first packet that the receiver lacks, according to its report.
-    ///
-    /// A report without a place, or with an unknown one, may be forged and advances nothing.
+    /// Advances nothing if the report has no place, or an unknown one, because it may be forged.
     pub(super) fn reported_next(&self, report: &Report) -> u64 {
         match self.knows(report) {
             true => report.next,
@@ -221,10 +214,7 @@ impl Record {
     }
 
     /// Changes the epoch of the place of a receiver that seems to have taken a place that this node
-    /// did not send.
-    ///
-    /// `epoch` is the epoch of the stream's places. Returns `true` if the place has to be sent
-    /// again.
+    /// did not send. Returns `true` if the place has to be sent again.
     pub(super) fn correct(
         &mut self,
         now: Time,

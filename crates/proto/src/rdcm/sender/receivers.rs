@@ -95,9 +95,8 @@ impl Receivers {
         true
     }
 
-    /// Announces the end to evicted receivers by unicast, because the tree does not reach them.
-    ///
-    /// A receiver without a place then requests one.
+    /// Announces the end to evicted receivers by unicast, because the tree does not reach them. A
+    /// receiver without a place then requests one.
     pub(super) fn announce_to_evicted(&self, cx: &mut Context<'_>, end: u64) {
         for (node, record) in self.records.iter().filter(|(_, record)| !record.is_current()) {
             cx.counters.announces_sent += 1;
@@ -143,7 +142,6 @@ impl Receivers {
         }
     }
 
-    /// Switches to the registry's manager while it is reachable, and to the sender's own otherwise.
     pub(super) fn on_manager(&mut self, cx: &mut Context<'_>, event: ManagerEvent) {
         match event {
             ManagerEvent::Reachable => self.use_service(cx),
@@ -274,9 +272,7 @@ impl Receivers {
         self.manager.poll_timeout().min(self.send_at.unwrap_or(Time::MAX))
     }
 
-    /// Returns the number of receivers that have all packets before `end`.
-    ///
-    /// A receiver that is not entitled to any of them does not count.
+    /// Excludes receivers that are not entitled to any packet before `end`.
     pub(super) fn confirmed(&self, end: u64) -> usize {
         self.records.values().filter(|record| record.has_all_before(end)).count()
     }
@@ -345,7 +341,6 @@ impl Receivers {
         self.relays.hops.clone()
     }
 
-    /// Excludes the time for which the sender was suspended from the silence of all receivers.
     pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
         self.records.values_mut().for_each(|record| record.make_up_for_stop(now, stopped_for));
     }

@@ -44,8 +44,6 @@ impl Relays {
     /// effect, which takes the time `settle`. The pause between moves to a position with receivers
     /// below it doubles each time, and is reset after a long time without such a move. Otherwise,
     /// two receivers that do not hear each other could displace each other forever.
-    ///
-    /// Returns `true` if the receiver was moved.
     pub(super) fn move_away(
         &mut self,
         now: Time,

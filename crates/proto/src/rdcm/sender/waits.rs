@@ -35,16 +35,13 @@ pub(super) struct Delay {
     pub(super) node: NodeId,
     /// Time for which the other receivers waited for this one, within the span of the policy.
     pub(super) total: Duration,
-    /// Time for which the other receivers waited for this one, within [`LATELY`].
     pub(super) lately: Duration,
     pub(super) since: Time,
     pub(super) is_news: bool,
 }
 
 impl Waits {
-    /// Records whether the sender is waiting, and charges a wait that has ended to its suspects.
-    ///
-    /// `settled_after` is the time within which all receivers report.
+    /// Charges a wait that has ended to its suspects. All receivers report within `settled_after`.
     pub(super) fn update(&mut self, now: Time, is_waiting: bool, settled_after: Duration) {
         match (self.waits_since, is_waiting) {
             (None, true) => {

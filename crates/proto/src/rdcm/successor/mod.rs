@@ -38,7 +38,6 @@ pub(super) struct Successor {
     /// Set if another receiver already serves the successor.
     lingering: Option<Lingering>,
     epoch: u32,
-    /// First packet from which another receiver serves the successor, as it reported.
     released_from: Option<u64>,
 }
 
@@ -131,9 +130,8 @@ impl Successor {
         self.forget_released();
     }
 
-    /// Records that another receiver serves the successor from packet `from` on.
-    ///
-    /// The successor reported this in its place of `epoch`.
+    /// Records that another receiver serves the successor from packet `from` on, as it reported in
+    /// its place of `epoch`.
     pub(super) fn release(&mut self, epoch: u32, from: u64) {
         if epoch::is_after(epoch, self.epoch) {
             self.released_from = Some(from);
@@ -194,7 +192,6 @@ impl Successor {
         self.in_flight.forget(number);
     }
 
-    /// Marks a packet that is kept here as missing, unless the successor has it.
     pub(super) fn mark_missing(&mut self, number: u64, due: Time) {
         if !self.has(number) && !self.is_known_missing(number) {
             self.missing.set(number, due);
