@@ -34,8 +34,6 @@ impl Challenges {
     }
 
     /// Challenges a suspected member that this node has heard recently.
-    ///
-    /// About [`ADVOCATES`] of the nodes do so.
     pub(super) fn defend(
         &mut self,
         cx: &mut Context,

@@ -119,8 +119,6 @@ fn decode<T: for<'a> Field<'a>>(mut bytes: impl Buf) -> Result<T, DecodeError> {
 }
 
 /// Decodes the updates after a header, or returns `None` at the end of the message.
-///
-/// Advances `rest` past the updates.
 pub(super) fn updates(rest: &mut &[u8]) -> Result<Option<Vec<Member<Identity>>>, DecodeError> {
     if rest.is_empty() {
         return Ok(None);

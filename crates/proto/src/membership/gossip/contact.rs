@@ -149,7 +149,6 @@ impl Contact {
             Settling::Promised { tries, .. } if *tries >= ROSTER_TRIES => {
                 self.give_up_silent(cx, peers, exchange);
             }
-            // In both states, the contact is queried again.
             Settling::Roster { contact, .. } | Settling::Promised { contact, .. } => {
                 let contact = peers.identity(*contact);
                 self.send_request(cx, exchange.own_entry(me), contact);

@@ -24,8 +24,6 @@ impl Departed {
         is_late
     }
 
-    /// Inserts a node, and evicts the oldest one beyond `capacity`.
-    ///
     /// Returns `false` and changes nothing if the node was already present.
     pub(super) fn insert(
         &mut self,

@@ -127,8 +127,6 @@ impl Gossip {
     }
 
     /// Removes a node that sent a goodbye, and forwards the goodbye.
-    ///
-    /// Later reports about the node do not bring it back.
     fn depart(&mut self, identity: Identity, incarnation: Incarnation) {
         let (now, node) = (self.cx.now, identity.node);
         if !self.departed.insert(now, node, incarnation, self.cx.config.max_nodes) {
@@ -146,9 +144,7 @@ impl Gossip {
         }
     }
 
-    /// Returns `true` if the packet is from the current incarnation of its origin.
-    ///
-    /// A packet from a new incarnation makes it the current one, unless the packet is a goodbye.
+    /// Makes a new incarnation the current one, unless the packet is a goodbye.
     pub(super) fn is_current(&mut self, origin: Origin, packet: &Packet) -> bool {
         let begins = !matches!(packet, Packet::Goodbye(node) if *node == origin.node);
         match self.peers.classify_start(self.cx.now, origin, begins) {

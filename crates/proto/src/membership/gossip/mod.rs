@@ -389,9 +389,7 @@ impl Membership for Gossip {
         }
     }
 
-    /// Records a sign of life of a node, if the datagram is from the node's own address.
-    ///
-    /// A datagram from another address does not count, because any node can use another's id.
+    /// Ignores datagrams from other addresses, because any node can use another's id.
     fn heard(&mut self, now: Time, source: Endpoint, node: NodeId) {
         if self.peers.identity(node).is_some_and(|peer| peer.endpoint == source) {
             self.swim.hear(now, node);

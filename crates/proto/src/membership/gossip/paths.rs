@@ -61,8 +61,6 @@ impl Paths {
         self.query_bytes = 2 * datagram_bytes;
     }
 
-    /// Sends a query to `endpoint`, unless one was sent within `retry_after`.
-    ///
     /// Returns `false` if the datagram that causes the query is too small to allow it.
     pub(super) fn query(&mut self, cx: &mut Context, me: Identity, endpoint: Endpoint) -> bool {
         let since = cx.now.before(cx.config.retry_after);

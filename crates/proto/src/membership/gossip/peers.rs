@@ -106,9 +106,6 @@ impl Peers {
         Some(core::mem::replace(&mut peer.identity, identity))
     }
 
-    /// Classifies an address by its relation to the known address of its sender.
-    ///
-    /// A live peer gets another address only if it does not answer at the old one.
     pub(super) fn classify_source(
         &mut self,
         config: &Config,
@@ -175,8 +172,7 @@ impl RenewalLimit {
         self.take(now, 1, period, RENEWALS)
     }
 
-    /// Takes `count` renewals, or returns `false` if fewer remain. Each `period` adds one, up to
-    /// `most`.
+    /// Returns `false` if fewer than `count` remain. Each `period` adds one, up to `most`.
     fn take(&mut self, now: Time, count: u32, period: Duration, most: u32) -> bool {
         let periods = now.since(self.refilled).as_nanos() / period.as_nanos();
         if periods > 0 {

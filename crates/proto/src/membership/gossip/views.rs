@@ -72,9 +72,7 @@ impl Views {
         self.own.remove(&group).is_some()
     }
 
-    /// Applies a change of another node's subscription.
-    ///
-    /// Returns `true` if that subscription is earlier and has other settings, which voids our own.
+    /// Returns `true` if the subscription is earlier and has other settings, which voids our own.
     pub(super) fn apply(&mut self, cx: &mut Context, node: NodeId, difference: Difference) -> bool {
         let Difference { group, now: subscription } = difference;
         let Some(theirs) = subscription else {

@@ -42,7 +42,6 @@ struct ServiceConnection {
 #[derive(Debug)]
 enum State {
     Idle,
-    /// The last attempt failed, and the next one waits for a timer.
     Pausing,
     Opening(LinkId),
     Greeting(LinkId, FrameReader),
@@ -286,10 +285,8 @@ impl ServiceConnections {
         true
     }
 
-    /// Records a refusal. The caller must drop the connection.
-    ///
-    /// The next attempt follows after the longest pause, because it can succeed only after a change
-    /// at the registry.
+    /// Delays the next attempt by the longest pause, because it can succeed only after a change at
+    /// the registry. The caller must drop the connection.
     pub(super) fn on_refused(&mut self, address: Endpoint, why: Refusal) {
         tracing::warn!(node = %self.hello.member.node, %address, %why, "refused by the registry");
         self.counters.refused += 1;

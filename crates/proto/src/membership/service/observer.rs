@@ -238,9 +238,7 @@ impl Observer {
         }
     }
 
-    /// Records that the process does not own the group's partition.
-    ///
-    /// The next owner sends the partition without a request.
+    /// Awaits the partition from its next owner, which sends it without a request.
     fn on_elsewhere(&mut self, from: Endpoint, group: GroupId) {
         let Some(partitions) = self.partitions else { return };
         let partition = partition_of(group, partitions);

@@ -68,8 +68,6 @@ impl Pulls {
     }
 
     /// Processes an answer after which the changes up to `version` are known.
-    ///
-    /// `more` is `true` if the node has omitted changes and must be queried again.
     pub(super) fn on_answer(
         &mut self,
         cx: &mut Context,

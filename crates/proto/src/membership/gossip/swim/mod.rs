@@ -126,9 +126,7 @@ impl Swim {
         }
     }
 
-    /// Resumes probing under a new identity.
-    ///
-    /// Otherwise, `foca` would wait until it hears a member, although all members may be dead.
+    /// Resumes probing, because `foca` would wait until it hears a member, but all may be dead.
     fn probe_again(&mut self, now: Time) {
         // Applies no updates, but makes `foca` check its members.
         let result = self.foca.apply_many(core::iter::empty(), false, &mut self.runtime);

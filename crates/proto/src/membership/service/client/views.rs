@@ -65,9 +65,7 @@ impl Views {
         }
     }
 
-    /// Replaces the members of a group.
-    ///
-    /// Removed members are reported as *left*, because the reason for their removal is unknown.
+    /// Reports removed members as *left*, because the reason for their removal is unknown.
     pub(super) fn replace(&mut self, cx: &mut Context, group: GroupId, members: &[Member]) {
         let Some(view) = self.groups.get(&group) else { return };
         let stay: BTreeSet<NodeId> = members.iter().map(|member| member.node).collect();

@@ -2,9 +2,7 @@ use super::frame::{Frame, FrameError, MAX_FRAME_BYTES};
 
 /// Collects the bytes of one connection and returns complete frames.
 ///
-/// It holds less than one frame in addition to the bytes of one push. After an error other than
-/// [`FrameError::Settings`], the stream cannot be decoded further, and the connection must be
-/// closed.
+/// It holds less than one frame in addition to the bytes of one push.
 #[derive(Debug)]
 pub struct FrameReader {
     waiting: Vec<u8>,

@@ -1,8 +1,7 @@
-//! Observers: clients, for example of operators, that receive the members of groups without joining
-//! them.
+//! Observers: clients that receive the members of groups without joining them.
 //!
 //! An observer requests one group or all groups once. The owner of each group sends the current
-//! members and all changes to it. Observers are in no view and have no effect on nodes.
+//! members and all changes to it.
 
 use alloc::collections::BTreeMap;
 

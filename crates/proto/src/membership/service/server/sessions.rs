@@ -100,8 +100,6 @@ impl Sessions {
     }
 
     /// Adds a session for a stored member that was never heard here.
-    ///
-    /// Its first lease is the adoption time.
     pub(super) fn adopt(&mut self, cx: &mut Context, member: Member) {
         let grace = cx.adoption_end();
         let session = Session { member, rack: String::new(), link: None, heard: Time::ZERO, grace };

@@ -63,7 +63,6 @@ impl Subscribers {
         self.add(link, group, Subscription { version, partial });
     }
 
-    /// Answers a resync. Returns `true` if the node has the current version and needs no snapshot.
     pub(super) fn resync(
         &mut self,
         outbox: &mut Outbox,

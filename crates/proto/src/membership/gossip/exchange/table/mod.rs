@@ -71,9 +71,7 @@ impl Table {
         }
     }
 
-    /// Applies `changes` and returns the differences.
-    ///
-    /// Also returns the number of subscriptions that were rejected because of `max_live`.
+    /// Returns the differences, and the number of subscriptions rejected because of `max_live`.
     pub(super) fn absorb(&mut self, changes: &Changes, max_live: usize) -> (Vec<Difference>, u64) {
         let (mut differences, mut overflow) = (Vec::new(), 0);
         if changes.floor < self.floor && changes.after < self.floor {

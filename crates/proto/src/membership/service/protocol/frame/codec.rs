@@ -153,9 +153,6 @@ impl Frame {
 }
 
 /// Returns the error for a frame that is valid apart from unknown settings.
-///
-/// # Errors
-/// Returns an error if the frame is invalid for another reason.
 fn unknown_settings(kind: u8, mut bytes: &[u8]) -> Result<FrameError, DecodeError> {
     let bytes = &mut bytes;
     let unknown = match kind {

@@ -170,7 +170,6 @@ fn the_largest_lists_fit_into_a_frame() {
     assert!(encoded(&welcome).len() <= 4 + MAX_FRAME_BYTES);
 }
 
-/// Returns the frames that are complete after these bytes.
 fn frames_after(reader: &mut FrameReader, bytes: &[u8]) -> Vec<Frame> {
     reader.push(bytes);
     core::iter::from_fn(|| reader.next_frame().expect("these are frames")).collect()

@@ -33,7 +33,6 @@ impl MemberIndex {
         is_last
     }
 
-    /// Records that the node was declared dead, and returns the last incarnation recorded before.
     pub(super) fn expire(&mut self, node: NodeId, incarnation: u32) -> Option<u32> {
         let before = self.expired(node);
         self.expired.insert(node, before.unwrap_or(0).max(incarnation));

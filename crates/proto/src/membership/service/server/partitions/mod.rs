@@ -157,9 +157,8 @@ impl Partitions {
         }
     }
 
-    /// Requests the removal of an ended incarnation from all its groups.
-    ///
-    /// The process that first requested it may have stopped before the store had the request.
+    /// Requests the removal again: the process that first requested it may have stopped before the
+    /// store had the request.
     pub(super) fn remove_incarnation(&mut self, over: Member) {
         let groups = self.members.groups_of(over.node).cloned().unwrap_or_default();
         for group in groups {
