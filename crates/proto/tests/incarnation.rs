@@ -124,7 +124,6 @@ fn a_restarted_node_with_a_fixed_id_fails_and_joins_anew() {
     let told = events(&mut here);
     assert_eq!(told[..2], ["Failed", "Joined"], "{told:?}");
     assert_eq!(here.view(group).map(View::version), Some(3));
-    // Datagrams of the former incarnation are dropped.
     let before = here.counters().datagrams_of_other_starts;
     arrive(&mut here, endpoint(2), &late);
     assert_eq!(here.counters().datagrams_of_other_starts, before + late.len() as u64);

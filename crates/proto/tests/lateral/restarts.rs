@@ -46,8 +46,7 @@ fn assert_given_or_told(world: &World, before: usize, sent: &[SeqNo]) {
     assert!(count <= sent.len() as u32, "{count} packets lost of {}", sent.len());
 }
 
-/// Restarts the sender from one incarnation to another. Host 1 first learns of the new one from
-/// repairs by host 2. Host 1 is in the sender's view if `is_known`.
+/// Restarts the sender. Host 1 hears of it from host 2, and is in the sender's view if `is_known`.
 fn restart_heard_through_repairs(former: u64, latter: u64, is_known: bool) {
     let mut world = cut_off_from_sender(former);
     let before = world.hosts[1].messages.len();

@@ -1,7 +1,5 @@
 //! A small test network of engines, with virtual time, seeded delay and loss, and the events of
 //! each host.
-//!
-//! The simulator crate runs complete experiments. This network only connects engines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,7 +19,6 @@ type Filter = dyn FnMut(NodeId, NodeId, Class, &[u8]) -> bool;
 pub(crate) struct World<E: ?Sized> {
     pub(crate) now: Time,
     pub(crate) hosts: Vec<Host<E>>,
-    /// Called for every datagram before it is sent. `false` drops the datagram.
     pub(crate) filter: Box<Filter>,
     pub(crate) sent: BTreeMap<Class, u64>,
     /// Running hash of all datagrams and events, for comparing histories.
@@ -123,9 +120,7 @@ impl<E: Engine + ?Sized> World<E> {
         self.hosts[number].alive = false;
     }
 
-    /// Kills the process of host `number`, and starts it again under its id at once.
-    ///
-    /// The other hosts are not notified. The new process learns the members of its groups.
+    /// Notifies no other host. The new process learns the members of its groups.
     pub(crate) fn restart(&mut self, number: usize, incarnation: u64) {
         let origin = Origin { node: self.hosts[number].id, incarnation: Incarnation(incarnation) };
         self.hosts[number].engine = (self.make)(origin, incarnation);
@@ -163,7 +158,6 @@ impl<E: Engine + ?Sized> World<E> {
         self.drain(number);
     }
 
-    /// Sends a message in [`GROUP`], which must be accepted.
     pub(crate) fn send(&mut self, number: usize, payload: &[u8]) -> SeqNo {
         self.try_send(number, GROUP, payload).expect("no member holds back")
     }

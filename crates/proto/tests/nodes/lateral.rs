@@ -24,7 +24,6 @@ fn payload(number: usize, turn: u32) -> Vec<u8> {
     payload
 }
 
-/// Sends a datagram from the attacker's address, and asserts that no member accepts or answers it.
 fn attack_in_vain(net: &mut Net, datagram: &[u8]) {
     let before = others(net);
     assert_eq!(net.attack(datagram), [0; MEMBERS], "{:?}", Packet::decode(datagram));
@@ -132,7 +131,6 @@ fn forgeries(net: &Net, number: usize) -> Vec<Vec<u8>> {
     forger.datagrams
 }
 
-/// Asserts that each member received every message of the others exactly once, despite losses.
 fn assert_all_arrived(net: &mut Net) {
     net.run(20_000);
     for (number, given) in net.given.iter().enumerate() {

@@ -227,11 +227,9 @@ fn check_fences(world: &World) {
     }
 }
 
-/// Asserts virtual synchrony.
-///
-/// Members that move together from one view to the next delivered the same messages in the first
-/// view. If a view is the last one of two members, one of them delivered a prefix of the other's
-/// messages.
+/// Asserts that members that move together from one view to the next delivered the same messages in
+/// the first view. If a view is the last one of two members, one of them delivered a prefix of the
+/// other's messages.
 fn check_virtual_synchrony(world: &World) {
     let all: Vec<(NodeId, Vec<Chapter>)> = world
         .hosts

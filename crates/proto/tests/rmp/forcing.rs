@@ -15,7 +15,6 @@ use crate::quorum::{CLIENT, ELECTORATE, is_working, waits, world};
 use crate::reforming::{is_list, is_start, is_vote};
 use crate::rig::{GROUP, MS, Told, World};
 
-/// Lets the operator of a host force the quorum of a ring without the nodes `lost`.
 pub(crate) fn force(world: &mut World, host: usize, epoch: Epoch, lost: &[u64]) {
     let lost = lost.iter().map(|node| NodeId(*node)).collect();
     world.hosts[host].engine.force_quorum(world.now, GROUP, epoch, lost);

@@ -73,7 +73,6 @@ impl World {
         world
     }
 
-    /// Creates `members` members of a majority ring, and `others` hosts that have not joined.
     pub(crate) fn joined(members: usize, others: usize, seed: u64) -> Self {
         Self::ring_of(Quorum::Majority, members, others, seed, 2000 * MS)
     }
@@ -96,8 +95,7 @@ impl World {
         self.start(NodeId(self.hosts.len() as u64 + 1).into())
     }
 
-    /// Kills the process of a host if it still runs, and starts another under the same id. The new
-    /// one is not in the group yet.
+    /// Starts another process under the same id, which is not in the group yet.
     pub(crate) fn restart(&mut self, number: usize, incarnation: Incarnation) -> usize {
         self.crash(number);
         self.start(Origin { node: self.hosts[number].id, incarnation })
@@ -168,7 +166,6 @@ impl World {
         }
     }
 
-    /// Ends a partition, reports the views, and runs for `span`.
     pub(crate) fn heal(&mut self, span: Duration) {
         self.part.fill(0);
         self.tell_views();
@@ -225,7 +222,6 @@ impl World {
         self.now = end;
     }
 
-    /// Runs until `is_done`, checked every `step`, for at most `limit`, and returns the time taken.
     pub(crate) fn run_until(
         &mut self,
         step: Duration,

@@ -1,6 +1,4 @@
-//! Nodes without memory for whole messages.
-//!
-//! Their memory is bounded, and each message that does not fit is reported as lost once.
+//! Nodes without memory for whole messages. Each that does not fit is reported as lost once.
 
 use std::time::Duration;
 

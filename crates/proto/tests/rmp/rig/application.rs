@@ -33,7 +33,6 @@ impl World {
         self.drain(number);
     }
 
-    /// Sends an unreliable message, which members need not receive.
     pub(crate) fn send_unreliable(&mut self, number: usize, payload: &'static [u8]) {
         let options = SendOptions { qos: Some(Qos::Unreliable), ..SendOptions::default() };
         let (now, payload) = (self.now, Bytes::from_static(payload));
@@ -57,7 +56,6 @@ impl World {
         self.drain(number);
     }
 
-    /// Requests a lock, waiting for it, and runs for `span`.
     pub(crate) fn lock_and_run(&mut self, number: usize, name: LockName, span: Duration) {
         self.lock(number, name, true);
         self.run_for(span);

@@ -17,7 +17,6 @@ impl World {
         self.drain(number);
     }
 
-    /// Delivers a packet to host `to` in the name of host `from`.
     pub(crate) fn forge(&mut self, from: usize, to: usize, packet: &Packet) {
         let mut datagram = Vec::new();
         packet.encode(&mut datagram, GROUP, self.hosts[from].id, 0);
@@ -71,8 +70,6 @@ impl World {
         self.arrive(to, &datagram);
     }
 
-    /// Advances the clock of one host from timer to timer until it sends a packet that `is_it`
-    /// accepts.
     pub(crate) fn time_out_until(&mut self, number: usize, is_it: fn(&Packet) -> bool) {
         for _ in 0..100 {
             let sent = self.held_back.iter().flatten();
