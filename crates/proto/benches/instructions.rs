@@ -123,7 +123,6 @@ fn take_in_1000_repairs(mut shortage: Shortage) -> Shortage {
     shortage
 }
 
-// A rack of 16 nodes fails, and the next packet is received.
 #[library_benchmark]
 #[bench::of_50_groups_of_100(args = (Crowd::new(50, 100, 1)), config = limit(1_250_000))]
 #[bench::of_50_groups_of_1000(args = (Crowd::new(50, 1000, 1)), config = limit(1_450_000))]
@@ -134,7 +133,6 @@ fn fail_rack(mut crowd: Crowd) -> Crowd {
     crowd
 }
 
-// `members` nodes join the node's only group.
 #[library_benchmark]
 #[bench::of_10_000_nodes(args = (Crowd::new(1, 0, 0), 10_000), config = limit(31_000_000))]
 #[bench::of_100_000_nodes(args = (Crowd::new(1, 0, 0), 100_000), config = limit(351_000_000))]
@@ -163,7 +161,6 @@ fn names(groups: usize) -> (Node, Vec<String>) {
     (node, (0..groups).map(|number| format!("group {number}")).collect())
 }
 
-// A node joins all these groups, one after the other.
 #[library_benchmark]
 #[bench::of_1000(args = (names(1_000)), config = limit(3_400_000))]
 #[bench::of_10_000(args = (names(10_000)), config = limit(34_500_000))]

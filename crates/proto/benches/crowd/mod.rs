@@ -67,8 +67,6 @@ impl Crowd {
         self.engine.handle_view(self.now, &ViewChange { group, node, kind, version: 1 });
     }
 
-    /// Removes the first [`RACK`] members from all groups, then receives a packet of the next
-    /// member.
     pub(crate) fn fail_rack(&mut self) {
         for node in (1..=RACK).map(NodeId) {
             for group in (0..self.groups).map(GroupId) {

@@ -24,8 +24,6 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Creates a ring that has delivered `warm_up` messages, with `window_bytes` in flight per
-    /// sender.
     pub(crate) fn new(members: usize, window_bytes: usize, warm_up: usize) -> Self {
         let config = Config { window_bytes, ..Config::default() };
         let engine = |number: usize| Rmp::new(NodeId(number as u64 + 1), config.clone(), 3);

@@ -20,11 +20,8 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// Prepares a repair of r packets that solves all pending repairs.
-    ///
-    /// Each pending repair contains packet 1 and one other packet. The new repair contains packet 1
-    /// and as many of the other packets as fit. It is reduced to packet 1, which then solves all
-    /// pending repairs.
+    /// Prepares a repair of packet 1 and as many other packets as fit. Each pending repair contains
+    /// packet 1 and one other packet. The new one is reduced to packet 1, which solves all of them.
     pub(crate) fn with_avalanche(r: u8) -> Self {
         let mut shortage = Self::new(r);
         for number in 2..=PENDING {

@@ -32,8 +32,6 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Creates a node in `groups_per_node` groups that has received `warm_up` packets. It will
-    /// receive `batch` packets at once.
     pub(crate) fn new(groups_per_node: usize, warm_up: usize, batch: usize) -> Self {
         let mut rng = Rng::new(11);
         let members = memberships(groups_per_node, &mut rng);
