@@ -1,6 +1,4 @@
 //! Driver of a client of the registry in its own thread: a failure detector or an observer.
-//!
-//! The driver passes events to a sans-IO [`Client`] and carries out the commands that it returns.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

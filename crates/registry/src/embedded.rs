@@ -274,8 +274,7 @@ impl StoreFiles {
         std::fs::create_dir_all(&self.directory).map_err(|error| self.cannot_open(&error))
     }
 
-    /// Returns `true` if there has never been a store in the directory. Fails if there was a store
-    /// and its data is lost.
+    /// Fails if there was a store and its data is lost.
     fn is_new(&self) -> Result<bool, StoreError> {
         let lost = |how: &'static str| StoreError::Lost { path: self.database.clone(), how };
         let exists = |path: &Path| path.try_exists().map_err(|error| self.cannot_open(&error));
@@ -328,7 +327,6 @@ impl StoreFiles {
 }
 
 const DATABASE: &str = "membership.redb";
-/// Name of the marker file, which records that a store exists in the directory.
 const MARKER: &str = "membership.store";
 /// Name of a damaged database after a new store has replaced it.
 const ASIDE: &str = "membership.redb.damaged";

@@ -213,7 +213,6 @@ fn reachable(listened: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Returns the host's first address that is not loopback, or loopback if there is none.
 fn first_address() -> Ipv4Addr {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
     let mut addresses = interfaces.filter_map(|interface| {

@@ -278,8 +278,7 @@ impl MulticastStatus {
 }
 
 impl GroupStatus {
-    /// Returns the group, or `None` if it has no members. Fails while its partition is unknown
-    /// here.
+    /// Returns `None` if the group has no members, and fails while its partition is unknown here.
     pub(crate) fn of(server: &Server, group: GroupId) -> Result<Option<Self>, Unknown> {
         let partition = server.owners().partition_of(group);
         let state = server.state(partition).ok_or(Unknown)?;

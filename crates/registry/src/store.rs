@@ -62,7 +62,6 @@ pub(crate) enum StoreEvent {
     Applied(u16, u64, Vec<Change>),
     /// This process owns the partition from now on, in the state last reported.
     Owned(u16),
-    /// This process no longer owns the partition.
     Lost(u16),
     Owners(Owners),
 }

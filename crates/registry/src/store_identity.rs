@@ -35,7 +35,6 @@ impl StoreIdentity {
         Ok(Self { cluster, partitions: u16::from_be_bytes(*partitions) })
     }
 
-    /// Returns an error if the cluster or the number of partitions differs.
     pub(crate) fn ensure_matches(&self, ours: &Self) -> Result<(), StoreError> {
         if self != ours {
             return Err(StoreError::Other { theirs: self.to_string(), ours: ours.to_string() });

@@ -32,7 +32,6 @@ impl Child {
         line.trim_end().to_owned()
     }
 
-    /// Waits for the next line, which must be `expected`.
     pub(crate) fn await_line(&mut self, expected: &str) {
         assert_eq!(self.line(), expected);
     }

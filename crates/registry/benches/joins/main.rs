@@ -7,7 +7,6 @@
 //! `cargo bench -p carom-registry --bench joins [-- [service|gossip] NODES GROUPS [OF_HOW_MANY]]`
 //!
 //! Each node joins GROUPS groups at once: all of them, or GROUPS drawn at random from OF_HOW_MANY.
-//! A node is done when each of its views has exactly the members of the group.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measures")]
 
@@ -87,7 +86,6 @@ fn measure(plan: &Plan) {
     nodes.iter_mut().for_each(|node| node.tell("end"));
 }
 
-/// Returns the processor time of the nodes, and that of the registry process.
 fn usage(nodes: &[Child], registry: Option<&Child>) -> [Processor; 2] {
     let nodes = nodes.iter().map(|node| Processor::of(node.id()));
     let registry = registry.map(|registry| Processor::of(registry.id()));

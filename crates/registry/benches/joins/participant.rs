@@ -27,7 +27,6 @@ pub(crate) fn node(number: &str, address: &str, plan: &Plan) {
     let builder = builder.pool(MulticastPool::default()).node_id(node_id(number));
     let builder = match plan.provider {
         Provider::Service => builder.registry([address]),
-        // The first node is the seed of the other nodes.
         Provider::Gossip if number == 0 => builder,
         Provider::Gossip => builder.seeds([address]),
     };

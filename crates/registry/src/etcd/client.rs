@@ -33,7 +33,6 @@ pub(crate) enum Trouble {
 }
 
 impl Members {
-    /// Creates the clients. Fails if the settings are invalid, or if a file cannot be read.
     pub(super) fn new(options: &EtcdOptions) -> Result<Self, StoreError> {
         if options.urls.is_empty() {
             return Err(StoreError::Settings("no etcd address is given".into()));

@@ -19,8 +19,7 @@ use super::records::{self, CommitRecord};
 use super::rendezvous::Registered;
 use super::report::Report;
 
-/// A task that reads all data of etcd and follows its changes. Its reports carry `generation`, so
-/// that those of a replaced follower are dropped.
+/// A task whose reports carry `generation`, so that those of a replaced follower are dropped.
 pub(super) struct Follower {
     pub(super) members: Members,
     pub(super) keys: Keys,
@@ -120,8 +119,7 @@ impl Follower {
         Ok(snapshot)
     }
 
-    /// Reads a range at `revision`, or at the newest revision. Also returns the revision of the
-    /// data.
+    /// Reads at `revision`, or at the newest revision. Also returns the revision of the data.
     async fn range(
         &self,
         (from, to): (String, String),
@@ -233,7 +231,6 @@ impl Backoff {
         std::mem::replace(&mut self.next, next)
     }
 
-    /// Resets the backoff after a watch that lasted longer than the longest pause.
     fn reset_after(&mut self, watched: Duration) {
         if watched > LONGEST_PAUSE {
             self.next = PAUSE;
@@ -241,7 +238,6 @@ impl Backoff {
     }
 }
 
-/// Converts a watched pair into an event. Returns `None` for a key that is not followed.
 fn watch_event(keys: &Keys, pair: &KeyValue, is_gone: bool) -> Option<WatchEvent> {
     let change = match keys.read(pair.key())? {
         Key::Process(lease) if is_gone => KeyChange::Process(lease, None),

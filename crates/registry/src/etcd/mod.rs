@@ -1,9 +1,7 @@
 //! Store shared by several processes: both the state and the ownership of partitions are in etcd.
 //!
 //! This module holds the state of one process: its lease, measured by its own clock, and its
-//! requests to etcd. [`keys`] and [`records`] define the stored data. [`ownership`] decides about
-//! partitions, and [`rendezvous`] selects their owners. [`requests`] and [`follower`] exchange data
-//! with etcd through [`client`].
+//! requests to etcd.
 //!
 //! # Invariants
 //!
@@ -60,7 +58,6 @@ pub(crate) struct EtcdStore {
     ownership: Ownership,
     follower: Option<AbortHandle>,
     generation: u64,
-    /// `true` while the follower reads all data.
     is_reading: bool,
     trouble: Option<String>,
     counters: Counters,
@@ -89,13 +86,11 @@ carom_proto::counters! {
 
 /// Time that a starting process waits for etcd.
 const START_WITHIN: Duration = Duration::from_secs(5);
-/// Pause before the next request for a lease.
 const REGISTER_AGAIN_AFTER: Duration = Duration::from_millis(300);
 
 impl EtcdStore {
-    /// Creates the store of a process at `address` that is not registered yet. Its tasks send their
-    /// reports to `reports`. Fails if etcd does not answer within 5 s, or if its keys belong to
-    /// another cluster.
+    /// Creates the store, which is not registered yet. Fails if etcd does not answer within 5 s, or
+    /// if its keys belong to another cluster.
     pub(crate) async fn open(
         options: &EtcdOptions,
         config: &ServerConfig,
@@ -190,7 +185,6 @@ impl EtcdStore {
         });
     }
 
-    /// Handles the end of the lease: this process can no longer prove that it is alive.
     fn lapse(&mut self, now: Instant, why: &str) {
         let Registration::Valid { lease, .. } = &self.registration else { return };
         tracing::warn!(lease = lease.id, why, "the lease of this process has ended");

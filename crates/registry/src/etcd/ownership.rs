@@ -224,7 +224,6 @@ impl Ownership {
         None
     }
 
-    /// Marks the server's state of the partition as incomplete. Returns the request to read it.
     pub(super) fn reload(&mut self, partition: u16) -> Request {
         if let Some(entry) = self.partitions.get_mut(usize::from(partition)) {
             (entry.is_loaded, entry.term) = (false, None);
@@ -294,8 +293,7 @@ impl Ownership {
         pauses.min()
     }
 
-    /// Handles the answer to a request for the owner key, with the revision at which it took
-    /// effect.
+    /// Handles the answer to a request for the owner key, which took effect at the revision `done`.
     pub(super) fn on_answer(&mut self, now: Instant, partition: u16, done: Option<i64>) {
         let entry = &mut self.partitions[usize::from(partition)];
         self.is_dirty = true;

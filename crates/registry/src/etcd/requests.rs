@@ -34,7 +34,6 @@ pub(super) struct Transaction {
     pub(super) commit_revision: i64,
     pub(super) record: Vec<u8>,
     pub(super) operations: Vec<Operation>,
-    /// `true` if an earlier attempt may have taken effect.
     pub(super) is_unsure: bool,
 }
 
