@@ -55,14 +55,10 @@ pub struct Node(crate::Node);
 pub struct Group(crate::Group);
 
 /// A group handle for publishing; see [`Group::split`].
-///
-/// It dereferences to its [`Group`].
 #[derive(Clone, Debug)]
 pub struct Sender(Group);
 
 /// A group handle that iterates over the group's events; see [`Group::split`].
-///
-/// It dereferences to its [`Group`].
 #[derive(Debug)]
 pub struct Receiver(Group);
 

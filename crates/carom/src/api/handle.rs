@@ -30,8 +30,7 @@ pub(crate) struct GroupHandle {
 }
 
 impl NodeHandle {
-    /// Sends a command with a reply channel. If the node is closed, the channel is closed without a
-    /// reply.
+    /// Sends a command. If the node is closed, the channel is closed without a reply.
     pub(crate) fn call<T>(
         &self,
         command: impl FnOnce(ReplySender<T>) -> NodeCommand,

@@ -13,8 +13,7 @@ use crate::shared::sleep::before;
 /// A lock of an ordered group, held until this handle is dropped.
 ///
 /// The lock is lost when this node is removed from the ring. Pass [`Lock::fence`] with each write
-/// to a shared resource, so that the resource can reject late writes by a holder that has lost the
-/// lock.
+/// to a shared resource.
 #[derive(Debug)]
 pub struct Lock {
     pub(super) group: Arc<GroupHandle>,

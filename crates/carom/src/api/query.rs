@@ -11,8 +11,7 @@ use crate::shared::commands::{NodeCommand, Reply};
 use crate::shared::error::{QueryError, RequestError};
 
 impl Node {
-    /// Sends a request to the ordered group `group`, which this node need not have joined. See
-    /// [`Group::request`](crate::Group::request).
+    /// Sends a request to the ordered group `group`, which this node need not have joined.
     ///
     /// # Errors
     /// See [`Group::request`](crate::Group::request). If the group does not exist, the request

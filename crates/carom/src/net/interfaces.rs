@@ -89,8 +89,7 @@ pub(crate) struct InterfaceChoice {
 }
 
 impl InterfaceChoice {
-    /// Chooses an interface. Without `wanted`, it is the first multicast interface to other hosts,
-    /// or else loopback.
+    /// Without `wanted`, chooses the first multicast interface to other hosts, or else loopback.
     pub(crate) fn new(wanted: Option<&str>, all: Vec<Interface>) -> Result<Self, StartError> {
         match wanted {
             Some(wanted) => Self::named(wanted, all),

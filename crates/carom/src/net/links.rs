@@ -117,8 +117,7 @@ impl Links {
         Ok(())
     }
 
-    /// Returns a free place. If there is none, removes a closed link whose last bytes are still
-    /// unsent.
+    /// Returns a free place, if need be that of a closed link whose last bytes are unsent.
     fn vacant_place(&mut self, registry: &Registry) -> Option<usize> {
         let vacant = self.places.iter().position(Option::is_none);
         vacant.or_else(|| {

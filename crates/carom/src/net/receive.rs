@@ -83,14 +83,12 @@ impl Receiver {
         Ok(true)
     }
 
-    /// Returns the oldest datagram. Multicast comes before unicast.
     pub(crate) fn pop(&mut self) -> Option<(Endpoint, Datagram<'_>)> {
         let [unicast, multicast] = &mut self.inboxes;
         multicast.pop().or_else(|| unicast.pop())
     }
 
-    /// Announces to `node` the datagrams that [`Receiver::pop`] will return next, without removing
-    /// them.
+    /// Announces to `node` the datagrams that [`Receiver::pop`] will return next.
     pub(crate) fn announce(&self, node: &Node) {
         let waiting = self.waiting().take(LOOK_AHEAD);
         node.look_ahead(&waiting.collect::<SmallVec<[_; LOOK_AHEAD]>>());

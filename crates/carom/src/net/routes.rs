@@ -92,8 +92,7 @@ impl Routes {
         &self.single
     }
 
-    /// Returns the route of bulk data: to members that multicast reaches, and to those that relay
-    /// it.
+    /// Returns the route of bulk data.
     fn along_tree(&mut self, group: GroupId, hops: &Hops, context: &RouteContext<'_>) -> &Route {
         let Hops { by_multicast, relays } = hops;
         self.single.multicast = by_multicast.then(|| self.group_address(group)).flatten();

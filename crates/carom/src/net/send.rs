@@ -109,7 +109,6 @@ impl Sender {
         self.buffer.drain(..run.bytes).collect()
     }
 
-    /// Returns `true` if a datagram has been refused as too large since the last call.
     pub(crate) fn has_met_limit(&mut self) -> bool {
         std::mem::take(&mut self.has_met_limit)
     }

@@ -31,7 +31,6 @@ impl Sizes {
         Self { origin, wanted, next_check: Time::ZERO, fragments, counters, notices: 0 }
     }
 
-    /// Returns the maximum size, in bytes, of a packet from an interface with `address`.
     pub(crate) fn ceiling(wanted: u16, address: Ipv4Addr) -> u16 {
         mtu_at(address).unwrap_or(COMMON_MTU).min(wanted)
     }
@@ -40,7 +39,6 @@ impl Sizes {
         self.next_check <= now
     }
 
-    /// Returns the current maximum packet size, or `None` if it is too small for every engine.
     pub(crate) fn check(&mut self, now: Time, address: Ipv4Addr) -> Option<u16> {
         self.next_check = now + CHECK_INTERVAL;
         Some(Self::ceiling(self.wanted, address)).filter(|ceiling| *ceiling >= MIN_MTU)

@@ -86,8 +86,7 @@ impl Delivery {
         }
     }
 
-    /// Returns the backlog as a fraction of the capacity, in events or in bytes, whichever is
-    /// larger.
+    /// Returns the backlog as a fraction of the capacity.
     pub(crate) fn backlog(&self) -> f64 {
         let events = self.overflow.others.len() as f64 / self.capacity as f64;
         let bytes = self.overflow.bytes as f64 / QUEUE_BYTES as f64;

@@ -30,7 +30,6 @@ pub(crate) struct OwnMessages {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     Accepted,
-    /// The group was left before the message was sent.
     Dropped,
     /// Another member sends in the bulk group, or the topology has no place for this node.
     Lost,
@@ -108,8 +107,7 @@ impl OwnMessages {
         self.awaited.remove(&seqno.0)
     }
 
-    /// Gives up the unconfirmed messages. After a removal, sequence numbers start again from the
-    /// first.
+    /// Gives up the unconfirmed messages, because sequence numbers start again from the first.
     pub(crate) fn on_removed(&mut self, why: Removal) {
         self.give_up_unconfirmed();
         for receipt in std::mem::take(&mut self.awaited).into_values() {

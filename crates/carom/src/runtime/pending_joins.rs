@@ -129,8 +129,7 @@ impl PendingJoins {
         self.by_deadline.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Returns the error of a join without an answer. A ring that has not formed is no error,
-    /// because it may wait for its quorum.
+    /// Accepts a ring that has not formed, because it may wait for its quorum.
     pub(crate) fn unanswered(&self, node: &Node, group: GroupId) -> Option<JoinGroupError> {
         if !self.registries.is_empty() && !node.is_admitted(group) {
             let why = node.membership().trouble();

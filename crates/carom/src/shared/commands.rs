@@ -22,7 +22,6 @@ pub(crate) enum NodeCommand {
         profile: Profile,
         reply: ReplySender<Result<GroupParts, JoinGroupError>>,
     },
-    /// Leaves a group, unless this handle has been replaced.
     Leave {
         shared: Arc<GroupShared>,
         reply: ReplySender<()>,
@@ -64,7 +63,6 @@ pub(crate) enum NodeCommand {
         waits: bool,
         reply: ReplySender<Result<LockGrant, LockError>>,
     },
-    /// Withdraws the lock requests of tasks that no longer wait.
     WithdrawLock {
         shared: Arc<GroupShared>,
         name: LockName,

@@ -46,7 +46,6 @@ impl Drop for Sleep {
     }
 }
 
-/// Returns the output of `future`, or `None` if `sleep` completes first.
 pub(crate) async fn before<F: Future>(sleep: Sleep, future: F) -> Option<F::Output> {
     let (mut sleep, mut future) = (pin!(sleep), pin!(future));
     poll_fn(|context| match future.as_mut().poll(context) {

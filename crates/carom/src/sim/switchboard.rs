@@ -82,7 +82,6 @@ impl Switchboard {
         self.lock().starts.get(&host).copied().unwrap_or(0)
     }
 
-    /// Releases the host from the node of this lease, which is closed or closing.
     pub(super) fn release(&self, host: HostIx, lease: Lease) {
         let tenants = &mut self.lock().tenants;
         if tenants.get(&host) == Some(&lease.0) {

@@ -172,7 +172,6 @@ impl Under<'_> {
         }
     }
 
-    /// Crashes a host, unless it has no program or is already down.
     fn crash(&mut self, ix: HostIx, lasting: Duration) {
         if self.world.has_program(ix) && self.down.insert(ix) {
             let host = self.world.host(ix.0);

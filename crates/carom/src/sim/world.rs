@@ -372,7 +372,6 @@ impl Drop for World {
 
 /// Separates the random draws of node ids from those of the network.
 const NODE_STREAM: u64 = 0x1d5;
-/// Separates the random draws of troubles from those of the network.
 const TROUBLE_STREAM: u64 = 0x7b0;
 /// Maximum number of polls at one virtual time. Tasks that reach it never wait.
 const MAX_POLLS: u32 = 10_000_000;

@@ -51,8 +51,7 @@ pub fn read(path: &Path) -> Result<Network, TopologyFileError> {
     parse(&text)
 }
 
-/// Parses the text of a topology file, resolves its host names, and returns the network that it
-/// describes.
+/// Parses the text of a topology file; see [`read`].
 ///
 /// # Errors
 /// Returns the first error, with its line, if the text is invalid.

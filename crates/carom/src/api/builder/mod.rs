@@ -1,7 +1,4 @@
 //! The settings of a node.
-//!
-//! This folder is the only place where the handles meet the runtime: it builds a node from its
-//! settings and hands it to a driver.
 
 mod membership;
 #[cfg(feature = "sim")]
@@ -173,8 +170,7 @@ impl Builder {
         self
     }
 
-    /// Sets how members are reached. Default: by multicast, with unicast copies for members that
-    /// have not confirmed that they receive it.
+    /// Sets how members are reached. Default: [`PathChoice::Auto`].
     pub fn path(mut self, path: PathChoice) -> Self {
         self.path = path;
         self
@@ -202,22 +198,19 @@ impl Builder {
         self
     }
 
-    /// Replaces the settings of the lateral engine. An interface with a smaller MTU lowers
-    /// `path_mtu`.
+    /// Replaces the settings of the lateral engine.
     pub fn lateral(mut self, config: lateral::Config) -> Self {
         self.lateral = config;
         self
     }
 
-    /// Replaces the settings of the engine for ordered groups. An interface with a smaller MTU
-    /// lowers `path_mtu`.
+    /// Replaces the settings of the engine for ordered groups.
     pub fn ordered(mut self, config: rmp::Config) -> Self {
         self.ordered = config;
         self
     }
 
-    /// Replaces the settings of the engine for bulk groups. An interface with a smaller MTU lowers
-    /// `path_mtu`.
+    /// Replaces the settings of the engine for bulk groups.
     pub fn bulk(mut self, config: rdcm::Config) -> Self {
         self.bulk = config;
         self

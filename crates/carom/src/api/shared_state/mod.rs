@@ -15,22 +15,11 @@ use crate::shared::error::PublishError;
 
 /// An ordered group whose members share a state that follows from the messages.
 ///
-/// Every member applies the same messages in the same order, so that all have the same state.
-///
 /// A member that joins receives the state from a member that has it. This state is as of the view
 /// that admits the new member, or of a later place in the order. Messages ordered after that place
 /// are kept until the state has arrived. A transfer continues across view changes. If the member
 /// that sends the state fails, another member sends it again. The application must take the actions
-/// that [`SharedState::recv`] returns, one after another:
-///
-/// | returned | action of the application |
-/// |---|---|
-/// | [`StateEvent::Message`] | applies the message to its state |
-/// | [`StateEvent::Give`] | calls [`SharedState::give`] with its current state |
-/// | [`StateEvent::Take`] | replaces its state with this one |
-/// | [`StateEvent::Forget`] | discards its state: this node was removed from the ring |
-/// | [`StateEvent::NoHolder`] | waits or leaves: no member has the state |
-/// | [`StateEvent::NotGiven`] | joins again if it needs the state: this node has left the group |
+/// that [`SharedState::recv`] returns, one after another; see [`StateEvent`].
 ///
 /// Exactly one member creates the state with [`SharedState::founding`]. All other members call
 /// [`SharedState::joining`], including those that return. A member that finds no holder receives
@@ -291,7 +280,6 @@ impl Sharing {
             return;
         }
         let Some(known) = self.cuts.iter().position(|cut| cut.place == place) else {
-            // The next transfer may begin here.
             return end.map_or((), |end| self.cut(end));
         };
         self.forget_before(known);
@@ -332,8 +320,7 @@ impl Sharing {
         self.cuts.iter_mut().for_each(|cut| cut.kept -= before);
     }
 
-    /// Ends a transfer. All members at its start now have the state, but others may have joined
-    /// since.
+    /// Ends a transfer. Members that lack the state may have joined since its start.
     fn on_given(&mut self, members: &[Process], end: Place, own: NodeId) {
         let is_member = |process: &&Process| self.members.contains(process);
         self.holders = members.iter().filter(is_member).copied().collect();
@@ -364,8 +351,7 @@ impl Sharing {
         Some(put_before(LACKS, view, 0, &[]))
     }
 
-    /// Processes the report of a member that lacks the state. If all members lack it, none can give
-    /// it.
+    /// Processes a member's report. If all members lack the state, none can give it.
     fn on_lack(&mut self, sender: NodeId, mut payload: Bytes) {
         let view = take_head(&mut payload).map(|(view, _)| view);
         if self.has_state || view.is_none() || view != self.view {

@@ -140,7 +140,6 @@ fn view_of(epoch: Epoch, members: &[u64]) -> RingView {
     }
 }
 
-/// Members 1 and 2 have a state of three bytes, and member 3 has just joined.
 fn ring_with_a_newcomer() -> Ring {
     let mut ring = Ring::of(&[1, 2], Some(1));
     ring.read();
@@ -160,7 +159,6 @@ fn transfer_continues_when_the_view_changes() {
     let giver = giver.clone();
     ring.give(&giver, [0, 1]);
     ring.apply(4);
-    // During the transfer, another member joins and a third one fails.
     ring.add(4, false);
     ring.tell_view(&[1, 3, 4], &[2]);
     assert!(ring.read().is_empty(), "the transfer does not restart");

@@ -285,8 +285,7 @@ impl Paths {
         }
     }
 
-    /// Returns members to list in a hello. If they do not all fit, successive hellos list different
-    /// ones.
+    /// Returns members for a hello. If not all fit, successive hellos list different ones.
     fn unconfirmed(&self) -> Vec<NodeId> {
         let mut asked: Vec<NodeId> = self.unreached().into_iter().collect();
         if asked.len() > packet::MAX_ASKED {

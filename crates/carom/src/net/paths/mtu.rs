@@ -127,7 +127,6 @@ impl PathMtu {
         self.next = Some(self.next.map_or(time, |next| next.min(time)));
     }
 
-    /// Returns the confirmed path MTU, or the common MTU before the first search ends.
     fn or_common(&self, confirmed: Option<u16>) -> u16 {
         confirmed.unwrap_or(COMMON_MTU).min(self.ceiling)
     }
@@ -197,8 +196,7 @@ impl PathMtu {
         }
     }
 
-    /// Returns the time between searches. It grows with the number of members, to limit the probe
-    /// rate.
+    /// Grows with the number of members, to limit the probe rate.
     fn interval(&self) -> Duration {
         SEARCH_EVERY.max(SEARCH_SHARE * self.peers.len() as u32)
     }

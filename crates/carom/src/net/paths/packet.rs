@@ -48,23 +48,16 @@ pub(super) const MAX_ASKED: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
-    /// Announces the sender by multicast and requests answers from the listed nodes.
     Hello { sequence: u32, asked: Vec<NodeId> },
-    /// Confirms that the sender has received this node's hello.
     Heard { sequence: u32, whose: NodeId },
-    /// Reports that the sender no longer receives this node's hellos.
     Unheard { sequence: u32, whose: NodeId },
-    /// Tests whether datagrams of this size arrive.
     Probe { sequence: u32, bytes: u16 },
-    /// Confirms that the sender has received this node's probe of this size.
     Carried { sequence: u32, whose: NodeId, bytes: u16 },
-    /// A part of a datagram that exceeds the path MTU.
     Part(Part),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Number of the sender's divided datagram.
     pub(crate) id: u32,
     pub(crate) offset: u16,
     pub(crate) total: u16,

@@ -201,8 +201,7 @@ impl NodeRuntime<UdpNetwork> {
         is_due || self.is_called || !self.state.ready.is_empty()
     }
 
-    /// Executes the link commands of the membership. A link that cannot be opened is reported at
-    /// once, which may cause more work.
+    /// Executes the link commands. A link that cannot be opened may cause more work at once.
     pub(crate) fn carry_links(&mut self, now: Time, registry: &Registry) {
         self.network.carry_links(now, registry, &mut self.node);
         self.dispatch_events(now);

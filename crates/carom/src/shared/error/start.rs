@@ -6,8 +6,7 @@ use carom_proto::{lateral, rdcm, rmp};
 use super::system_text::plain;
 use crate::shared::addressing::{DEFAULT_MULTICAST_PORT, MulticastPool};
 
-/// The error returned when a node could not be started. `Display` gives the cause, and `fix`
-/// suggests a remedy.
+/// The error returned when a node could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
