@@ -57,7 +57,6 @@ fn count(group: &Group, given: &AtomicU64, is_over: &AtomicBool) {
     }
 }
 
-/// Returns the messages per second that the slowest of the other members received during a turn.
 fn rate(sender: &Group, qos: Qos, given: &[AtomicU64]) -> f64 {
     let counts = || given.iter().map(|it| it.load(Ordering::Relaxed)).collect::<Vec<_>>();
     let (before, start) = (counts(), Instant::now());

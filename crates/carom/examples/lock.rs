@@ -48,7 +48,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes twice while holding the lock of the group.
 async fn work(
     worker: u16,
     group: Group,

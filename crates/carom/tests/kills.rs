@@ -263,7 +263,6 @@ fn check(ring: &Ring) {
     }
 }
 
-/// Kills token sites one after another, and reports the time in which the other members recovered.
 fn kill_token_sites(kills: usize, timers: &'static str) {
     let mut ring = Ring::new(network::multicast_port(), timers);
     ring.until_whole();

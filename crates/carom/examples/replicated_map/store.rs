@@ -36,7 +36,6 @@ pub struct Store {
     replica: Mutex<Replica>,
 }
 
-/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The value of the key, or its value before it was written.
@@ -50,12 +49,10 @@ pub enum Outcome {
 pub enum NotDone {
     /// This replica does not have the map yet. The operation was not executed.
     NotReady,
-    /// This replica was removed or closed before the outcome was known. The operation may or may
-    /// not have taken effect.
+    /// This replica was removed or closed before the outcome was known.
     Unknown,
 }
 
-/// The state of a replica.
 #[derive(Debug, Default)]
 struct Replica {
     map: BTreeMap<String, String>,
@@ -65,8 +62,7 @@ struct Replica {
 }
 
 impl Store {
-    /// Joins the replicas of the map `name` and creates the map, which is empty at first. Call this
-    /// only once in the life of the map.
+    /// Joins the replicas of the map `name` and creates the map, which is empty at first.
     ///
     /// # Errors
     /// See [`Node::join`].
@@ -99,8 +95,7 @@ impl Store {
     /// Sets the value of a key, and returns its previous value.
     ///
     /// # Errors
-    /// Returns an error if this replica does not have the map yet, or is removed or closed before
-    /// the outcome is known.
+    /// See [`Store::get`].
     pub async fn put(&self, key: &str, value: &str) -> Result<Option<String>, NotDone> {
         let (key, value) = (key.to_owned(), value.to_owned());
         match self.call(Operation::Put { key, value }).await? {
@@ -113,8 +108,7 @@ impl Store {
     /// set.
     ///
     /// # Errors
-    /// Returns an error if this replica does not have the map yet, or is removed or closed before
-    /// the outcome is known.
+    /// See [`Store::get`].
     pub async fn replace(
         &self,
         key: &str,
@@ -144,7 +138,6 @@ impl Store {
         self.replica().map.clone()
     }
 
-    /// Returns the node on which the replica runs.
     pub fn node(&self) -> &Node {
         &self.node
     }

@@ -17,7 +17,6 @@ use carom::sim::World;
 use carom::{Group, Loss, Node, Profile};
 use simulation::{run, started, text, until};
 
-/// Starts `N` nodes, which are in one ring.
 fn ring<const N: usize>(seed: u64, loss: Loss) -> (World, [Node; N], Vec<Group>) {
     let (mut world, nodes) = started(seed, loss);
     let groups = run(&mut world, join_all(&nodes, Profile::ordered()));

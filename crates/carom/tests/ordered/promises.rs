@@ -68,7 +68,6 @@ fn stability_is_reported_when_all_members_have_a_message() {
     let (mut world, _nodes, groups) = ring::<3>(16, Loss::None);
     world.run_for(Duration::from_secs(1));
     while groups[0].try_recv().is_some() {}
-    // One member does not receive the messages of the other members.
     world.apply(&Fault::Partition(vec![world.host(2).ix()]));
     drop(groups[0].try_publish("for two of three").expect("published"));
     let program = async {

@@ -9,7 +9,6 @@ use carom::{Loss, Node, NodeId, Profile, Qos, SharedState, StateEvent, Time};
 
 use crate::simulation::{PATIENCE, run, started, world};
 
-/// The application of a member: its state and the events that it received.
 #[derive(Default)]
 struct Replica {
     state: Option<Vec<u8>>,
@@ -33,7 +32,6 @@ impl Replicas {
         Self { state_bytes, ..Self::default() }
     }
 
-    /// Creates replicas whose state is large and is sent in many pieces.
     fn large() -> Self {
         let ordered = rmp::Config { message_bytes: PIECE_BYTES, ..rmp::Config::default() };
         Self { ordered, ..Self::new(STATE_BYTES) }
@@ -62,8 +60,7 @@ impl Replicas {
         world.spawn(&host.clone(), take_part(host, is_founder, self.clone()));
     }
 
-    /// Asserts that these replicas have a state and many later messages, equal up to the length of
-    /// the shortest.
+    /// Asserts that the states of these replicas are equal up to the length of the shortest.
     fn assert_same(&self, hosts: &[u32]) {
         let states: Vec<Vec<u8>> =
             hosts.iter().map(|host| self.of(*host).state.clone().expect("a state")).collect();

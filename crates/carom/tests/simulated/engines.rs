@@ -179,7 +179,6 @@ struct Engines {
     bulk: rdcm::Config,
 }
 
-/// Starts two nodes and sends messages from one to the other, with a few lost datagrams.
 fn assert_refused_or_works(engines: &Engines, profile: Profile, name: &str) {
     let mut world = World::new(config(2, 80));
     let start = |host| {

@@ -22,7 +22,6 @@ fn members_meet_lose_a_crashed_node_and_meet_its_successor() {
         in_a.wait_for_members(2).await.expect("open");
         in_a
     });
-    // The group handle of `b` is dropped with the future, so `b` has left.
     world.run_for(Duration::from_secs(1));
     assert_eq!(in_a.members(), [c_id]);
     world.crash(&host);

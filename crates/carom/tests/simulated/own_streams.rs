@@ -8,7 +8,6 @@ use carom::{
 
 use crate::{config, run, simulation, started};
 
-/// Returns the output of `future`, and meanwhile drives `other`, which does not complete.
 async fn during<T>(other: &mut (impl Future + Unpin), future: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;

@@ -21,14 +21,12 @@ pub fn start<const N: usize>(world: &World, builder: impl Fn() -> Builder) -> [N
     std::array::from_fn(|host| builder().start_on(&world.host(host as u32)).expect("a node"))
 }
 
-/// Starts a node on each host of a new world.
 pub fn started<const N: usize>(seed: u64, loss: Loss) -> (World, [Node; N]) {
     let world = world(N as u32, seed, loss);
     let nodes = start(&world, Node::builder);
     (world, nodes)
 }
 
-/// Runs a program to its end, which must come in time.
 #[track_caller]
 pub fn run<T>(world: &mut World, program: impl Future<Output = T>) -> T {
     world.block_on(PATIENCE, program).expect("in time")
