@@ -89,7 +89,6 @@ impl Args {
         answered.ok_or_else(CliError::interrupted)
     }
 
-    /// Returns `true` if no other node is online, or if none of the nodes online is in the group.
     fn is_nobody_there(&self, node: &Node, interrupt: &Interrupt) -> Result<bool, CliError> {
         if node.status().members.is_empty() {
             return Ok(true);

@@ -54,8 +54,7 @@ impl Framing {
     }
 }
 
-/// Reads a line. A line above the limit is read to its end in bounded memory, so that its size can
-/// be reported.
+/// Reads a line above the limit to its end in bounded memory, so that its size can be reported.
 fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Found> {
     let mut line = Vec::new();
     from.by_ref().take(limit as u64 + 1).read_until(b'\n', &mut line)?;

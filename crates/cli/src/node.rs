@@ -188,7 +188,6 @@ pub(crate) fn closed(node: &Node, group: &str) -> CliError {
     )
 }
 
-/// Returns the last notice about the end of `group`, ignoring later notices about anything else.
 fn why_closed(notices: Vec<Notice>, group: &str) -> Option<Notice> {
     let begin = format!("group {group:?} is closed: ");
     notices.into_iter().rfind(|notice| notice.text.starts_with(&begin))
@@ -217,7 +216,6 @@ impl News {
         notices
     }
 
-    /// Prints the new notices on standard error. Routine notices appear only on a terminal.
     pub(crate) fn tell(&self, node: &Node) {
         let is_seen = std::io::stderr().is_terminal();
         for notice in self.take(node).iter().filter(|it| is_told(it.is_routine, is_seen)) {

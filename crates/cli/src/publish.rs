@@ -186,8 +186,7 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Waits for the members, and until no more join, because a member receives only later
-    /// messages.
+    /// Waits until no more members join, because a member receives only later messages.
     fn wait_for_members(&self, limit: Limit) -> Result<(), CliError> {
         let started = Instant::now();
         let give_up = limit.of_rest(started);

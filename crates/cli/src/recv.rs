@@ -169,8 +169,7 @@ impl Taker<'_> {
         }
     }
 
-    /// Returns the next message of the stream. Returns `None` after 50 ms without one, or if
-    /// another event arrived.
+    /// Returns `None` after 50 ms without a message, or if another event arrived.
     fn next_message(&self) -> Result<Option<Bytes>, CliError> {
         if self.interrupt.is_asked() {
             return Err(CliError::interrupted());
@@ -376,7 +375,6 @@ fn outcome(name: &str, total: u64, received: &Received, seconds: f64) -> String 
     )
 }
 
-/// Returns `true` if the offer has this name, or an id that begins with these digits.
 fn is_expected(offer: &Offer, expected: &str) -> bool {
     let is_id = expected.len() >= LEAST_ID_DIGITS
         && offer.id.to_string().starts_with(&expected.to_ascii_lowercase());

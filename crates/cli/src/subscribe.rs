@@ -109,9 +109,7 @@ struct Tally {
     unread: AtomicU64,
     /// Messages that contain a line feed. Reported once, in the summary.
     broken_lines: AtomicU64,
-    /// Changes of the ring of an ordered group.
     views: AtomicU64,
-    /// Removals of this node from the ring.
     removals: AtomicU64,
 }
 

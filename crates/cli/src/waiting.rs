@@ -35,9 +35,7 @@ fn poll<T>(
     }
 }
 
-/// Waits for `work`, which runs on a separate thread. Polls `gives_up` every 20 ms, and returns
-/// `None` once it returns `true`. The work is not stopped then: it ends with the process at the
-/// latest.
+/// Like [`until`], for `work` on a separate thread, which ends with the process at the latest.
 pub(crate) fn done<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     mut gives_up: impl FnMut() -> bool,

@@ -13,7 +13,6 @@ use fixedbitset::FixedBitSet;
 pub(crate) struct Label {
     pub(crate) publisher: u32,
     pub(crate) group: u32,
-    /// Number of the publisher's earlier messages to the group.
     pub(crate) counter: u32,
 }
 
@@ -33,7 +32,6 @@ impl Label {
         message
     }
 
-    /// Returns the label of a message, or `None` if the message is corrupted.
     pub(crate) fn of(message: &[u8]) -> Option<Self> {
         let (fields, rest) = message.split_at_checked(Self::BYTES)?;
         let field = |at: usize| Some(u32::from_be_bytes(*fields.get(at..)?.first_chunk()?));
@@ -56,7 +54,6 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Returns `true` if the message is new.
     pub(crate) fn note(&mut self, publisher: u32, counter: u32) -> bool {
         let (seen, counter) = (self.seen.entry(publisher).or_default(), counter as usize);
         let is_new = !seen.contains(counter);

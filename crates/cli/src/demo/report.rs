@@ -72,8 +72,7 @@ impl DelayMs {
     }
 }
 
-/// Returns the numbers of lost and outstanding messages at the end of a run. Every message that was
-/// not delivered is lost. In an interrupted run, messages in flight are outstanding instead.
+/// Counts undelivered messages as lost. In an interrupted run, those in flight are outstanding.
 pub(crate) fn lost_and_outstanding(figures: &Figures, interrupted: bool) -> (u64, u64) {
     if interrupted {
         (figures.reported_lost, figures.outstanding())

@@ -64,8 +64,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Publishes for `--seconds`. Then waits until everything is settled, or 10 s pass without
-    /// progress.
+    /// Publishes for `--seconds`. Then waits until everything is settled.
     pub(crate) fn until_the_end(&mut self) {
         while self.started.elapsed() < self.args.seconds && !self.interrupt.is_asked() {
             self.publish_what_is_due();
@@ -111,7 +110,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Publishes the messages that are due since the start, at each node that is in a group.
     fn publish_what_is_due(&mut self) {
         let passed = self.started.elapsed().min(self.args.seconds);
         let due = (passed.as_secs_f64() * self.args.rate) as u64;
@@ -127,8 +125,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Publishes a message of `node`. Returns `false` if backpressure refuses it, so that it stays
-    /// due.
+    /// Returns `false` if backpressure refuses the message, so that it stays due.
     fn publish(&mut self, node: usize) -> bool {
         let sender = &mut self.senders[node];
         let place = self.rng.below(sender.counters.len());

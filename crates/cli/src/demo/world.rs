@@ -44,7 +44,6 @@ impl World {
         Ok(world)
     }
 
-    /// Returns the message size: `--payload`, or 1024 bytes, or less if that does not fit.
     pub(crate) fn payload_bytes(&self, args: &Args) -> Result<usize, CliError> {
         let limits = self.groups.iter().flatten().map(|group| group.payload_limit());
         let limit = limits.min().unwrap_or(DEFAULT_PAYLOAD);
@@ -67,7 +66,6 @@ impl World {
         work
     }
 
-    /// Returns the path between the members: `multicast`, `unicast`, or `mixed`.
     pub(crate) fn path(&self) -> &'static str {
         let statuses: Vec<_> = self.nodes.iter().map(Node::status).collect();
         let paths = || statuses.iter().flat_map(|status| &status.members);

@@ -47,8 +47,7 @@ impl Finding {
         Self { level: Level::Bad, ..Self::warn(check, cause, fix) }
     }
 
-    /// Adds the interface to the finding. If Carom would not choose it, a problem is only a
-    /// warning.
+    /// Adds the interface. If Carom would not choose it, a problem is only a warning.
     pub(crate) fn on(self, interface: &str, is_chosen: bool) -> Self {
         let level = if is_chosen { self.level } else { self.level.min(Level::Warn) };
         Self { interface: Some(interface.to_owned()), level, ..self }

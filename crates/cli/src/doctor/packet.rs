@@ -20,9 +20,7 @@ pub(crate) enum Kind {
     Ask,
     /// Query by multicast, to be answered by unicast.
     AskByMulticast,
-    /// Answer to [`Kind::Ask`] by unicast.
     Answer,
-    /// Answer to [`Kind::Ask`] by multicast.
     AnswerByMulticast,
     /// Answer to [`Kind::AskByMulticast`] by unicast.
     HeardMulticast,

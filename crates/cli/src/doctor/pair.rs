@@ -16,7 +16,6 @@ use super::local::interfaces;
 use super::packet::{Kind, Packet};
 use super::probe::is_timeout;
 
-/// Answers queries until the user interrupts. Prints their sources and paths.
 pub(crate) fn listen(
     port: u16,
     wanted: Option<&str>,
@@ -214,7 +213,6 @@ fn judge_size(largest: usize) -> Finding {
 /// Answers queries only, so that two listeners never answer each other.
 fn answer(socket: &UdpSocket, packet: Packet, from: SocketAddr) {
     let reply = |kind| Packet { kind, ..packet }.encode();
-    // An answer that cannot be sent does not arrive, which the other side reports.
     match packet.kind {
         Kind::Ask => {
             let _ = socket.send_to(&reply(Kind::Answer), from);

@@ -115,7 +115,6 @@ fn on_terminal() -> bool {
     input.is_terminal() || output.is_terminal() || error.is_terminal()
 }
 
-/// Signals the command and, if it has its own process group, all processes that it has started.
 fn send(child: &Child, signal: Signal) {
     if let Ok(id) = i32::try_from(child.id()) {
         // The process has not been reaped, so the id is still its own even if it has ended.

@@ -81,7 +81,6 @@ impl Asking<'_> {
         }
     }
 
-    /// Waits for `future`, or returns `None` at `give_up`.
     fn wait<T>(
         &mut self,
         future: impl Future<Output = T>,

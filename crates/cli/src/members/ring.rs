@@ -126,7 +126,6 @@ impl Look<'_> {
         text + "\n" + &locks.trim_fmt()
     }
 
-    /// Returns the name of a lock, or its hash if no given name matches it.
     fn lock_name(&self, lock: LockName) -> String {
         let given = self.locks.iter().find(|name| LockName::of_name(name) == lock);
         given.map_or_else(|| lock.to_string(), Clone::clone)

@@ -10,8 +10,7 @@ use carom_terminal::units::UnitError;
 
 #[derive(Default)]
 pub(super) struct Promises {
-    /// Promises in the order of sending. Outcomes arrive in this order, except those of the last
-    /// messages.
+    /// In the order of sending. Outcomes arrive in this order, except those of the last messages.
     waiting: VecDeque<Promise>,
     kept: u64,
     in_doubt: u64,

@@ -7,12 +7,10 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Creates the limit of a subcommand that starts now. Without `time`, it waits until Ctrl-C.
     pub(crate) fn new(time: Option<Duration>) -> Self {
         Self { started: Instant::now(), time }
     }
 
-    /// Returns the end of a wait for the ring: at least 3 s after `now`, so that a ring can form.
     pub(super) fn of_ring(self, now: Instant) -> Option<Instant> {
         Some(self.end()?.max(now + FORMS_WITHIN))
     }
@@ -27,7 +25,6 @@ impl Limit {
         }
     }
 
-    /// Returns `None` if there is no limit, or if the end is out of the clock's range.
     fn end(self) -> Option<Instant> {
         self.started.checked_add(self.time?)
     }

@@ -62,7 +62,6 @@ impl OrderedArgs {
         is_ordered.then(|| self.ordered_profile(part))
     }
 
-    /// Returns the profile of a group that another flag has made an ordered one.
     pub(crate) fn ordered_profile(&self, part: Part) -> Profile {
         self.ring.profile(part).rejoin(!self.no_rejoin)
     }
@@ -82,7 +81,6 @@ impl RingArgs {
         Profile::ordered().quorum(quorum).voter(is_voter)
     }
 
-    /// Warns of the hazard `what` if the group has no electorate.
     pub(crate) fn warn(&self, what: &str) {
         if self.quorum_of.is_none() {
             output::say(format_args!(
@@ -93,8 +91,7 @@ impl RingArgs {
     }
 }
 
-/// Counts interrupt requests from now on. The grace period is 4 s, because leaving a ring takes
-/// time.
+/// Counts interrupt requests from now on.
 pub(crate) fn listen() -> Result<&'static Interrupt, CliError> {
     interrupt::listen_with(LEAVE_WITHIN)
 }

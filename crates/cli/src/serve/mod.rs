@@ -226,8 +226,7 @@ impl<'a> Server<'a> {
         self.waiting.push_back(request);
     }
 
-    /// Starts commands for waiting requests. Fails if the program can never be run: the next server
-    /// then takes over and gets the request.
+    /// Fails if the program can never be run: the next server then takes over and gets the request.
     fn start_commands(&mut self) -> Result<(), CliError> {
         while self.running.len() < usize::from(self.args.jobs) {
             let Some(request) = self.waiting.pop_front() else { return Ok(()) };

@@ -10,7 +10,6 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Creates a reply with an explanation in place of the command's output.
     pub(super) fn failure(code: u8, why: &str) -> Self {
         Self { code, output: format!("{why}\n").into_bytes() }
     }

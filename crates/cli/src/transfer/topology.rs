@@ -47,7 +47,6 @@ pub(crate) fn read(path: &Path) -> Result<Network, CliError> {
 }
 
 impl Described {
-    /// Returns a message if this node is not in the file.
     pub(crate) fn look_at_sender(&self, node: &Node) -> Option<String> {
         self.unnamed("this node", node.id(), node.endpoint())
     }
