@@ -58,7 +58,6 @@ const STOPPED: Duration = Duration::from_millis(300);
 const RUNNING: Duration = Duration::from_millis(100);
 
 impl Disturbance {
-    /// Returns the number of disturbed receivers, which come last.
     fn count(self) -> usize {
         match self {
             Self::Several { .. } => 3,
@@ -128,8 +127,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// Returns the flags by which nodes find each other: without multicast, by the address of the
-    /// first receiver.
+    /// Returns the flags by which nodes find each other.
     fn way(&self) -> Vec<&str> {
         if self.copies.is_none() {
             return Vec::new();

@@ -104,7 +104,6 @@ fn interrupted_publisher_leaves_in_order_despite_silent_member() {
     drop(stdin);
 }
 
-/// `--wait-for 0` permits a run without members, which is reported but is not a failure.
 #[test]
 fn publisher_waiting_for_no_member_ends_with_code_0_not_safe() {
     let lan = Lan::new("17423");

@@ -5,8 +5,7 @@ use crate::record::{Delivery, Entry, Place, Process, Record, Records, Streams};
 
 pub(crate) type Violation = String;
 
-/// Checks rules that hold at any time: no message is damaged, invented, repeated, or both delivered
-/// and reported lost.
+/// Checks that no message is damaged, invented, repeated, or both delivered and reported lost.
 pub(crate) fn always(records: &Records) -> Vec<Violation> {
     let mut found = Vec::new();
     let streams = Streams::of(records);
@@ -225,12 +224,10 @@ impl Losses {
         self.0.iter().filter(is_of)
     }
 
-    /// Returns `true` if the number may have been reported lost.
     fn may_hold(&self, sender: Process, seqno: u32) -> bool {
         self.of_sender(sender).any(|loss| loss.holds(seqno))
     }
 
-    /// Returns `true` if the number was reported lost for this process and no other one.
     fn must_hold(&self, sender: Process, seqno: u32) -> bool {
         self.of_sender(sender).any(|loss| loss.starts.len() == 1 && loss.holds(seqno))
     }

@@ -164,7 +164,6 @@ impl Draw {
         among[self.below(among.len() as u64) as usize]
     }
 
-    /// Draws `count` elements, or none if there are fewer.
     fn some_of(&mut self, among: &[usize], count: usize) -> Vec<usize> {
         let mut left = among.to_vec();
         if left.len() < count {

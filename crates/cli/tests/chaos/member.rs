@@ -39,7 +39,6 @@ struct Orders {
 }
 
 impl Member {
-    /// Returns the command line that [`Member::parse`] reads.
     pub(crate) fn args(&self) -> [String; 2] {
         [WORD.to_owned(), serde_json::to_string(self).expect("plain data")]
     }

@@ -32,7 +32,6 @@ impl Payload {
         name.bytes().chain(filler.take(rest)).collect()
     }
 
-    /// Returns the name of a message, or `None` if the message is corrupted.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut words = bytes.splitn(4, |byte| *byte == b' ');
         let mut next = || std::str::from_utf8(words.next()?).ok();

@@ -74,7 +74,6 @@ pub(crate) struct Record {
     /// Messages that were reported to their sender as not delivered to all members.
     pub(crate) given_up: BTreeSet<u64>,
     pub(crate) confirmed: u64,
-    /// Hosts of the members in view at the end.
     pub(crate) view: BTreeSet<u32>,
 }
 
@@ -128,12 +127,10 @@ impl Streams {
         self.0.contains_key(&sender)
     }
 
-    /// Returns the sequence number of the message, if any member received it.
     pub(crate) fn seqno(&self, message: Payload) -> Option<u32> {
         self.0.get(&message.sender())?.get(&message.number).copied()
     }
 
-    /// Returns the number of the nearest message before `message` that any member received.
     pub(crate) fn before(&self, message: Payload) -> Option<u32> {
         let stream = self.0.get(&message.sender())?;
         stream.range(..message.number).next_back().map(|(_, seqno)| *seqno)

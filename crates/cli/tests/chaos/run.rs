@@ -164,7 +164,6 @@ impl Run {
     }
 }
 
-/// Repeats `check` until it finds nothing or `span` has passed. Returns the last violations.
 fn within(span: Duration, mut check: impl FnMut() -> Vec<Violation>) -> Vec<Violation> {
     let give_up = Instant::now() + span;
     loop {

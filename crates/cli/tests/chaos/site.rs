@@ -140,7 +140,6 @@ impl<'a> Site<'a> {
         self.folder.join(format!("{}-{start}.txt", self.number))
     }
 
-    /// Ends the current process. Returns its standard error if it failed.
     pub(crate) fn end(&mut self) -> Option<String> {
         let (mut running, stdin) = self.running.take()?;
         drop(stdin);

@@ -17,8 +17,7 @@ const WORKERS: usize = 6;
 /// closes its node.
 const ROUNDS: usize = 30;
 
-/// Runs one node after another, each of which joins and leaves groups and closes. Returns the last
-/// one.
+/// Runs one node after another. Returns the last one.
 fn churn(seed: u64, registries: [&str; 2], progress: &AtomicUsize) -> Host {
     let mut rng = Rng::new(seed);
     let mut host = Host::start(&registries);

@@ -13,7 +13,6 @@ use super::wait_until;
 use crate::ports::free_port;
 use crate::skipping::lacking;
 
-/// Held by a test while it uses etcd, so that only one test does so at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 pub(crate) struct Etcd {
@@ -42,8 +41,7 @@ struct Member {
 }
 
 impl Etcd {
-    /// Starts an etcd with this number of members, and waits until it answers. Returns `None`,
-    /// after a report on standard error, if etcd is not installed.
+    /// Returns `None`, after a report on standard error, if etcd is not installed.
     pub(crate) fn start(members: usize) -> Option<Self> {
         Self::start_with(members, None, None)
     }

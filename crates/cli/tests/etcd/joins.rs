@@ -39,7 +39,6 @@ impl Streams {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Waits until `count` more joins of each node were acknowledged.
     fn await_more(&self, count: usize) {
         for joins in &self.acknowledged {
             let goal = joins.load(Ordering::SeqCst) + count;
@@ -48,8 +47,7 @@ impl Streams {
         }
     }
 
-    /// Joins one group after the other as one node. Uses the first of these processes, and the next
-    /// one whenever the link ends. Returns the numbers of the groups that were acknowledged.
+    /// Joins one group after the other as one node, at the next process whenever the link ends.
     fn join(&self, which: usize, registries: [&str; 2]) -> BTreeSet<u32> {
         let mut acknowledged = BTreeSet::new();
         let mut numbers = 0..;

@@ -38,7 +38,6 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until the two processes own all partitions together, and each owns some.
 fn await_shares(one: &Registry, other: &Registry) {
     wait_until("a share of partitions at both", || {
         let (one, other) = (one.owned(), other.owned());

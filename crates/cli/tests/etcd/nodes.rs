@@ -77,8 +77,7 @@ pub(crate) fn await_views(hosts: &[Host]) {
     }
 }
 
-/// Waits until the process knows exactly the acknowledged members of every group, including
-/// `names`.
+/// Waits until the process knows exactly the acknowledged members of every group.
 pub(crate) fn await_service(
     registry: &Registry,
     hosts: &[Host],

@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::{Net, assert_says, noise, objects, summary};
 
-/// Returns a network whose receiver `a` has a file with the name of the one to send.
 fn with_conflict(port: u16) -> Net {
     let net = Net::with_data(port, &noise(300_000, u64::from(port)));
     fs::create_dir(net.path("a")).expect("a directory");

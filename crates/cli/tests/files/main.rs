@@ -28,7 +28,6 @@ impl Net {
         Self { port, dir: TempDir::new().expect("a directory") }
     }
 
-    /// Returns a network with a file `data` to send.
     fn with_data(port: u16, data: &[u8]) -> Self {
         let net = Self::new(port);
         net.write("data", data);
@@ -52,7 +51,6 @@ impl Net {
         self.start(&args.concat())
     }
 
-    /// Starts to send `data`.
     fn send(&self, more: &[&str]) -> Running {
         self.start(&[&["send", "data", "--to", "g"], more].concat())
     }

@@ -174,7 +174,6 @@ impl Host {
         batch(&self.namespace, &lines);
     }
 
-    /// Makes the host's firewall reject outgoing multicast, or returns the reason if it cannot.
     pub(crate) fn forbid_multicast(&self) -> Result<(), String> {
         let rules = "add table ip carom; \
             add chain ip carom out { type filter hook output priority 0; policy accept; }; \
@@ -182,7 +181,6 @@ impl Host {
         self.firewall(rules)
     }
 
-    /// Adds rules in `nft` syntax to the host's firewall. Returns the reason if it is impossible.
     pub(crate) fn firewall(&self, rules: &str) -> Result<(), String> {
         let output = self.command("nft", &[rules]).output().map_err(|error| error.to_string())?;
         match output.status.success() {
@@ -209,7 +207,6 @@ impl Host {
         Running::start(self.command(env!("CARGO_BIN_EXE_carom"), args))
     }
 
-    /// Starts carom on this host with the `/sys` of another host.
     pub(crate) fn start_with_foreign_sys(&self, args: &[&str]) -> Running {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.namespace));
@@ -239,7 +236,6 @@ impl Host {
     }
 }
 
-/// Checks that namespaces, bridges, and virtual interfaces are available.
 fn try_out() -> Result<(), String> {
     let name = format!("carom-{}-try", std::process::id());
     let tried = ip(&["netns", "add", &name])

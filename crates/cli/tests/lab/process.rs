@@ -33,7 +33,6 @@ pub(crate) fn carom(args: &[&str]) -> Command {
     command
 }
 
-/// Parses a line of standard output as JSON.
 pub(crate) fn parsed(line: &str) -> serde_json::Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
@@ -68,7 +67,6 @@ impl Running {
         Self::start_into(command, Stdio::piped())
     }
 
-    /// Starts `command` with a standard input that the test writes to.
     pub(crate) fn start_piped(mut command: Command) -> Self {
         command.stdin(Stdio::piped());
         Self::start(command)
@@ -135,8 +133,7 @@ impl Running {
         self.end_with(0);
     }
 
-    /// Asserts that the process ends with code 2, and that the last two lines of its standard error
-    /// are an error with this cause and a fix with this text. Returns standard error.
+    /// Asserts that the process ends with code 2, this cause and this fix. Returns standard error.
     pub(crate) fn assert_refused(mut self, cause: &str, fix: &str) -> Vec<String> {
         self.end_with(2);
         let said = std::mem::take(&mut self.said.seen);
@@ -153,7 +150,6 @@ impl Running {
         assert_eq!(status.code(), Some(code), "{:#?}", self.said.seen);
     }
 
-    /// Asserts that the process writes `text` to standard error, and then ends with this code.
     pub(crate) fn end_saying(&mut self, text: &str, code: i32) {
         self.said.wait_for(text);
         self.end_with(code);

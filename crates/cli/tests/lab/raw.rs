@@ -27,8 +27,7 @@ impl RawNode {
     }
 
     /// Like [`Self::open`], but returns `None` if no process listens at the address, or if the
-    /// connection ends. The incarnation is always the same. A registry process that refuses it
-    /// fails the test.
+    /// connection ends. The incarnation is always the same.
     pub(crate) fn try_open(address: &str, id: NodeId) -> Option<Self> {
         let mut node = Self::connect(address, id)?;
         let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
@@ -46,7 +45,6 @@ impl RawNode {
         self.send(&Frame::Join { request: number, group: GroupId::of_name(&name), settings });
     }
 
-    /// Joins a group. Returns the reason if the registry process refuses it.
     pub(crate) fn join_answered(&mut self, number: u32) -> Result<(), JoinRefusal> {
         self.join(number);
         loop {

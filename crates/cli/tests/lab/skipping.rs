@@ -15,7 +15,6 @@ pub(crate) fn lacking(why: &str) {
     skipped(why);
 }
 
-/// Returns the name of the test, which is the name of its thread.
 fn test() -> String {
     std::thread::current().name().unwrap_or_default().to_owned()
 }

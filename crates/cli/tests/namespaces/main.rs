@@ -50,7 +50,6 @@ fn subscribe(hosts: &[Host], args: &[&str]) -> Vec<Running> {
     started.collect()
 }
 
-/// Asserts that the subscriber ends with code 0 and wrote each number from `first` to `last` once.
 fn assert_wrote(sub: &mut Running, first: u64, last: u64) {
     sub.end_with(0);
     let mut wrote: Vec<u64> = sub.wrote.seen.iter().map(|line| number(line)).collect();

@@ -81,8 +81,7 @@ fn serve(host: &Host, more: &[&str]) -> (Running, TempDir) {
     (service, folder)
 }
 
-/// Waits until each of the first `last` messages has arrived or was reported lost. Returns the
-/// number of repaired or retransmitted messages, and the number of lost ones.
+/// Returns the number of repaired or retransmitted messages, and the number of lost ones.
 fn read_or_lost(sub: &mut Running, last: u64) -> (u64, u64) {
     let (mut settled, mut repaired, mut lost) = (BTreeSet::new(), 0, 0);
     // A stream can begin at any sequence number. The lines begin with 1, and each takes one number.
@@ -114,7 +113,6 @@ fn read_or_lost(sub: &mut Running, last: u64) -> (u64, u64) {
     (repaired, lost)
 }
 
-/// Asserts that a node never saw more than `size` members, and that departed ones were replaced.
 fn assert_partial(events: &[String], size: usize) {
     let mut shown = BTreeSet::new();
     let mut all = BTreeSet::new();

@@ -46,7 +46,6 @@ fn messages_pass_a_hop_that_is_narrower_than_the_interface() {
     }
 }
 
-/// The MTU of the interface is lowered while messages are being sent.
 #[test]
 fn an_interface_that_becomes_narrower_is_followed() {
     let Some(lab) = Lab::new(3, MTU) else { return };

@@ -68,7 +68,6 @@ fn impatient_request_is_refused_with_the_holder() {
     let flags = ["--timeout", "300ms", "--conflict-code", "9"];
     let args = [&["lock", "accounts", "nightly"], &flags[..], &["--", "echo", "ran"]].concat();
     assert_eq!(output(lan.start(&args), 9), [""; 0]);
-    // Another lock of the group is free.
     assert_eq!(output(lan.start(&["lock", "accounts", "hourly", "--", "echo", "ran"]), 0), ["ran"]);
     drop(held);
     holder.end_with(0);

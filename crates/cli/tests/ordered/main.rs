@@ -27,14 +27,12 @@ impl Lan {
         sub
     }
 
-    /// Starts `N` subscribers, and waits until they are in one ring.
     fn subs<const N: usize>(&self, args: &[&str]) -> [Running; N] {
         let subs = std::array::from_fn(|_| self.sub(args));
         self.await_ring(N);
         subs
     }
 
-    /// Waits until a query of the ring shows `members` members.
     fn await_ring(&self, members: usize) {
         while self.ring(&[])["members"].as_array().map(Vec::len) != Some(members) {
             std::thread::sleep(Duration::from_millis(100));

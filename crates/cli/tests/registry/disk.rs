@@ -49,7 +49,6 @@ fn on_a_full_disk_joins_are_refused_and_what_was_there_stays() {
     drop(disk);
 }
 
-/// Joins group after group until the store is full. Returns the numbers of the joined ones.
 fn join_until_full(node: &mut RawNode) -> BTreeSet<u32> {
     let mut stored = BTreeSet::new();
     for number in 0..100_000 {

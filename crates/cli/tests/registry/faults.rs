@@ -45,7 +45,6 @@ fn acknowledged_joins_survive_the_kill_of_the_service() {
     }
 }
 
-/// Connects and sends half a request. Fails if the connection fails.
 fn half_request(http: SocketAddr) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&http, Duration::from_secs(2))?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nX: ").expect("the connection accepts a line");

@@ -91,7 +91,6 @@ fn service_places_receivers_and_the_sender_survives_its_death() {
     }
 }
 
-/// Topology of two racks with two paths between them.
 const TWO_WAYS: &str = "switches = ['north', 'south']\n\
                         links = [['left', 'north'], ['left', 'south'], ['right', 'north'], \
                         ['right', 'south']]\n[racks]\nleft = ['127.0.0.1:23161', \
@@ -115,7 +114,6 @@ fn a_link_that_one_transfer_finds_dead_is_avoided_by_another() {
     let told = field.service.told();
     assert!(told.contains("1 group in a network of 5 hosts; links believed dead: "), "{told}");
     let dead = status["multicast"]["dead_links"].as_array().expect("links").clone();
-    // Another sender in another group, from the same rack to the other one.
     let other = field.recv("h", "other", "23164", "23160");
     let args = ["--receivers", "1", "--rate", "16Mbit", "--port", "23165"];
     let second = field.send("h", "data", &args);

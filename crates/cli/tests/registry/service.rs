@@ -55,7 +55,6 @@ impl Service {
         Self { running, address, http, store: store.to_owned(), _folder: None }
     }
 
-    /// Returns the arguments of a second process on the same store.
     pub(crate) fn on_same_store<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let store = self.store.to_str().expect("a UTF-8 path");
         [&["registry", "--store", store, "--no-http"], more].concat()

@@ -25,7 +25,6 @@ fn a_program_of_another_version_is_refused_with_both_versions() {
     assert_eq!(stranger.next(), None, "the link is closed");
 }
 
-/// Starts a server that answers every connection with these bytes. Returns its address.
 fn fake_service(answer: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound").to_string();

@@ -131,7 +131,6 @@ fn one_is_killed_one_stops_for_a_while_and_one_comes_late() {
     assert_eq!(whole, 0, "an incomplete file has a final name");
 }
 
-/// A receiver that runs a quarter of the time is evicted. The other receivers do not wait for it.
 #[test]
 fn receiver_at_quarter_time_is_named_and_others_continue() {
     let Some(lab) = lab(5, 200) else { return };
