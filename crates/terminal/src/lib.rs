@@ -1,7 +1,4 @@
 //! The common part of the commands `carom` and `carom-lab`.
-//!
-//! A subcommand returns an [`Outcome`] or a [`CliError`]. The exit code is 0 for success, 1 for a
-//! finding such as data loss or a failed check, and 2 for a usage or environment error.
 
 mod command_line;
 mod counted;
