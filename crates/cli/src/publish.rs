@@ -115,7 +115,7 @@ impl Args {
             let cause = "--resilience majority cannot be combined with --quorum N";
             return Err(CliError::new(
                 cause,
-                "remove --quorum at all members: with it, a minority may continue as well",
+                "remove --quorum on all members: with it, a minority may also continue",
             ));
         }
         if self.resilience == Some(Resilience::Majority) {

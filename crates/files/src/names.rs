@@ -31,7 +31,7 @@ pub enum NameError {
     #[error("the path is absolute")]
     Absolute,
     /// A component is `.` or `..`.
-    #[error("the path has a component `.` or `..`")]
+    #[error("the path has a `.` or `..` component")]
     Dots,
     /// The name contains a NUL byte.
     #[error("the path contains a NUL byte")]

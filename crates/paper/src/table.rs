@@ -57,7 +57,7 @@ impl From<&str> for Cell {
 }
 
 impl Cell {
-    /// Returns the value as text. Numbers have six significant digits, the same on every machine.
+    /// Returns the value as text. A `Number` is rounded to six significant digits.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Count(count) => count.to_string(),

@@ -73,7 +73,7 @@ pub enum NodeEvent {
 crate::counters! {
     /// Counters of a node's incoming datagrams.
     pub struct NodeCounters {
-        /// Datagrams that were passed to an engine or to the membership.
+        /// Datagrams that were passed to an engine or to the membership provider.
         datagrams_received,
         /// Datagrams of groups that this node is not in, which arrived at a shared address.
         datagrams_foreign,

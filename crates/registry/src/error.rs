@@ -167,6 +167,9 @@ impl RegistryError {
             Self::Listen { flag, error, .. } if error.kind() == io::ErrorKind::AddrInUse => {
                 format!("stop the process that uses it, or use another port: {flag} ADDRESS:PORT")
             }
+            Self::Listen { flag, error, .. } if error.kind() == io::ErrorKind::PermissionDenied => {
+                format!("use a port from 1024: {flag} ADDRESS:PORT, or run as root")
+            }
             Self::Listen { flag, .. } => {
                 format!("use an address of this host: {flag} ADDRESS:PORT")
             }

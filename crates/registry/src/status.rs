@@ -78,7 +78,8 @@ pub struct KnownDetector {
     pub linked: bool,
     /// Time since the detector was last heard, in milliseconds.
     pub silent_ms: u64,
-    /// Nodes assigned to the detector: those of its rack, and of racks without a detector.
+    /// Nodes assigned to the detector: those of its rack, and of the racks without a detector that
+    /// follow it in the chain.
     pub watches: Vec<String>,
     /// Next detector in the chain, which this detector pings as well. `None` for the only detector.
     pub next: Option<String>,

@@ -43,7 +43,7 @@ impl<E: Engine + ?Sized> Member<E> {
         Self { engine, provider, views, starts, notices: VecDeque::new() }
     }
 
-    /// Returns the engine.
+    /// Returns the engine, for its status and counters.
     pub fn engine(&self) -> &E {
         &self.engine
     }

@@ -61,7 +61,8 @@ impl RepairStore {
         self.retained.insert(now, id, block);
     }
 
-    /// Returns the gap before the packet, or `None` if the packet is a duplicate or not owed.
+    /// Records, delivers and retains a new packet. Returns the gap before it, or `None` if it is a
+    /// duplicate or not owed.
     pub(crate) fn arrive(
         &mut self,
         cx: &mut Context,

@@ -86,7 +86,7 @@ struct Report {
     settled_to: SeqNo,
     next: SeqNo,
     bitmap: Vec<u8>,
-    /// Time at which the first gap that is too recent may be reported.
+    /// Time from which the first gap that is still too recent may be reported.
     more_at: Option<Time>,
     is_complete: bool,
 }

@@ -37,7 +37,8 @@ pub(super) enum Call {
 
 pub(super) type SendTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The number of a node among all nodes of its world. It shows whether a host still has the node.
+/// The number of a node among all nodes of its world. It identifies calls from a node that its host
+/// no longer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease(pub(super) u64);
 

@@ -42,7 +42,7 @@ pub enum Fault {
     #[error(transparent)]
     Shape(#[from] TopologyError),
     /// Two switches, racks or hosts have the same name.
-    #[error("name '{name}' is used twice, first in line {first}")]
+    #[error("name '{name}' is used twice, first on line {first}")]
     NameTwice {
         /// Name that is used twice.
         name: String,
@@ -50,7 +50,7 @@ pub enum Fault {
         first: usize,
     },
     /// A node is placed at two hosts.
-    #[error("node '{node}' is placed twice, first in line {first}")]
+    #[error("node '{node}' is placed twice, first on line {first}")]
     NodeTwice {
         /// The node, as given.
         node: String,

@@ -118,12 +118,12 @@ fn unknown_names_and_links_to_nowhere_are_refused() {
 fn a_name_or_a_node_in_two_places_is_refused_with_both_lines() {
     let twice = "switches = ['a']\n\n[racks]\na = ['10.0.0.1']\n";
     let (line, cause, _) = refused(twice);
-    assert_eq!((line, cause.as_str()), (4, "name 'a' is used twice, first in line 1"));
+    assert_eq!((line, cause.as_str()), (4, "name 'a' is used twice, first on line 1"));
     let twice = "[racks]\na = ['10.0.0.1',\n'10.0.0.1']\n";
-    assert_eq!(refused(twice).1, "name '10.0.0.1' is used twice, first in line 2");
+    assert_eq!(refused(twice).1, "name '10.0.0.1' is used twice, first on line 2");
     let twice = "[racks]\na = ['127.0.0.1']\nb = ['localhost']\n";
     let (line, cause, fix) = refused(twice);
-    assert_eq!((line, cause.as_str()), (3, "node 'localhost' is placed twice, first in line 2"));
+    assert_eq!((line, cause.as_str()), (3, "node 'localhost' is placed twice, first on line 2"));
     assert!(fix.contains("ADDRESS:PORT"), "{fix}");
     let (line, cause, _) = refused("[racks]\na = []\nb = ['10.0.0.1']\na = []\n");
     assert_eq!(line, 4, "{cause}");

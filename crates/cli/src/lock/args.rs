@@ -8,7 +8,7 @@ use crate::ring::RingArgs;
 
 /// Run a command while holding a lock of an ordered group, like flock(1) on one machine
 ///
-/// With --quorum-of N at all members, at most one member is granted the lock at a time. Without it,
+/// With --quorum-of N on all members, at most one member is granted the lock at a time. Without it,
 /// this holds only among members that can reach each other: hosts that start separately, or are cut
 /// off from each other, may each be granted the lock.
 #[derive(clap::Args)]

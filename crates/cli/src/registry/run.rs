@@ -200,7 +200,7 @@ impl Etcd {
         let plain = self.etcd.iter().find(|url| !url.starts_with("https://"));
         if let (Some(plain), true) = (plain, self.etcd_ca.is_some()) {
             let cause = format!("--etcd-ca requires https URLs, but --etcd has {plain}");
-            return Err(CliError::new(cause, "give https://HOST:PORT for every member of etcd"));
+            return Err(CliError::new(cause, "use https://HOST:PORT for every etcd member"));
         }
         options.ca.clone_from(&self.etcd_ca);
         options.identity = self.etcd_cert.clone().zip(self.etcd_key.clone());

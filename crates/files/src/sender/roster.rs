@@ -88,7 +88,8 @@ impl Roster {
         lacking.map(|row| row.moved_at.elapsed()).min().unwrap_or(Duration::MAX)
     }
 
-    /// Releases the receivers that have finished. No connected receiver may need their pieces.
+    /// Releases the receivers that have finished. Call it once no connected receiver needs pieces
+    /// from them.
     pub(crate) fn release_finished(&mut self) {
         for row in self.rows.iter_mut().filter(|row| row.told.state == State::Finished) {
             row.tell(FromSender::Done);

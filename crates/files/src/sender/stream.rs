@@ -49,9 +49,8 @@ impl Shared {
         self.wait_for_all()
     }
 
-    /// Returns the error with which the transfer ends.
-    ///
-    /// A canceled transfer may also close its sink. The cancellation is then the reason.
+    /// Returns the error with which the transfer ends: the recorded reason, such as a cancellation
+    /// or a failed source, or `error` if none was recorded.
     fn why(&self, error: SendError) -> SendError {
         self.state().broken.take().unwrap_or(error)
     }

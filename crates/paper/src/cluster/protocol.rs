@@ -208,7 +208,8 @@ impl Ridden {
         }
     }
 
-    /// Returns the numbers of packets that arrived by the tree and as repairs, if they are counted.
+    /// Returns the numbers of packets that arrived through the tree and as repairs, if they
+    /// are counted.
     pub(crate) fn arrived(&self) -> Option<(u64, u64)> {
         match self {
             Self::Rdcm(engine) => engine.arrived(GROUP),

@@ -65,7 +65,7 @@ pub struct Bounds {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// The group has fewer than 2 nodes.
-    #[error("group of {0} nodes is invalid: expected at least 2")]
+    #[error("group size {0} is invalid: expected at least 2")]
     GroupSize(u32),
     /// The view size is less than 2 or exceeds the size of the group.
     #[error(
@@ -230,7 +230,7 @@ mod tests {
     fn settings_that_cannot_be_are_refused_with_the_reason() {
         let refused =
             |setting: Setting| setting.recovered().expect_err("the setting is invalid").to_string();
-        assert!(refused(setting(1, 1, (8, 1), 0.01)).contains("group of 1"));
+        assert!(refused(setting(1, 1, (8, 1), 0.01)).contains("group size 1"));
         assert!(refused(setting(8, 9, (8, 1), 0.01)).contains("views of 9 nodes"));
         assert!(refused(setting(8, 4, (8, 4), 0.01)).contains("at most 3 with views"));
         assert!(refused(setting(8, 4, (0, 1), 0.01)).contains("rate-of-fire"));

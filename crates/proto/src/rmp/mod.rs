@@ -28,7 +28,7 @@
 //!   requests. A token site that has messages to order keeps the token for their ACK after such a
 //!   list, so that view changes and messages do not block each other. A member that waits to join
 //!   or to leave keeps the token moving.
-//! * At any time, at most one change of the members is not yet stable. The majorities of any two
+//! * At most one change of the members is unstable at any time. The majorities of any two
 //!   views that members may have therefore intersect. The paper leaves this open.
 //! * A member that has accepted the list of a reformation reports it in later votes, and the list
 //!   counts until it is refuted. With the paper's two-phase commit alone, a member that

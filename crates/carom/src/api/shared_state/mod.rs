@@ -13,7 +13,7 @@ use super::group::Group;
 use super::publish::Published;
 use crate::shared::error::PublishError;
 
-/// An ordered group whose members share a state that follows from the messages.
+/// An ordered group whose members share a state that is determined by the group's messages.
 ///
 /// A member that joins receives the state from a member that has it. This state is as of the view
 /// that admits the new member, or of a later place in the order. Messages ordered after that place

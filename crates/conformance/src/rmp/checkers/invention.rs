@@ -1,5 +1,5 @@
-//! The rule that a delivered message was sent in this form, by a member of the view in which it is
-//! delivered.
+//! The rule that each delivered message was sent exactly as delivered, and, unless it is unreliable,
+//! by a member of the view in which it is delivered.
 
 use carom_proto::ring::Qos;
 

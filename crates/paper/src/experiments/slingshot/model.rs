@@ -44,7 +44,7 @@ impl SlingshotModel {
         }
     }
 
-    /// Returns the settings of each c and each loss rate, followed by those in `golden`.
+    /// Returns a setting for each combination of loss rate and c, followed by those in `golden`.
     fn settings(&self) -> Vec<Setting> {
         let swept = self.losses.iter();
         let swept = swept.flat_map(|loss| self.c.iter().map(|c| self.setting(*c, *loss)));

@@ -1,4 +1,5 @@
-//! Heartbeats, which announce the stream's end to a group, to joiners, and in reply to queries.
+//! Heartbeats, which announce the next sequence number of a stream to the group, to joiners, and in
+//! reply to queries.
 
 use super::Sender;
 use crate::lateral::context::{Context, TimerKey};

@@ -16,8 +16,8 @@ pub(crate) struct ReceiveWindow {
     base: SeqNo,
     /// Number before which everything is settled.
     settled_to: SeqNo,
-    /// First number that was ever in the window. Once the window has moved far, a number at a
-    /// limited distance before the window.
+    /// Lowest number from which the window still knows the stream. It stays behind when the window
+    /// moves, up to a limited distance.
     start: SeqNo,
     /// Number before which the sender has confirmed everything, never before the window.
     vouched_to: SeqNo,

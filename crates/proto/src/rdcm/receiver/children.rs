@@ -77,9 +77,9 @@ impl Children {
 
     /// Determines which children are silent. Returns `true` if any child is heard.
     ///
-    /// A child that has accounted for all packets below `known_to` has nothing to report, unless
-    /// the branch lacks some of them (`is_whole` is `false`). Otherwise, a child that has left the
-    /// ring unnoticed would hold packets forever.
+    /// While the branch is whole, a child that has accounted for all packets below `known_to` has
+    /// nothing to report, and is not silent. If the branch lacks packets, that child must report:
+    /// a child that has left the ring unnoticed would hold the packets forever.
     pub(super) fn check_silence(
         &mut self,
         now: Time,

@@ -14,7 +14,8 @@ pub(super) struct Admission {
     /// Ring that this node requests to join. `None` stands for any ring.
     target: Option<Epoch>,
     pub(super) elsewhere: Option<Time>,
-    /// Known nodes with larger ids that have requested to join since this node was last in a ring.
+    /// Known nodes that have requested to join, with the time of the last request. Nodes that may
+    /// create a ring and have a smaller id than this node are omitted.
     joiners: BTreeMap<NodeId, Time>,
     tries: u32,
     is_in_line: bool,
@@ -80,7 +81,7 @@ impl Admission {
         if waits { JoinTimeout::Repeated } else { JoinTimeout::MayNotCreate }
     }
 
-    // All known nodes wait for a ring that is gone, and this node has the smallest id.
+    // All known nodes wait for a ring that is gone, and none of them may create one before this node.
     fn is_first_of_joiners(&self, now: Time, known: &KnownNodes) -> bool {
         let is_joining = |node| self.joiners.get(node).is_some_and(|at| now.since(*at) < MOST_LATE);
         !known.nodes.is_empty() && known.nodes.iter().all(is_joining)
