@@ -104,8 +104,6 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
     }
 
     /// Reads from the ready connections, and serves those whose first frame is complete.
-    ///
-    /// Connections that are late or send an invalid frame are dropped.
     fn hear(&mut self, ready: &[bool]) {
         let now = Instant::now();
         for (index, mut waiting) in std::mem::take(&mut self.waiting).into_iter().enumerate() {

@@ -161,7 +161,6 @@ pub fn check_link(at: &EntryPath, target: &[u8]) -> Result<(), NameError> {
         match component {
             b".." if went_down => return Err(NameError::Leaves),
             b".." => ups += 1,
-            // `.` and repeated slashes have no effect.
             b"." | b"" => {}
             _ => {
                 check_component(component)?;

@@ -27,7 +27,6 @@ pub(crate) fn small_thread(
     Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(run)
 }
 
-/// Sets the options of a connection. Reads and writes time out after [`SILENCE`] without a byte.
 pub(crate) fn set_limits(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SILENCE))?;

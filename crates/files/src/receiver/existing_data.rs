@@ -88,7 +88,6 @@ impl Store {
         })
     }
 
-    /// Returns `true` if the target directory already has all entries.
     fn is_there(&self, alive: &mut dyn FnMut()) -> bool {
         let mut entries = self.manifest.entries().iter().enumerate();
         entries.all(|(index, entry)| {

@@ -89,9 +89,7 @@ impl Life {
         (has_news && self.link.is_some()) || (self.ending.is_some() && !self.last_word_taken)
     }
 
-    /// Returns the connection and the frames to send.
-    ///
-    /// Without a connection, reports wait for the next one.
+    /// Returns the connection and the frames to send. Reports wait for a connection.
     pub(crate) fn take_frames(
         &mut self,
         settle: Duration,

@@ -213,7 +213,6 @@ impl Shared {
         })
     }
 
-    /// Returns the addresses at which to try the sender, or `None` if it is no longer needed.
     pub(super) fn addresses(&self) -> Option<Vec<SocketAddr>> {
         let life = self.life();
         let is_looked_for = !life.is_complete() && !life.is_ending();

@@ -153,7 +153,6 @@ impl Store {
         }
     }
 
-    /// Returns a received piece, after verifying it again.
     pub(crate) fn read(&self, piece: u32) -> Option<Bytes> {
         if self.has(piece) { self.read_verified(piece).map(Bytes::from) } else { None }
     }

@@ -137,9 +137,7 @@ impl Roster {
         index
     }
 
-    /// Records the failure of a preparing receiver, and returns its name.
-    ///
-    /// Returns `None` if the receiver was not preparing.
+    /// Fails a preparing receiver. Returns its name, or `None` if it was not preparing.
     pub(crate) fn failed_early(&mut self, link: u64, reason: &str) -> Option<String> {
         let (who, _) = self.preparing.remove(&link)?;
         let name = who.name.clone();
@@ -148,9 +146,8 @@ impl Roster {
         Some(name)
     }
 
-    /// Records the loss of a preparing receiver, and returns its name.
-    ///
-    /// Returns `None` if the receiver is already known, for example by another connection.
+    /// Records the loss of a preparing receiver. Returns its name, or `None` if the receiver is
+    /// already known, for example by another connection.
     pub(crate) fn lost_early(&mut self, link: u64) -> Option<String> {
         let (who, _) = self.preparing.remove(&link)?;
         let mut others = self.preparing.values().map(|(other, _)| other);
@@ -367,7 +364,6 @@ impl Row {
         self.link.is_some() && self.accusers.len() < ACCUSERS_BELIEVED
     }
 
-    /// Returns `true` if the receiver made progress within `patience`, or has time for its fetches.
     pub(crate) fn is_moving(&self, patience: Duration) -> bool {
         self.moved_at.elapsed() < patience || Instant::now() < self.busy_until
     }

@@ -20,7 +20,6 @@ fn manifest() -> Manifest {
     Manifest::new(1 << 20, vec![entry], vec![[0; 32]; PIECES as usize]).expect("a good one")
 }
 
-/// Returns the description of a receiver. All receivers have the same name, but different places.
 fn who(number: usize, host: IpAddr) -> Who {
     Who { name: "host".to_owned(), place: [100 + number as u8; 16], host }
 }

@@ -92,7 +92,6 @@ impl Shared {
         self.state.lock().expect("no panic while the lock is held")
     }
 
-    /// Waits until something changes, for at most [`LOOK`].
     pub(super) fn wait<'a>(
         &self,
         state: MutexGuard<'a, TransferState>,

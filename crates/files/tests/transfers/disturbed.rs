@@ -21,7 +21,6 @@ fn sent(wire: Wire, receivers: usize) -> Summary {
     summary
 }
 
-/// Returns a number that differs for each block and listener, and is the same in each run.
 fn drawn(listener: usize, number: u64) -> u8 {
     blake3::hash(format!("{listener} {number}").as_bytes()).as_bytes()[0]
 }
