@@ -16,7 +16,6 @@ use talker::Talker;
 const GROUP: GroupId = GroupId(9);
 const MBIT: u64 = 1_000_000;
 
-/// Creates a world with a talker on every host, of which `receivers` are subscribed.
 fn world(cluster: &Cluster, receivers: &[u32]) -> World<Talker> {
     let link = Link::of_delay(Duration::from_micros(1)).with_bandwidth(1000 * MBIT, 100_000);
     let mut world = World::new(WorldConfig::new(cluster::topology(cluster, |_| link), 1));
@@ -115,7 +114,6 @@ fn dead_link_cuts_a_set_tree_and_other_routes_avoid_it() {
     let mut world = world(&cluster, &receivers);
     let tree_with_all = tree(&cluster, &[], 0, &receivers);
     cluster::set_tree(&mut world, &cluster, GROUP, &tree_with_all);
-    // The link over which host 5 is reached, and the receivers below it.
     let above = tree_with_all.above(Vertex(5)).expect("it is in the tree");
     let below: BTreeSet<u32> = {
         let is_below = |receiver: &&u32| {

@@ -22,7 +22,6 @@ pub(crate) struct Setting {
     pub(crate) nodes: u32,
     pub(crate) loss: f64,
     pub(crate) stalls: Option<Stalls>,
-    /// Rate at which each node multicasts messages to all others.
     pub(crate) messages_per_second: u32,
     pub(crate) gossip: Config,
     pub(crate) span: Duration,

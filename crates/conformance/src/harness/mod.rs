@@ -146,13 +146,11 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.world.machine(host).and_then(Resident::member)
     }
 
-    /// Returns the engines of all members that are alive.
     pub(crate) fn engines(&self) -> impl Iterator<Item = &E> {
         let hosts = self.world.topology().all_hosts();
         hosts.filter_map(|host| Some(self.member(host)?.engine()))
     }
 
-    /// Returns the maximum number of bytes that an engine holds now.
     pub(crate) fn most_held_bytes(&self) -> usize {
         self.engines().map(E::held_bytes).max().unwrap_or(0)
     }
@@ -286,7 +284,6 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.groups_of_dead.insert(host, groups);
     }
 
-    /// Reports to the other nodes that a node was killed. Without a roster, they detect it.
     pub(crate) fn report_failed(&mut self, host: HostIx) {
         self.roster.report_failed(&mut self.world, host);
     }

@@ -172,7 +172,6 @@ impl History {
         Start { node, number: self.starts.get(&node).copied().unwrap_or(0) }
     }
 
-    /// Returns one packet for each start of the sender, in order of the starts.
     fn ids(&self, sender: NodeId, group: GroupId, seqno: SeqNo) -> impl Iterator<Item = MessageId> {
         let starts = 0..=self.start_of(sender).number;
         starts.map(move |number| self.id(Start { node: sender, number }, group, seqno))

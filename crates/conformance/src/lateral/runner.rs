@@ -19,7 +19,6 @@ use crate::providers::{Resident, service};
 use crate::recovery::{AGREE_WITHIN, LAST_MESSAGES, LOSSY_FOR, USUAL_LOSS};
 use crate::step::Step;
 
-/// A scenario in progress.
 pub struct EngineRunner {
     setup: Rc<Setup>,
     views: Views,

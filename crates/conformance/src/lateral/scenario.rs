@@ -11,7 +11,6 @@ use crate::providers::{FaultPlan, service};
 use crate::seeds::{keeps_ids, may_be_later};
 use crate::step::{Forgery, Kind, Step};
 
-/// An action of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     Send { host: HostIx, group: GroupId, count: u32, bytes: usize, deadline: Option<Duration> },

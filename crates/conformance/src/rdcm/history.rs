@@ -32,7 +32,6 @@ pub struct History {
     pub(super) outcome: Option<Result<FinalState, String>>,
 }
 
-/// A stream, identified by its sender and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId {
     pub sender: NodeId,
@@ -98,7 +97,6 @@ pub(super) struct FinalState {
     /// All members that consider themselves the sender.
     pub(super) senders: Vec<NodeId>,
     pub(super) receivers: Vec<NodeId>,
-    /// Receivers that have not confirmed everything.
     pub(super) unconfirmed: Vec<NodeId>,
     /// Number of bytes of messages that the engines have not accepted.
     pub(super) waiting: usize,
@@ -115,7 +113,6 @@ impl History {
         Self { over_within, before_first, ..Self::default() }
     }
 
-    /// Returns the next message to be sent, with its number in the run.
     pub fn message(&mut self, bytes: usize) -> (u64, Bytes) {
         self.messages += 1;
         let mut payload = vec![self.messages as u8; bytes];

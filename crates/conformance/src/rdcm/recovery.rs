@@ -109,7 +109,6 @@ impl BulkRunner {
             && self.id(sender).is_none_or(|node| self.harness.record.is_confirmed(node))
     }
 
-    /// Returns `true` once members have acknowledged the ends of all streams that were given up.
     fn have_all_heard_ends(&self) -> bool {
         let engines = self.members().into_iter().filter_map(|host| self.engine(host));
         engines.map(|engine| engine.pending_farewells(self.group)).all(|pending| pending == 0)

@@ -88,7 +88,6 @@ impl BulkRunner {
         hosts.filter(|host| self.harness.is_in(*host, self.group)).collect()
     }
 
-    /// Returns the current sender. If there are several, returns the one with the smallest id.
     pub(super) fn sender(&self) -> Option<HostIx> {
         self.senders().into_iter().min_by_key(|host| self.id(*host))
     }
@@ -99,7 +98,6 @@ impl BulkRunner {
         self.members().into_iter().filter(sends).collect()
     }
 
-    /// Returns the sender, or a member that could begin to send if there is none.
     fn speaker(&self) -> Option<HostIx> {
         let can_begin = |host: &HostIx| {
             self.harness.can_use(*host, self.group)

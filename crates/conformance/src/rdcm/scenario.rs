@@ -22,7 +22,6 @@ pub struct Hosts {
     pub kinds: Vec<Kind>,
 }
 
-/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A member is killed. The other members get a report, at once or later.
@@ -45,7 +44,6 @@ pub enum Kind {
     Rival,
 }
 
-/// A step of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Join(HostIx),

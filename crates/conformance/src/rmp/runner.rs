@@ -23,7 +23,6 @@ use crate::providers::Resident;
 use crate::recovery::{AGREE_WITHIN, LAST_MESSAGES, LEAST_PAUSE, LOSSY_FOR, USUAL_LOSS};
 use crate::step::{Forgery, Step};
 
-/// A scenario in progress.
 pub struct RingRunner {
     participants: Participants,
     settings: Settings,

@@ -5,14 +5,7 @@
 //! The actors are the engine itself (`replica`), and the datagrams are its own. A state of the
 //! model (`rings`) consists of the states of all members, the datagrams in flight between any two
 //! of them, and the remaining number of each kind of event. The state of a member follows from its
-//! inputs. Two histories with the same engine, clock and account are the same (`histories`). The
-//! tests cover:
-//!
-//! | subject | tests |
-//! |---|---|
-//! | token passing, order, stability | `messages_have_one_order...`, `a_resilient_message...` |
-//! | joining and leaving | `a_member_that_joins...`, `a_member_that_leaves...` |
-//! | true and false failures, rivals, reformation | the tests of reformations |
+//! inputs. Two histories with the same engine, clock and account are the same (`histories`).
 //!
 //! These rules hold in every reachable state:
 //!

@@ -33,7 +33,6 @@ impl<'a> Cluster<'a> {
         cluster
     }
 
-    /// Creates a cluster in which all hosts are up, have settled, are in group "all", and agree.
     pub(crate) fn agreed(subject: &'a Subject, loss: f64, seed: u64) -> Self {
         let mut cluster = Self::new(subject, loss, seed);
         cluster.run_for(Duration::from_secs(1));

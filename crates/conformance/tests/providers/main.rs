@@ -58,8 +58,6 @@ enum Meets {
     WhoSharesAGroup,
 }
 
-/// The tested providers: a static list of all hosts, each with its first node; gossip with default
-/// settings and host 0 as the seed; and a registry of two processes.
 const SUBJECTS: [&Subject; 3] = [
     &Subject {
         name: "static",

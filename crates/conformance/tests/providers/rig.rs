@@ -156,7 +156,6 @@ impl Rig {
         self.run_until(span, |_| false);
     }
 
-    /// Runs until `done` returns `true`, for at most `span`. Returns `true` if it did.
     pub(crate) fn run_until(
         &mut self,
         span: Duration,

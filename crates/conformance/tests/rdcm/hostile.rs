@@ -10,7 +10,6 @@ use carom_sim::{Fault, HostIx};
 
 use crate::net::{Net, Setup};
 
-/// Creates a rack in which host 0 sends to three others, in the middle of its stream.
 fn net() -> Net {
     let mut net = Net::sending(500, Setup::rack(4, SEED).at_mbit(20), &[0, 1, 2, 3]);
     net.run(200);

@@ -52,7 +52,6 @@ pub(crate) struct Log {
 }
 
 impl Setup {
-    /// Returns a rack of `hosts` hosts that is unknown to the engines.
     pub(crate) fn rack(hosts: u32, seed: u64) -> Self {
         Self {
             cluster: Cluster::racks(&[hosts]).expect("a rack"),
@@ -69,7 +68,6 @@ impl Setup {
         Self { deaf: (0..hosts).collect(), ..Self::rack(hosts, seed) }
     }
 
-    /// Returns a BCube with which the engines are configured.
     pub(crate) fn bcube(ports: u32, k: u32, seed: u64) -> Self {
         let config = Config { repairs_share_path: false, ..Config::default() };
         Self {
@@ -80,7 +78,6 @@ impl Setup {
         }
     }
 
-    /// Limits the sender to this number of Mbit/s.
     pub(crate) fn at_mbit(mut self, mbit: u64) -> Self {
         self.config.rate = Some(mbit * MBIT / 8);
         self
@@ -111,7 +108,6 @@ impl Net {
         net
     }
 
-    /// Creates a network like [`Net::new`], in which the first host sends `count` messages.
     pub(crate) fn sending(count: u64, setup: Setup, hosts: &[u32]) -> Self {
         let mut net = Self::new(setup, hosts);
         net.to_send = count;
@@ -275,8 +271,7 @@ impl Net {
         }
     }
 
-    /// Runs until all of `hosts` have received the last message, for at most `within` milliseconds.
-    /// Returns the number of milliseconds.
+    /// Runs for at most `within` milliseconds. Returns the number of milliseconds.
     pub(crate) fn run_until_all_have(&mut self, hosts: &[u32], within: u64) -> u64 {
         for ms in 0..within {
             let count = self.to_send;

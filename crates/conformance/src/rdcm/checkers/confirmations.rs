@@ -26,7 +26,6 @@ pub(super) fn check(history: &History, found: &mut Findings) {
     }
 }
 
-/// Returns `true` if the member was owed the whole stream and has not paused receipt.
 pub(super) fn is_owed(account: &Account, stream: &Stream, at: Time) -> bool {
     stream.is_owed_to(account)
         && account.spans(stream.begun, at)

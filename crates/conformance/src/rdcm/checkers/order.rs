@@ -146,7 +146,6 @@ impl<'a> Reader<'a> {
         begun.is_owed_to(self.account) && !is_left_behind
     }
 
-    /// Returns the number after `next`, and after the reported losses if they begin there.
     fn after_losses(&self, next: u64) -> u64 {
         self.lost.iter().fold(next, |next, (_, lost)| match u64::from(lost.first.0) == next {
             true => u64::from(lost.last.0) + 1,

@@ -42,7 +42,6 @@ impl Run {
         self.history.event(self.now, node, event);
     }
 
-    /// Delivers message `number` to B, as if it began with packet `first`.
     fn deliver(&mut self, number: u64, first: u32) {
         self.hear(B, A, number, first);
     }

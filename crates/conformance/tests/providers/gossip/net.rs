@@ -7,7 +7,6 @@ use carom_sim::{Fault, Machine as _};
 
 use crate::rig::{Rig, endpoint, ix, node_id, settings, unknown_endpoint};
 
-/// Returns a configuration with these hosts as seeds, which does not use the LAN.
 pub(super) fn with_seeds(seeds: &[usize]) -> Config {
     let seeds = seeds.iter().map(|host| endpoint(*host)).collect();
     Config { seeds, lan_hello: false, ..Config::default() }

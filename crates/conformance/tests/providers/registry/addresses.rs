@@ -40,7 +40,6 @@ impl Pair {
         while self.carry_from_node(now) || self.carry_from_server(now) {}
     }
 
-    /// Forwards the node's next command. Returns `false` if there is none.
     fn carry_from_node(&mut self, now: Time) -> bool {
         let Some(command) = self.node.poll_link() else { return false };
         if let LinkCommand::Open { link, .. } = command {
