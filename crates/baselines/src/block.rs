@@ -76,8 +76,7 @@ impl Block {
     }
 }
 
-/// Returns the deadline in microseconds, rounded up, because 0 means no deadline. The maximum is
-/// about 71 minutes.
+/// Returns the deadline in microseconds, rounded up, because 0 means no deadline.
 fn deadline_us(deadline: Duration) -> u32 {
     u32::try_from(deadline.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX).max(1)
 }

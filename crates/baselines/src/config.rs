@@ -57,7 +57,6 @@ impl StreamConfig {
         usize::from(self.path_mtu) - IP_UDP_BYTES
     }
 
-    /// Returns an error if the path MTU leaves no room for a message.
     pub(crate) fn check_path_mtu(&self) -> Result<(), ConfigError> {
         let Self { path_mtu, .. } = *self;
         if path_mtu < MIN_PATH_MTU { Err(ConfigError::PathMtu(path_mtu)) } else { Ok(()) }

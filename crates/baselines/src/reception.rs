@@ -135,7 +135,6 @@ impl Reception {
         self.groups.keys().copied()
     }
 
-    /// Processes a multicast message. The first one from a sender opens its stream.
     pub(crate) fn on_data(&mut self, now: Time, id: PacketId, block: &Block) -> Option<Gap> {
         self.on_sent(now, id, block, How::Direct)
     }
@@ -155,7 +154,6 @@ impl Reception {
     }
 
     /// Processes a message from any source. Returns `None` if it is a duplicate or not owed.
-    /// Otherwise delivers the message, and returns the gap before it.
     pub(crate) fn on_block(
         &mut self,
         now: Time,

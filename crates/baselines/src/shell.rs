@@ -29,7 +29,6 @@ pub struct Context {
     pub(crate) now: Time,
     pub(crate) reception: Reception,
     outbox: Outbox,
-    /// Number of datagrams that were dropped because the outbox was full.
     outbox_dropped: u64,
     bytes_sent: u64,
     data_sent: u64,
@@ -54,7 +53,6 @@ pub trait Policy: Send {
     /// Removes the state of `group`, which the node is about to leave. Its streams are still open.
     fn leave(&mut self, cx: &mut Context, group: GroupId);
 
-    /// Returns an error if a message cannot be sent now.
     fn admit(&mut self, _: &Context, _: GroupId) -> Result<(), SendError> {
         Ok(())
     }
@@ -80,10 +78,8 @@ pub trait Policy: Send {
 
     fn handle_timeout(&mut self, cx: &mut Context);
 
-    /// Returns the time and the reason of the next timer, or `None` if there is none.
     fn wakeup(&self) -> Option<Wakeup>;
 
-    /// Returns the messages that are kept for repairs, if the protocol keeps any.
     fn retained(&self) -> Option<&Retained> {
         None
     }
@@ -129,7 +125,6 @@ impl Context {
         self.bytes_sent += self.outbox.push(transmit, encode) as u64;
     }
 
-    /// Copies a symbol from a datagram. If the datagram has none, counts it and returns `None`.
     pub(crate) fn block(&mut self, bytes: &[u8]) -> Option<Block> {
         let block = Block::copy(bytes).ok();
         self.malformed += u64::from(block.is_none());

@@ -145,7 +145,6 @@ impl Stream {
         self.lost
     }
 
-    /// Counts the lost packets, and converts the ranges to first and last sequence numbers.
     fn count_lost(&mut self, lost: Vec<Range<Position>>) -> Vec<(SeqNo, SeqNo)> {
         let count = |range: &Range<Position>| (range.end.0 - range.start.0) as u32;
         self.lost = lost.iter().map(count).fold(self.lost, u32::wrapping_add);

@@ -21,9 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 type Account = BTreeMap<(NodeId, u32), (u32, u32)>;
 
-/// Starts nodes that lose 5 % of the datagrams that they receive. Publishes from each of them in
-/// one group, and waits until every message is settled at every other node. Returns the number of
-/// losses, and the nodes for their counters.
+/// Starts nodes that lose 5 % of the datagrams that they receive. Returns the number of losses, and
+/// the nodes for their counters.
 fn run(protocol: Protocol) -> (u32, Vec<Node>) {
     let nodes = start(protocol);
     let join = |node: &Node| node.join("prices", Profile::guest()).expect("a guest's group");

@@ -239,7 +239,6 @@ impl Hierarchy {
         parts
     }
 
-    /// Returns `true` if `node` receives the multicasts of `head` to `scope`.
     pub(crate) fn hears(&self, group: GroupId, head: NodeId, scope: GroupId, node: NodeId) -> bool {
         let Shape::Declared(declared) = &self.0 else { return scope == group };
         let is_scope = |domain: &Bounds| domain.scope.is_some_and(|it| it.group == scope);
@@ -268,7 +267,6 @@ impl Declared {
     }
 }
 
-/// Returns the lowest id among the members of a domain in the view.
 fn first_of(living: Living<'_>, domains: u32, domain: u64) -> Option<NodeId> {
     living.nodes().filter(|node| node.0 % u64::from(domains) == domain).min()
 }
@@ -299,7 +297,6 @@ mod tests {
         nodes.iter().copied().map(NodeId).collect()
     }
 
-    /// Creates three domains: 1 is above 2 and 3, 2 is above 4 and 5, and 3 is above 6 and 7.
     fn declared() -> Hierarchy {
         let domains = vec![domain(1, &[2, 3]), domain(2, &[4, 5]), domain(3, &[6, 7])];
         Hierarchy::from_domains(domains).expect("valid domains")

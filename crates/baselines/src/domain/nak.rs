@@ -88,7 +88,6 @@ pub(crate) struct Nak {
 }
 
 impl Naks {
-    /// Creates an empty table. `timeouts` bounds the waits between the requests for a packet.
     pub(crate) fn new(timeouts: Timeouts) -> Self {
         let (round_trips, tries) = (BTreeMap::new(), BTreeMap::new());
         Self { timeouts, round_trips, tries, timers: Timers::new() }
@@ -149,7 +148,6 @@ impl Naks {
         self.timers.set_no_earlier(key, now + wait + spread)
     }
 
-    /// Returns the time to wait for a repair by a node after `tries` earlier requests to it.
     fn wait(&self, asked: (GroupId, NodeId), tries: u32) -> Duration {
         let Some(round_trips) = self.round_trips.get(&asked) else { return self.timeouts.initial };
         let wait = round_trips.timeout_after(tries, &self.timeouts);
@@ -194,7 +192,6 @@ impl Naks {
         }
     }
 
-    /// Returns the due NAKs. After `climb_after` requests, the target is the next node above.
     pub(crate) fn due(&mut self, cx: &Context, store: &RepairStore, climb_after: u32) -> Vec<Nak> {
         let parent = |group, source, tries| store.parent(cx, group, source, tries / climb_after);
         self.pop_due(cx.now, |id| cx.reception.is_missing(id), parent)

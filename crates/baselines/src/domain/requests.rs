@@ -167,7 +167,6 @@ mod tests {
         Requests::new(RequestTerms { gather_for, hold_down, give_up_after })
     }
 
-    /// Processes a request. Nodes from 3 on receive group 7.
     fn request(requests: &mut Requests, now: Time, id: PacketId, whom: u64, is_here: bool) {
         requests.request(now, id, NodeId(whom), is_here, |scope| scope.0 == 7 && whom > 2);
     }

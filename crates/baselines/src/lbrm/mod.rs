@@ -98,7 +98,6 @@ impl Lbrm {
         self.naks.add_gap(&cx.reception, (group, source), gap, at);
     }
 
-    /// Sends the due NAKs, first to the logger of the site, then to the loggers above it in turn.
     fn send_naks(&mut self, cx: &mut Context) {
         let domains = &self.config.domains;
         let room = (domains.streams.max_datagram_bytes() - NACK_BYTES) / NUMBER_BYTES;

@@ -160,7 +160,6 @@ impl Rmtp {
         cx.transmit(Destination::Group(group), group, Packet::Beacon { next });
     }
 
-    /// Schedules an acknowledgment after the detection delay for a gap, or else after the interval.
     fn schedule_ack(&mut self, cx: &Context, group: GroupId, source: NodeId, gap: &Gap) {
         let is_gap = !gap.missing.is_empty();
         let wait = if is_gap { self.config.domains.detect_after } else { self.config.ack_interval };

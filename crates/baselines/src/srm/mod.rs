@@ -130,7 +130,6 @@ impl Srm {
         }
     }
 
-    /// Sends the end of each known stream, and the timestamps of the last session messages.
     fn send_session(&mut self, cx: &mut Context, group: GroupId) {
         let room = (self.shared.config.streams.max_datagram_bytes() - SESSION_BYTES) / REPORT_BYTES;
         let reports = self.reports(cx, group, room);

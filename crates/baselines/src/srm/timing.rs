@@ -58,7 +58,6 @@ impl Timing {
         Self { adaptive, by_group_size, request, repair: interval(adaptive, d1, d2) }
     }
 
-    /// Returns the factor of a request's backoff, which is 3 if adaptive and 2 otherwise.
     pub(crate) fn backoff_factor(&self) -> f64 {
         if self.adaptive { 3.0 } else { 2.0 }
     }

@@ -70,7 +70,6 @@ fn silent_member_stops_no_sender_and_learns_its_losses() {
     world.filter = Box::new(|_, _, _, _| true);
     world.run_for(SECOND * 5);
     assert_eq!(world.hosts[2].account(NodeId(1)), (vec![1], vec![2, 3, 4]));
-    // The sender waits for the member again.
     world.filter = Box::new(|_, to, class, _| class != Class::Data || to != NodeId(3));
     world.sends(0, 4..5);
     world.run_for(SECOND * 5);

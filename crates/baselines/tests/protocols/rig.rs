@@ -21,7 +21,6 @@ impl World {
         world
     }
 
-    /// Draws each delay from 0.5 to 1.5 times `mean`.
     pub(crate) fn set_mean_delay(&mut self, mean: Duration) {
         self.delay = mean / 2..mean * 3 / 2;
     }
@@ -31,7 +30,6 @@ impl World {
         self.hosts[number].groups.insert(group);
     }
 
-    /// Stops the host permanently, and removes it from the views of the others.
     pub(crate) fn fail(&mut self, number: usize) {
         self.crash(number);
         for group in std::mem::take(&mut self.hosts[number].groups) {
