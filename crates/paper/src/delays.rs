@@ -21,7 +21,6 @@ impl Delays {
     }
 
     /// Returns the delay, in milliseconds, that the given share of the delays does not exceed.
-    /// Returns NaN if there are no delays.
     pub(crate) fn quantile_ms(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         let place = ((self.0.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last);

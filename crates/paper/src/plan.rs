@@ -66,7 +66,6 @@ pub struct PlanError {
 }
 
 impl<S: DeserializeOwned> Plan<S> {
-    /// Reads a plan, or returns the first error with its line in `file`.
     pub(crate) fn read(file: &str, text: &str) -> Result<Self, PlanError> {
         toml::from_str(text).map_err(|error| refused(file, text, &error))
     }

@@ -52,14 +52,12 @@ impl Relation {
         Self::new(claim.into(), measured, Sense::AtMost, limit, unit)
     }
 
-    /// Sets the note, with the setting of the worst case or an explanation.
     #[must_use]
     pub(crate) fn noted(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
-    /// Sets the note to the reason why the relation does not hold, unless it holds.
     #[must_use]
     pub(crate) fn because(self, why_not: &str) -> Self {
         if self.holds { self } else { self.noted(why_not) }
@@ -92,13 +90,11 @@ pub(crate) fn greatest_last(a: &f64, b: &f64) -> Ordering {
     a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(b))
 }
 
-/// Returns the first value by [`least_first`], with its setting, or NaN if there are no values.
 pub(crate) fn lowest<S: Default>(values: impl IntoIterator<Item = (f64, S)>) -> (f64, S) {
     let values = values.into_iter();
     values.min_by(|a, b| least_first(&a.0, &b.0)).unwrap_or((f64::NAN, S::default()))
 }
 
-/// Returns the last value by [`greatest_last`], with its setting, or NaN if there are no values.
 pub(crate) fn highest<S: Default>(values: impl IntoIterator<Item = (f64, S)>) -> (f64, S) {
     let values = values.into_iter();
     values.max_by(|a, b| greatest_last(&a.0, &b.0)).unwrap_or((f64::NAN, S::default()))

@@ -246,7 +246,6 @@ impl fmt::Display for ServiceRun {
     }
 }
 
-/// Virtual time between the starts of two hosts.
 const BETWEEN_HOSTS: Duration = Duration::from_millis(5);
 /// Virtual time for the last host to join. Joining takes no longer than the oracle's delay.
 const JOINING: Duration = Duration::from_millis(50);

@@ -11,7 +11,6 @@ use carom_sim::Link;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
-    /// Number of ports of each switch of the BCube.
     pub(crate) ports: u32,
     /// Highest level of switches of the BCube, from 0.
     pub(crate) k: u32,

@@ -152,7 +152,6 @@ impl Streaming<'_> {
         Some(outcome)
     }
 
-    /// Sends a message if one is due, and advances the world until the next one can be sent.
     fn step(&mut self, end: Time) {
         let now = self.scene.world.now();
         let passed = now.since(self.begin).as_secs_f64();

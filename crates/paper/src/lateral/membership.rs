@@ -30,7 +30,6 @@ impl Membership {
         }
     }
 
-    /// Estimates the number of other members that receive a message.
     pub(crate) fn others(&self, hosts: u32) -> f64 {
         match self {
             Self::OneGroup { size, .. } => f64::from(*size),

@@ -85,7 +85,6 @@ impl Run for LateralRun {
         Some(outcome(driven))
     }
 
-    /// Estimates the number of data packets and repairs that arrive at nodes.
     fn cost(&self) -> f64 {
         let hosts = f64::from(self.membership.nodes(self.wiring.hosts()));
         let counted = f64::from(self.length.losses) / self.loss.rate().max(1e-3);

@@ -24,7 +24,6 @@ pub(crate) struct SrmRun {
 pub(crate) enum Preset {
     /// For the Internet, as measured in the papers: [`Config::wide_area`].
     WideArea,
-    /// For a data center: [`Config::datacenter`].
     Datacenter,
 }
 

@@ -29,7 +29,6 @@ impl Stays {
         self.stays.get(host as usize).is_none_or(|stay| (stay.from..stay.until).contains(&at))
     }
 
-    /// Returns `true` if the node was present at `sent`, and stayed long enough for repairs.
     pub(super) fn owe(&self, host: u32, sent: Time) -> bool {
         self.is_there(host, sent) && self.is_there(host, sent + self.grace)
     }

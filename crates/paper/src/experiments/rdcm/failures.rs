@@ -11,13 +11,10 @@ use crate::experiments::prelude::*;
 pub(crate) struct RdcmFailures {
     bed: Bed,
     found_after: Span,
-    /// Silence after which a receiver is evicted.
     gone_after: Span,
     length: Scaled<Span>,
     bin: Scaled<Span>,
-    /// Rate at which the application sends, in payload.
     megabits_per_second: u32,
-    /// Index of the receiver whose link in the tree fails.
     link_dies_above: usize,
     /// Time of the link's failure, as a share of the length.
     link_dies_at: Share,

@@ -27,8 +27,7 @@ enum LooksAt {
     Throughput {
         /// Lower limit of RDCM's goodput, if losses are detected immediately.
         at_least_percent: f64,
-        /// Lower limit of RDCM's goodput as a multiple of SRM's, if losses are detected
-        /// immediately.
+        /// The same, as a multiple of SRM's goodput.
         at_least_times_srm: f64,
     },
     Footprint,

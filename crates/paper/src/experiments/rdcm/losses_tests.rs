@@ -1,7 +1,6 @@
 use super::*;
 use crate::cluster::Footprint;
 
-/// Returns an outcome with this mean goodput, in percent, and this traffic over links.
 fn outcome(percent: f64, gigabytes: u64) -> BulkOutcome {
     let footprint = Footprint { data: gigabytes * 1_000_000_000, ..Footprint::default() };
     BulkOutcome { mean_share: percent / 100.0, footprint, ..BulkOutcome::default() }

@@ -28,7 +28,6 @@ struct Flow {
     megabits_per_second: u32,
     /// Start of the flow, as a share of the length.
     from: Share,
-    /// End of the flow, as a share of the length.
     until: Share,
 }
 

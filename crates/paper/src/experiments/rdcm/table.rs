@@ -36,30 +36,25 @@ struct Row<'a> {
     outcome: &'a BulkOutcome,
 }
 
-/// Returns the share of received repairs at receivers that had not lost the packet, in percent.
 fn astray(row: &Row<'_>) -> f64 {
     let counts = &row.outcome.counts;
     100.0 * counts.repairs_astray as f64 / counts.repairs as f64
 }
 
-/// Returns the number of further repairs relative to the number of losses, in percent.
 fn again(row: &Row<'_>) -> f64 {
     let counts = &row.outcome.counts;
     100.0 * counts.repairs_again as f64 / counts.lost as f64
 }
 
-/// Returns the maximum number of requests for a packet at a node, in percent of the receivers.
 fn requests(row: &Row<'_>) -> f64 {
     100.0 * row.outcome.counts.most_requests as f64 / f64::from(row.outcome.receivers)
 }
 
-/// Returns the mean number of repairs of a packet by a node that repairs it.
 fn copies(row: &Row<'_>) -> f64 {
     let counts = &row.outcome.counts;
     counts.copies as f64 / counts.repaired_by_nodes as f64
 }
 
-/// Returns the size of the repairs on all links, in percent of the size of the messages.
 fn traffic(row: &Row<'_>) -> f64 {
     let footprint = &row.outcome.footprint;
     100.0 * footprint.repairs as f64 / footprint.data as f64

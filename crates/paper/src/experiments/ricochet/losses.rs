@@ -277,7 +277,6 @@ impl Holds {
     }
 }
 
-/// Returns the distribution of delays of lost packets, by FEC alone and with NAKs.
 fn distribution(points: &[Point<'_>]) -> Figure {
     let mut figure = Figure::new(
         "distribution",

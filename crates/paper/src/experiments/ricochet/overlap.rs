@@ -37,7 +37,6 @@ impl Point<'_> {
         self.groups[group].fec.mean_ms()
     }
 
-    /// Returns the mean delay of all recovered packets of both groups.
     fn mean_delay_ms(&self) -> f64 {
         let weighed = |group: &GroupOutcome| group.fec.mean_ms() * group.fec.len() as f64;
         let count: usize = self.groups.iter().map(|group| group.fec.len()).sum();

@@ -21,7 +21,6 @@ pub(crate) struct RicochetWindows {
     span: Scaled<Span>,
     tail: Scaled<Span>,
     bar_ms: f64,
-    /// Percentiles of the windows that the paper reports.
     papers: Vec<Percentile>,
 }
 

@@ -16,7 +16,6 @@ pub(crate) struct Bed {
     megabits_per_second: u32,
     propagation: Span,
     interface: Size,
-    /// Time that a host spends on each datagram that it receives.
     cpu_per_datagram: Span,
 }
 

@@ -29,7 +29,6 @@ struct Holds {
     /// Upper limit of the latency in total order, relative to unordered and source-ordered
     /// delivery.
     total_at_most_times: f64,
-    /// Lower limit of the latency added by each member that must hold a message.
     each_holder_costs_at_least: Span,
 }
 

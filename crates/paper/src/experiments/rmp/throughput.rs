@@ -63,7 +63,6 @@ impl Point<'_> {
         self.aggregate() / self.raw_rate
     }
 
-    /// Returns the throughput at each destination, relative to the raw bit rate.
     fn link_percent(&self) -> f64 {
         100.0 * self.outcome.rate() / self.raw_rate
     }

@@ -44,7 +44,6 @@ impl SlingshotModel {
         }
     }
 
-    /// Returns a setting for each combination of loss rate and c, followed by those in `golden`.
     fn settings(&self) -> Vec<Setting> {
         let swept = self.losses.iter();
         let swept = swept.flat_map(|loss| self.c.iter().map(|c| self.setting(*c, *loss)));
