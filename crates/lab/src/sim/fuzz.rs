@@ -236,7 +236,6 @@ mod tests {
     use carom_conformance::lateral::{EngineSuite, LATERAL, Setup};
     use carom_proto::Rng;
 
-    /// Sets up engines whose check of promises panics, like an engine with a broken invariant.
     fn broken(rng: &mut Rng) -> Setup {
         let setup = (LATERAL.set_up)(rng);
         Setup { broken_promise: Box::new(|_| panic!("an invariant is broken")), ..setup }
