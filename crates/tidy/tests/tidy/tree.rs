@@ -81,7 +81,6 @@ impl Source {
     }
 }
 
-/// Returns `true` for the manifest of a workspace member, directly below `crates`.
 fn is_member(path: &str) -> bool {
     path.starts_with("crates/") && path.split('/').count() == 3
 }
