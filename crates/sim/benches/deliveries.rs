@@ -79,7 +79,6 @@ fn processor_time() -> Duration {
     Duration::from(nix::time::clock_gettime(clock).expect("every Linux has this clock"))
 }
 
-/// Adds every node to `d` random groups. Returns the groups of each node.
 fn join(world: &mut World<Box<Lateral>>, d: u32, groups: u32, rng: &mut Rng) -> Vec<Vec<GroupId>> {
     let mut roster = Roster::new(Duration::ZERO, 1);
     let settings = GroupSettings::new("ricochet", Profile::TimeCritical(RateOfFire::new(8, 5)));

@@ -69,7 +69,6 @@ impl Disturbance {
     }
 }
 
-/// Corrupts `datagram`: flips one to three bits, or truncates it.
 pub(crate) fn corrupt(datagram: &mut Vec<u8>, rng: &mut Rng) {
     if datagram.is_empty() {
         return;

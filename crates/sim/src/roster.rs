@@ -24,8 +24,7 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// Creates an empty roster that reports each change within `delay`. If `delay` is zero, it
-    /// reports changes immediately.
+    /// Creates an empty roster that reports each change within `delay`.
     pub fn new(delay: Duration, seed: u64) -> Self {
         Self {
             members: BTreeMap::new(),

@@ -15,8 +15,7 @@ pub struct Link {
     pub jitter: Jitter,
     /// Bandwidth, in bits per second, or `None` for no limit.
     pub bandwidth: Option<u64>,
-    /// Maximum number of bytes in the queue of the link. Datagrams that exceed it are dropped. Has
-    /// no effect without a bandwidth limit.
+    /// Maximum number of bytes in the queue of the link. Has no effect without a bandwidth limit.
     pub queue_bytes: u64,
     /// Loss model for the datagrams selected by [`WorldConfig::lossy`](crate::WorldConfig::lossy).
     pub loss: Loss,
