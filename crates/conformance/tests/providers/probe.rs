@@ -33,7 +33,6 @@ pub(crate) struct Probe {
     pub(crate) sent: BTreeMap<Endpoint, u64>,
     pub(crate) kept: Option<Vec<Vec<u8>>>,
     pub(crate) answer: Option<Answer>,
-    /// Number of received datagrams without a valid header.
     pub(crate) unparsed: u64,
     now: Time,
 }

@@ -26,7 +26,6 @@ impl Rig {
         host
     }
 
-    /// Restarts the node of a host with the incarnation of `gossip`.
     pub(super) fn restart_as(&mut self, host: usize, gossip: Gossip) {
         self.start(host, node_id(host), Box::new(gossip));
         self.with(host, |node, _| node.may_move = true);
