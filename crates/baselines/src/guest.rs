@@ -11,8 +11,7 @@ pub const DATA_BYTES: usize = HEADER_BYTES + size_of::<SeqNo>();
 pub const REPAIR_BYTES: usize = HEADER_BYTES + size_of::<NodeId>() + size_of::<SeqNo>();
 
 /// A datagram of a protocol with the packets `P`. It consists of the common header of
-/// [`carom_proto::wire`] with protocol [`Protocol::Guest`], and one of these bodies. Its variable
-/// parts borrow from the received bytes.
+/// [`carom_proto::wire`] with protocol [`Protocol::Guest`], and one of these bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the tables describe the fields")]
 pub enum Datagram<'a, P> {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Minimum piece size, in bytes, used for transfers of up to 64 GiB. The last piece of a file may be
-/// shorter.
+/// Minimum piece size, in bytes, used for transfers of up to 64 GiB. The last piece of a file may
+/// be shorter.
 pub const MIN_PIECE_BYTES: u32 = 1 << 20;
 /// Maximum size of a piece, in bytes.
 pub const MAX_PIECE_BYTES: u32 = 1 << 24;

@@ -19,7 +19,6 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
 }
 
-/// A group of the node during one call.
 pub(super) struct GroupContext<'a> {
     pub(super) group: GroupId,
     pub(super) node: &'a mut Context,

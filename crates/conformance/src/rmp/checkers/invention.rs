@@ -1,4 +1,4 @@
-//! The rule that each delivered message was sent exactly as delivered, and, unless it is unreliable,
+//! The rule that each delivered message was sent exactly as delivered and, unless it is unreliable,
 //! by a member of the view in which it is delivered.
 
 use carom_proto::ring::Qos;

@@ -81,7 +81,7 @@ impl Admission {
         if waits { JoinTimeout::Repeated } else { JoinTimeout::MayNotCreate }
     }
 
-    // All known nodes wait for a ring that is gone, and none of them may create one before this node.
+    // All known nodes wait for a ring that is gone, and none of them creates one before this node.
     fn is_first_of_joiners(&self, now: Time, known: &KnownNodes) -> bool {
         let is_joining = |node| self.joiners.get(node).is_some_and(|at| now.since(*at) < MOST_LATE);
         !known.nodes.is_empty() && known.nodes.iter().all(is_joining)
