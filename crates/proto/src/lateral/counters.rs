@@ -43,7 +43,6 @@ crate::counters! {
         repairs_contradictory,
         /// Packets found to be missing, including those skipped in a jump.
         missing,
-        /// Missing packets recovered from repairs.
         recovered,
         /// Recovered packets whose multicast arrived later. They were not lost in the network.
         overtaken,
@@ -53,7 +52,6 @@ crate::counters! {
         late,
         /// Packets reported as lost: those given up, and all packets of a lost large message.
         lost,
-        /// Messages reassembled from fragments and delivered.
         messages_put_together,
         /// Incomplete messages that were lost, or were dropped when this node left the group.
         messages_broken,
@@ -101,7 +99,6 @@ crate::counters! {
         streams_restarted,
         /// Answers from senders that refuted claims about their streams.
         claims_refuted,
-        /// Datagrams dropped because the outbox was full.
         outbox_dropped,
         bytes_sent,
         repair_bytes_sent,

@@ -79,7 +79,6 @@ impl LeftGroups {
         Some(left)
     }
 
-    /// Returns the first position of a new stream, which is beyond all forgotten streams.
     pub(super) fn first_position(&self, least: Position) -> Position {
         least.plus(self.longest_forgotten)
     }

@@ -27,16 +27,6 @@
 //! [`Lateral`] delegates to its parts. Each of them owns its state, and all share a `Context`,
 //! which contains the node's identity, settings and groups, and the engine's outputs.
 //!
-//! | part | state |
-//! |---|---|
-//! | `sender` | own streams, the members' confirmations, fragments to be sent |
-//! | `receiver` | streams of others: data buffer, loss list, queries to senders |
-//! | `delivery` (of `receiver`) | messages in reassembly |
-//! | `repair/bins` | packets that the next repairs will contain |
-//! | `repair/decoder` | pending repairs |
-//! | `recovery` | targets and suppression of NAKs, and cookies |
-//! | `left_groups` | positions in the groups that were left |
-//!
 //! # Differences from the papers
 //!
 //! * A node's own packets enter its bins, because the sender is the most reliable source of its

@@ -15,7 +15,6 @@ use super::streams::Streams;
 use crate::LOOK_AHEAD;
 use crate::wire::{Datagram, Header, Protocol};
 
-/// Number of streams below which all of them fit in the cache.
 pub(super) const STREAMS_THAT_FIT: usize = 1024;
 
 pub(super) fn prefetch(groups: &Groups, streams: &Streams, bins: &Bins, waiting: &[Datagram<'_>]) {

@@ -95,8 +95,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Opens a message for reassembly. Returns `false` if it cannot be completed, in which case its
-    /// other packets are not needed.
+    /// Returns `false` if the message cannot be completed. Its other packets are then not needed.
     fn begin_message(
         &mut self,
         (ix, seqno): (StreamIx, SeqNo),
@@ -133,8 +132,7 @@ impl Delivery<'_> {
         true
     }
 
-    /// Reports the rest of a message as lost if one of its packets was given up before. Returns
-    /// `true` in that case. `came` is the first of its packets to arrive.
+    /// Returns `true` if a packet was given up before. `came` is the first packet to arrive.
     fn report_rest_of_lost(
         &mut self,
         (ix, came): (StreamIx, SeqNo),
@@ -196,8 +194,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Discards the open messages of a stream. Returns the sequence number before which every
-    /// packet was delivered or reported as lost.
+    /// Returns the number before which every packet was delivered or reported as lost.
     pub(super) fn forget_messages(&mut self, ix: StreamIx, end: SeqNo) -> SeqNo {
         let reported_to = self.reassembly.reported_to(ix, end);
         self.cx.timers.cancel(TimerKey::Reassembly(ix));

@@ -35,8 +35,7 @@ use crate::{How, SeqNo, Time};
 #[derive(Debug)]
 pub(crate) struct Reassembly {
     of_streams: BTreeMap<StreamIx, OfStream>,
-    /// Messages in the order in which their reassembly began, including some that are no longer
-    /// open.
+    /// Messages in the order in which reassembly began. Some may no longer be open.
     begun: VecDeque<(StreamIx, SeqNo)>,
     open: usize,
     bytes: usize,
@@ -57,7 +56,6 @@ pub(crate) struct PartialMessage {
     message_bytes: u32,
     content: Vec<u8>,
     left: u32,
-    /// Time at which the first fragment to arrive was received, or was found to be missing.
     since: Time,
     touched: Time,
     deadline: Option<Duration>,
@@ -156,7 +154,6 @@ impl Reassembly {
         unwanted.is_some_and(|(from, to)| seqno.distance_from(from) >= 0 && to.is_after(seqno))
     }
 
-    /// Returns the later of `end` and the number after the last unwanted packet.
     pub(crate) fn reported_to(&self, stream: StreamIx, end: SeqNo) -> SeqNo {
         let unwanted = self.of_streams.get(&stream).and_then(|of_stream| of_stream.unwanted);
         unwanted.map_or(end, |(_, to)| to.later(end))

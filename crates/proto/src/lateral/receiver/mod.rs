@@ -72,8 +72,7 @@ impl Receiver {
         *self.streams.former_mut(ix) = former;
     }
 
-    /// Leaves the group and returns the positions in its streams. Every sender gets a final
-    /// acknowledgment, which reports this node's losses.
+    /// Sends every sender a final acknowledgment, which reports this node's losses.
     pub(super) fn leave(&mut self, cx: &mut Context, ix: GroupIx) -> FormerStreams {
         let id = cx.id();
         for stream in self.streams.of_group(ix) {
@@ -322,8 +321,7 @@ impl Receiver {
         }
     }
 
-    /// Returns the stream of a sender, and opens it if it is unknown. Returns `None` if there is no
-    /// room, or if the packet seems to be from a former incarnation.
+    /// Returns `None` if there is no room, or if the packet seems to be of a former incarnation.
     #[inline]
     fn stream_of(
         &mut self,
@@ -365,8 +363,7 @@ impl Receiver {
         Some(ix)
     }
 
-    /// Returns the stream of a sender that was heard directly, if there is room for it. If the
-    /// packet is from an unknown incarnation, the sender is queried instead.
+    /// Queries the sender if the packet is from an unknown incarnation.
     #[inline]
     pub(super) fn direct_stream_of(
         &mut self,

@@ -25,8 +25,7 @@ impl Cookies {
         self.key.cookie_of(requester)
     }
 
-    /// Stores the cookie for later requests to `node`. If the table is full, the entry with the
-    /// lowest id is evicted.
+    /// Evicts the entry with the lowest id if the table is full.
     pub(super) fn keep(&mut self, node: NodeId, cookie: u64) {
         if self.given.len() >= MAX_KEPT && !self.given.contains_key(&node) {
             self.given.pop_first();

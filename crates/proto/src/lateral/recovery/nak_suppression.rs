@@ -53,7 +53,6 @@ impl RateLimit {
     }
 }
 
-/// Length of the burst: the allowance for this time may be used at once.
 const BURST: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

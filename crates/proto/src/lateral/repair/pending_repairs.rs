@@ -53,7 +53,6 @@ pub(crate) struct Solved {
 #[derive(Debug)]
 struct Row {
     unknown: FixedBitSet,
-    /// Column of one of the unknown packets. With elimination, it is set in no other row.
     pivot: usize,
     sum: Vec<u8>,
     from: NodeId,

@@ -8,9 +8,8 @@
 //!   unused allowance of up to [`BURST`] may be sent as a burst, so that moderately large messages
 //!   are not delayed.
 //! - The *flight*, `flight`, applies to a group. It is the maximum number of packets in flight to
-//!   the slowest member, which is the number that a receiver buffers (Ricochet 3.2.5).
-//!   Acknowledgments are requested along the way, so that members slower than the pace determine
-//!   the rate.
+//!   the slowest member. Acknowledgments are requested along the way, so that members slower than
+//!   the pace determine the rate.
 //!
 //! Messages of one packet are queued only if other messages of their group are. Repairs, answers
 //! and heartbeats are never queued.
@@ -102,7 +101,6 @@ impl Fragmenter {
         (!self.pace.allows(now)).then(|| self.pace.next_at())
     }
 
-    /// Skips the current group until it is resumed, because a member holds it back.
     pub(super) fn hold_back_first(&mut self) {
         self.held_back.extend(self.turns.pop_front());
     }

@@ -116,8 +116,7 @@ impl Sender {
         None
     }
 
-    /// Assigns the next sequence number, and returns it with `true` if the packet must request
-    /// acknowledgments.
+    /// Returns `true` with the number if the packet must request acknowledgments.
     pub(super) fn number_packet(&mut self, config: &Config, ix: GroupIx) -> (SeqNo, bool) {
         let window = self.window(config, ix);
         let own = self.get_mut(ix);
@@ -143,8 +142,7 @@ impl Sender {
         }
     }
 
-    /// Reports the confirmation that the application requested, and returns `true`, if it is
-    /// complete.
+    /// Returns `true` if the confirmation that the application requested is complete.
     pub(super) fn report_confirmation(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let own = self.get_mut(ix);
         let Some(confirmation) = own.take_confirmation() else { return false };
@@ -174,8 +172,7 @@ impl Sender {
         }
     }
 
-    /// Returns `true` if the group was held back and no longer is, so that queued packets may be
-    /// sent.
+    /// Returns `true` if the group was held back and no longer is.
     pub(super) fn resume(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let window = self.window(&cx.config, ix);
         let is_free = self.get_mut(ix).release(window);

@@ -63,8 +63,7 @@ struct Member {
 }
 
 impl Member {
-    /// Returns the number of packets before `next` that the member has not settled. A member that
-    /// joined while a message was in flight is not owed the rest of that message.
+    /// Excludes the rest of a message that was in flight when the member joined.
     fn behind(&self, next: Position) -> u32 {
         next.distance_from(self.settled_to)
     }
@@ -88,8 +87,6 @@ impl Position {
         Self(self.0.saturating_sub(u64::from(count)))
     }
 
-    /// Returns the number of packets from `other` to `self`: 0 if `self` is before `other`, and at
-    /// most `u32::MAX`.
     pub(crate) fn distance_from(self, other: Self) -> u32 {
         self.0.saturating_sub(other.0).try_into().unwrap_or(u32::MAX)
     }
@@ -150,8 +147,7 @@ impl OwnStream {
         }
     }
 
-    /// Returns the first sequence number that the node is owed. A node that is not known as a
-    /// member is owed only later messages.
+    /// Returns the end of all accepted messages for a node that is not known as a member.
     pub(super) fn first_for(&self, node: NodeId) -> SeqNo {
         self.members.get(&node).map_or(self.accepted_to, |member| member.first).seqno()
     }
@@ -199,8 +195,7 @@ impl OwnStream {
         furthest.filter(|(_, behind)| *behind >= window)
     }
 
-    /// Returns `true` if the next packet must request acknowledgments: one in every eighth of a
-    /// window.
+    /// Requests acknowledgments with one packet in every eighth of a window.
     pub(super) fn requests_acks(&mut self, window: u32) -> bool {
         let due =
             window > 0 && self.next.distance_from(self.acks_requested_to) >= (window / 8).max(1);
@@ -259,8 +254,7 @@ impl OwnStream {
         restarts
     }
 
-    /// Returns the heartbeat that is due, or `None` if none is needed. `first` is the interval from
-    /// a message to its first heartbeat.
+    /// Returns `None` if none is needed. `first` is the interval from a message to the first one.
     pub(super) fn next_heartbeat(&mut self, first: Option<Duration>) -> Option<DueHeartbeat> {
         let is_waiting = self.is_waiting();
         if !is_waiting && self.are_all_informed() {
@@ -314,8 +308,7 @@ impl OwnStream {
         self.members.values().filter(behind).map(|member| member.node)
     }
 
-    /// Returns the number of members that have confirmed all packets before `up_to`. Members that
-    /// have left since are included. A member that has joined since is owed none of these packets.
+    /// Includes members that have left since. A member that has joined since is owed none of these.
     fn confirmed(&self, up_to: Position) -> usize {
         let is_owed = |member: &&Member| member.first < up_to || up_to == self.start;
         let has_left_whole = |member: &&Member| member.lost == 0 && member.acked_to >= Some(up_to);
@@ -323,8 +316,7 @@ impl OwnStream {
         self.members.values().filter(is_owed).count() + departed
     }
 
-    /// Returns the members that lost packets, with the number of packets. Members that have left
-    /// are returned only once.
+    /// Returns each member that has left only once.
     fn take_incomplete(&mut self) -> Vec<(NodeId, u32)> {
         let here = self.members.values().filter(|member| member.lost > 0);
         let mut all: Vec<_> = here.map(|member| (member.node, member.lost)).collect();

@@ -87,8 +87,7 @@ impl DataBuffer {
         ix
     }
 
-    /// Records that the packet has arrived by multicast. Returns how it had arrived before, and its
-    /// symbol.
+    /// Returns how the packet had arrived before, and its symbol.
     pub(crate) fn mark_multicast(&mut self, ix: HeldIx) -> (Arrival, Symbol) {
         let place = self.place(ix);
         let held = &mut self.packets[place];
@@ -130,8 +129,7 @@ impl DataBuffer {
         self.packets.front().is_some_and(|first| first.received_at + self.max_age <= now)
     }
 
-    /// Returns the time of the next eviction by age. It is delayed by an eighth of the age limit,
-    /// so that many packets are evicted together.
+    /// Delays the eviction by an eighth of the age limit, so that many packets leave together.
     pub(crate) fn next_eviction(&self) -> Option<Time> {
         let lenience = self.max_age / 8;
         self.packets.front().map(|first| first.received_at + self.max_age + lenience)

@@ -24,7 +24,6 @@ impl FormerStream {
 }
 
 impl FormerStreams {
-    /// Remembers the stream. At most the `limit` most recent streams are kept.
     pub(crate) fn note(
         &mut self,
         sender: NodeId,

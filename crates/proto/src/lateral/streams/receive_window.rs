@@ -14,7 +14,6 @@ use crate::SeqNo;
 pub(crate) struct ReceiveWindow {
     slots: VecDeque<Slot>,
     base: SeqNo,
-    /// Number before which everything is settled.
     settled_to: SeqNo,
     /// Lowest number from which the window still knows the stream. It stays behind when the window
     /// moves, up to a limited distance.

@@ -177,9 +177,8 @@ impl Stream {
         config.stream_start == StreamStart::FromFirst || self.silent_since.is_some_and(is_recent)
     }
 
-    /// Returns `true` if claims are believed without the sender's answer. This is the case if the
-    /// sender is silent or has left the view. A sender that has not been in the view yet can be
-    /// queried.
+    /// Returns `true` if claims are believed without the sender's answer. A sender that has not
+    /// been in the view yet can be queried.
     pub(crate) fn is_believed(&self, now: Time, config: &Config) -> bool {
         self.is_silent(now, config) || self.left_at.is_some()
     }
@@ -205,8 +204,7 @@ impl Stream {
         ahead > credible && !self.window.is_vouched(end.minus(1))
     }
 
-    /// Returns the doubted number if it agrees with `end`, that is, is at most `max_gap` before
-    /// `end`.
+    /// Returns the doubted number if it agrees with `end`.
     pub(crate) fn doubt_before(&self, end: SeqNo, max_gap: u32) -> Option<SeqNo> {
         let agrees = |doubted: &SeqNo| (0..=max_gap as i32).contains(&end.distance_from(*doubted));
         self.doubted.filter(agrees)

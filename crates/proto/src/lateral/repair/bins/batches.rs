@@ -18,7 +18,7 @@ pub(crate) struct Lane {
     /// twice.
     pub(crate) held: Vec<Vec<NodeId>>,
     /// Bins that owe targets to a region while all of its nodes are held, indexed by region. The
-    /// first bin has waited longest, and gets the next node that a batch releases.
+    /// first bin has waited longest.
     pub(crate) waiting: Vec<Vec<BinIx>>,
 }
 
@@ -32,9 +32,7 @@ pub(crate) struct Cell(u16);
 /// The largest count of a [`Cell`] must leave its highest bit free.
 const _: () = assert!(MAX_BATCHES_AHEAD * (RateOfFire::MAX_R as u32) < Cell::WANTED as u32);
 
-/// The packets that a bin collects in one lane between drawing its targets and sending.
-///
-/// Aligned to cache lines, because batches are visited in an unpredictable order.
+/// A batch, aligned to cache lines because batches are visited in an unpredictable order.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Batch {
@@ -61,8 +59,7 @@ pub(crate) struct Source {
 impl Cell {
     const WANTED: u16 = 1 << 15;
 
-    /// Creates the cell for batches without targets, which count `left` more packets. If `left` is
-    /// 0, the bin must draw before the next packet.
+    /// Counts `left` packets without targets. If it is 0, the bin must draw before the next packet.
     pub(crate) fn idle(left: u32) -> Self {
         Self(left as u16)
     }
@@ -152,7 +149,6 @@ impl Lane {
     }
 }
 
-/// Maximum number of batches without targets that are drawn in advance.
 pub(crate) const MAX_BATCHES_AHEAD: u32 = 1000;
 
 pub(crate) fn draw_free(

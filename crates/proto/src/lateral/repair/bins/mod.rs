@@ -117,8 +117,7 @@ struct Flush {
     generation: u32,
 }
 
-/// Maximum number of targets that a bin owes to a region in a lane. Further targets are drawn from
-/// nodes that other batches hold.
+/// Maximum number of targets that a bin owes to a region in a lane.
 const MAX_OWED: usize = 8;
 
 impl Bins {
@@ -349,9 +348,8 @@ impl Bins {
         blocked
     }
 
-    /// Lets waiting bins draw the nodes that batches have just released. In each region, the bin
-    /// that has waited longest draws first. The new batches of these bins begin with the next
-    /// packet.
+    /// Lets waiting bins draw the nodes that batches have just released. The new batches of these
+    /// bins begin with the next packet.
     #[inline]
     fn reassign_released(&mut self, lane: usize) {
         while let Some(region) = self.freed.pop() {

@@ -26,8 +26,7 @@ impl Bins {
         }
     }
 
-    /// Applies the changes. This is a separate function, so that packets without a change pay only
-    /// for the check.
+    /// Applies the changes, out of line so that packets without a change pay only for the check.
     #[inline(never)]
     fn apply_changes(&mut self, send: &mut impl FnMut(Repair<'_>)) {
         self.regions.settle();

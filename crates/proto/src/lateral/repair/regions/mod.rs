@@ -106,8 +106,7 @@ impl Regions {
         }
     }
 
-    /// Sets the number of other members that each packet of the group should reach. If the group
-    /// has fewer, each packet should reach all of them.
+    /// Makes each packet reach `c` other members, or all of them if the group has fewer.
     pub(crate) fn set_c(&mut self, group: GroupIx, c: u8) {
         self.ensure_group(group);
         self.groups[group.0 as usize].c = c;
@@ -140,8 +139,7 @@ impl Regions {
         self.moving = moving;
     }
 
-    /// Returns a region that has changed since it was last returned, with the change. Empty regions
-    /// are included.
+    /// Includes regions that have become empty.
     pub(crate) fn next_change(&mut self) -> Option<(RegionIx, Change)> {
         let ix = self.touched.pop()?;
         Some((ix, core::mem::take(&mut self.regions[ix.0 as usize].change)))
