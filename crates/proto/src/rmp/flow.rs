@@ -88,8 +88,7 @@ impl VanJacobson {
         }
     }
 
-    /// Returns the maximum window. It grows with the round-trip time, to sustain the throughput of
-    /// a long path.
+    /// Grows with the round-trip time, to sustain the throughput of a long path.
     fn widest(&self) -> usize {
         let trip = self.shortest.unwrap_or_default().as_nanos();
         let spans = trip.div_ceil(WINDOW_SPAN.as_nanos()) as usize;

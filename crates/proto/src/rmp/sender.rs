@@ -20,8 +20,7 @@ pub(super) struct Sender {
     unreliable: VecDeque<Waiting>,
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
-    /// Size of all waiting messages, in bytes. It includes an overhead for each message, so that
-    /// empty messages count as well.
+    /// Size with an overhead for each message, so that empty messages count as well.
     pub(super) waiting_bytes: usize,
     congestion: VanJacobson,
     unhurried_bytes: usize,
@@ -94,8 +93,7 @@ impl Sender {
         number
     }
 
-    /// Returns the next unreliable message. It takes no packet number, so that no member reports it
-    /// as missing.
+    /// Assigns no packet number, so that no member reports the message as missing.
     pub(super) fn next_unreliable(&mut self) -> Option<Data> {
         let Waiting { number, qos, handler, is_call, rest, .. } = self.unreliable.pop_front()?;
         self.waiting_bytes -= rest.len() + MESSAGE_BYTES;
@@ -131,8 +129,7 @@ impl Sender {
         Some((seqno, Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload }))
     }
 
-    /// Returns `true` if the packet may wait for its place. One packet in each half of the window
-    /// may not, so that the window opens again in time.
+    /// Lets all but one packet in each half of the window wait, so that it opens again in time.
     fn may_wait(&mut self, qos: Qos, bytes: usize, window: usize) -> bool {
         self.unhurried_bytes += bytes;
         let is_open = self.in_flight_bytes < window && self.unhurried_bytes < window / 2;
@@ -165,8 +162,6 @@ impl Sender {
         self.congestion.on_nack(seqno);
     }
 
-    /// Returns the time of the next timeout. It counts from the time at which the oldest packet was
-    /// sent, or the packet before it got its place, whichever is later.
     fn due(&self, cx: &Context<'_>) -> Option<Time> {
         let since = self.in_flight.front()?.sent_at.max(self.ordered_at);
         let least = cx.timing.place_timeout(cx.config, self.tries);

@@ -80,8 +80,7 @@ impl Timing {
         }
     }
 
-    /// Begins to measure the time to the votes. Of consecutive ballots without votes, the first one
-    /// is measured, because its votes may be late.
+    /// Measures the first of consecutive ballots without votes, because its votes may be late.
     pub(super) fn on_ballot(&mut self, now: Time, ballot: Epoch) {
         self.forget_old_floor(now);
         let is_unanswered = self.voters.is_empty();
@@ -148,8 +147,7 @@ impl Timing {
         self.timeout(config, u32::MAX).max(self.timeout(config, 0))
     }
 
-    /// Returns the time for which a packet waits for its place before it is sent again. It includes
-    /// the time of one pass, because the packet may arrive just after the token has left.
+    /// Includes the time of one pass, because the packet may arrive just after the token has left.
     pub(super) fn place_timeout(&self, config: &Config, tries: u32) -> Duration {
         let tries = if self.trip.smoothed().is_some() { 0 } else { tries };
         self.timeout(config, tries) + self.smoothed()
@@ -174,8 +172,7 @@ impl Timing {
         least.max(self.smoothed() * (members as u32 + 4))
     }
 
-    /// Returns the maximum number of packets that an ACK orders. It covers those that arrive while
-    /// the token goes around.
+    /// Covers the packets that arrive while the token goes around.
     pub(super) fn batch(&self, config: &Config) -> usize {
         let spans = self.smoothed().as_nanos() / BATCH_SPAN.as_nanos();
         config.batch * (spans as usize).clamp(1, MAX_SPANS)

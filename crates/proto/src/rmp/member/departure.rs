@@ -37,9 +37,8 @@ impl Departure {
         self.is_leaving && !ring.view().contains(ring.me())
     }
 
-    /// Returns the next step of a departure. A leaving member waits until all of its messages have
-    /// places. A member that moves to a larger ring waits only for those that it has sent, because
-    /// some members may have delivered them.
+    /// Lets a leaving member wait until all of its messages have places. A member that moves to a
+    /// larger ring waits only for those that it has sent, because some may have been delivered.
     pub(super) fn next_step(&mut self, ring: &Ring, sender: &Sender) -> Release {
         let is_done = match self.is_leaving {
             true => sender.unplaced_from().is_none(),

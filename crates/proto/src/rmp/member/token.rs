@@ -83,8 +83,7 @@ impl Token {
         self.send(cx, ring, What::Order(runs), next);
     }
 
-    /// Sends a New List. `keeps_token` is `true` if messages wait, because their ACK follows
-    /// immediately.
+    /// Sends a New List, and `keeps_token` if messages wait, because their ACK follows immediately.
     pub(super) fn send_list(
         &mut self,
         cx: &mut Context<'_>,

@@ -273,8 +273,7 @@ impl DeliveryQueue {
         out.extend(stream.take_early(arrived).into_iter().map(message));
     }
 
-    /// Returns `true` if enough members hold the message for its guarantee. Only members that have
-    /// since taken the token count. The source may not know the place.
+    /// Counts only members that have since taken the token. The source may not know the place.
     fn is_held_enough(&mut self, ring: &Applied<'_>, qos: Qos, round: Timestamp) -> bool {
         if qos <= Qos::TotallyOrdered {
             return true;

@@ -55,8 +55,7 @@ pub struct Run {
 pub(crate) struct Log {
     next: Timestamp,
     rounds: VecDeque<Round>,
-    /// Rounds that have not been applied, by place. Includes the round at `next` while its data is
-    /// missing.
+    /// Early rounds, and the round at `next` while its data is missing.
     early: BTreeMap<Timestamp, Round>,
 }
 
@@ -149,8 +148,7 @@ impl Log {
         Some(round)
     }
 
-    /// Drops rounds that begin within an applied round, which no correct member sends. Returns
-    /// their number.
+    /// Drops rounds that begin within an applied round, which no correct member sends.
     pub(crate) fn drop_overlapped(&mut self) -> u64 {
         let known = self.early.len();
         if self.early.first_key_value().is_some_and(|(at, _)| *at < self.next) {

@@ -205,8 +205,7 @@ impl Ring {
         (runs, may_wait)
     }
 
-    /// Applies the list of a reformation. Returns the messages that are given up, with their
-    /// numbers if known.
+    /// Returns the messages that are given up, with their numbers if known.
     pub(super) fn form(&mut self, proposal: &Proposal) -> Vec<(Process, Option<SeqNo>)> {
         let round = self.log.next();
         let mut place = Place { ring: proposal.view.epoch, at: round };
@@ -297,8 +296,7 @@ impl Ring {
         })
     }
 
-    /// Returns this member's position. It includes the messages of members that have taken the
-    /// token or were `heard` in a reformation.
+    /// Includes the messages of members that have taken the token or were `heard` in a reformation.
     pub(super) fn position(&self, heard: &BTreeSet<Process>) -> Position {
         // A member that has left gets no more places, even if that view has not been delivered yet.
         let is_heard = |source| heard.contains(&source) && self.view.contains(source);

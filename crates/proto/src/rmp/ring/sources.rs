@@ -109,8 +109,7 @@ impl Sources {
         })
     }
 
-    /// Records that a round has ordered packets of guests. Flushes and returns earlier lives of
-    /// these guests, and the oldest guests beyond the maximum number.
+    /// Flushes and returns earlier lives of the round's guests, and the oldest beyond the maximum.
     pub(super) fn on_ordered(&mut self, round: &Round) -> Vec<Process> {
         let runs = round.runs().iter();
         let guests: Vec<Process> =

@@ -60,7 +60,6 @@ impl Client {
         self.pending.len()
     }
 
-    /// Returns the smallest number among `number` and the requests that wait for their answers.
     pub(crate) fn oldest(&self, number: u32) -> u32 {
         // Numbers wrap around, and some of the waiting requests may be later than `number`.
         let waiting = self.pending.keys().copied().chain([number]);

@@ -8,7 +8,6 @@ pub(crate) struct RequestNumbers {
     first: u32,
 }
 
-/// Number of groups beyond which a group without open requests is forgotten.
 const MAX_GROUPS: usize = 1024;
 
 impl RequestNumbers {

@@ -29,8 +29,7 @@ impl AcceptedLists {
         last.filter(|_| !self.released.contains(&ballot))
     }
 
-    /// Releases the voters from the lists of `ballots`. Returns the number of newly released lists,
-    /// or `None` if there are none or too many.
+    /// Returns the number of newly released lists, or `None` if there are none or too many.
     pub(super) fn release_voters(&mut self, ballots: BTreeSet<Epoch>) -> Option<u64> {
         let new = ballots.into_iter().filter(|ballot| !self.released.contains(ballot));
         let new: Vec<Epoch> = new.collect();
@@ -69,8 +68,7 @@ impl AcceptedLists {
         lists.collect()
     }
 
-    /// Refutes the lists after `ballot` that contain `node`. The node has continued with the list
-    /// of `ballot` and will never accept later ones.
+    /// Relies on `node` having continued with the list of `ballot`: it will accept no later one.
     pub(super) fn refute_after(&mut self, ballot: Epoch, node: NodeId) {
         let later = self.accepted.iter().skip_while(|it| it.view.epoch != ballot).skip(1);
         let theirs = later.filter(|it| it.view.process_of(node).is_some());

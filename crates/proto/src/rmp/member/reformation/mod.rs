@@ -226,9 +226,8 @@ impl Reformation {
         Verdict::Voted(too_few)
     }
 
-    /// Returns the position that this member reports. While an accepted list may hold, later
-    /// packets are not included, because other members that have accepted the list may no longer
-    /// receive them.
+    /// Excludes later packets while an accepted list may hold, because other members that have
+    /// accepted the list may no longer receive them.
     fn position(&self, ring: &Ring) -> Position {
         let accepted = self.lists.last();
         accepted.map_or_else(|| ring.position(&self.heard), |proposal| proposal.position.clone())
