@@ -10,7 +10,6 @@ pub(crate) fn out_of_bounds(times: &[(&'static str, Duration)]) -> Option<&'stat
     times.iter().find(|(_, time)| is_out(*time)).map(|(name, _)| *name)
 }
 
-/// Returns the error of the first broken rule.
 pub(crate) fn check<E: Copy>(rules: &[(bool, E)]) -> Result<(), E> {
     let broken = rules.iter().find(|(is_broken, _)| *is_broken);
     broken.map_or(Ok(()), |(_, error)| Err(*error))

@@ -129,16 +129,12 @@ pub trait Engine: Send {
     fn handle_timeout(&mut self, now: Time);
 
     /// Appends the next outgoing datagram to `out` and returns its destination and class.
-    ///
-    /// Returns `None` if there is nothing to send.
     fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit>;
 
     /// Returns the next event for the application, or `None` if there is none.
     fn poll_event(&mut self) -> Option<Event>;
 
     /// Returns the time and the reason of the next required call to [`Engine::handle_timeout`].
-    ///
-    /// Returns `None` if no timer is set.
     fn poll_timeout(&self) -> Option<Wakeup>;
 
     /// Applies a change in the driver's network.

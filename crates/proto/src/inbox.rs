@@ -89,8 +89,7 @@ impl Inbox {
         self.dropped
     }
 
-    /// Appends a datagram to a full buffer. Reuses the slot of a datagram that was taken, if there
-    /// is one, and otherwise drops a random datagram. The other datagrams keep their order.
+    /// Reuses the slot of a taken datagram, if any. The other datagrams keep their order.
     fn replace_one(&mut self, source: Endpoint, datagram: &Datagram<'_>) {
         if self.taken > 0 {
             self.slots[..self.filled].rotate_left(self.taken);

@@ -2,7 +2,6 @@ use core::time::Duration;
 
 use crate::{Incarnation, Time};
 
-/// Current and previous incarnation of one node, as seen in its datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Incarnations {
     current: Option<Incarnation>,

@@ -325,14 +325,12 @@ impl Node {
         }
     }
 
-    /// Returns `true` if an engine uses `group` while this node is not a member; see
-    /// [`Engine::calls`].
+    /// Returns `true` if an engine uses `group`; see [`Engine::calls`].
     pub fn calls(&self, group: GroupId) -> bool {
         self.engines.all().any(|engine| engine.calls(group))
     }
 
-    /// Returns the members of `group` that have not confirmed everything that this node sent; see
-    /// [`Engine::unconfirmed`].
+    /// Returns the members that have not confirmed everything; see [`Engine::unconfirmed`].
     pub fn unconfirmed(&self, group: GroupId) -> Vec<NodeId> {
         self.engine(group).map_or_else(Vec::new, |engine| engine.unconfirmed(group))
     }

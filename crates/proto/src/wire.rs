@@ -277,7 +277,6 @@ pub(crate) fn seal_in_parts(out: &mut [u8], start: usize) {
     datagram[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 4].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Clears flags in the header of the datagram that extends from `start` to the end of `out`.
 pub(crate) fn clear_flags(out: &mut [u8], start: usize, flags: u8) {
     out[start + FLAGS_OFFSET] &= !flags;
     seal(out, start);

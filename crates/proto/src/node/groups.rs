@@ -262,8 +262,7 @@ impl Node {
         self.begin_rings(now, has_settled);
     }
 
-    /// Ends the previous incarnation of `node` in all groups, after a datagram of a new incarnation
-    /// has arrived.
+    /// Ends the previous incarnation of `node` in all groups.
     pub(super) fn on_restart(&mut self, now: Time, node: NodeId) {
         let with_it = self.groups.iter().filter(|(_, joined)| joined.view.contains(node));
         let groups: Vec<GroupId> = with_it.map(|(group, _)| *group).collect();
