@@ -222,8 +222,7 @@ impl Delivery<'_> {
         self.stop_waiting(ix, range);
     }
 
-    /// Settles the missing packets of a message. Those beyond the end of the stream become
-    /// unwanted.
+    /// Settles the missing packets. Those beyond the end of the stream become unwanted.
     fn stop_waiting(&mut self, ix: StreamIx, (first, last): (SeqNo, SeqNo)) {
         let window = &self.streams.get(ix).window;
         let (from, end) = (first.later(window.start()), window.end());

@@ -37,11 +37,7 @@ pub enum Packet<'a> {
     /// |---|---|---|
     /// | 36 | 8 | cookie from the queried node's [`Packet::Challenge`]; 0 before the first |
     /// | 44 | 16 n | [packet ids](WireId), n >= 1 |
-    Nak {
-        /// Proof that the requester receives the datagrams sent to its address.
-        cookie: u64,
-        ids: &'a [WireId],
-    },
+    Nak { cookie: u64, ids: &'a [WireId] },
     /// A data packet, sent again in reply to a [`Packet::Nak`].
     ///
     /// | offset | bytes | field |
@@ -68,13 +64,7 @@ pub enum Packet<'a> {
     ///
     /// * Flag 1 ([`CONFIRM`]): every member replies with a [`Packet::Ack`].
     /// * Flag 2 ([`FIRST`]): the heartbeat answers a [`Packet::Open`].
-    Heartbeat {
-        next: SeqNo,
-        /// First sequence number that the receiver is owed. Present only in the answer to an open.
-        first: Option<SeqNo>,
-        nonce: u64,
-        confirm: bool,
-    },
+    Heartbeat { next: SeqNo, first: Option<SeqNo>, nonce: u64, confirm: bool },
     /// Position of a member in the stream of the node that receives this packet.
     ///
     /// | offset | bytes | field |

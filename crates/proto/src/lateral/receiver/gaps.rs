@@ -101,7 +101,6 @@ impl Receiver {
     }
 
     /// Continues the stream at `end`, which may belong to another incarnation of its sender.
-    /// Returns the number before which every packet was delivered or reported as lost.
     pub(super) fn move_to(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> SeqNo {
         let known_to = self.empty_window(cx, ix, end);
         self.delivery(cx).forget_messages(ix, known_to)

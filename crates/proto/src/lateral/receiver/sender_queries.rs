@@ -36,7 +36,6 @@ impl SenderQueries {
         }
     }
 
-    /// Sends an open, unless the next one is already scheduled.
     pub(super) fn on_heard(&mut self, cx: &mut Context, ix: StreamIx, stream: &mut Stream) {
         if !cx.timers.is_set(TimerKey::Open(ix)) {
             self.send_open(cx, ix, stream);

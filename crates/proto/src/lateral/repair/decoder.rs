@@ -87,8 +87,7 @@ impl Decoder {
         self.accept_all_solved(cx, receiver);
     }
 
-    /// Accepts solved packets, and the packets that these solve in turn. The number per call is
-    /// limited so that sockets are served in time.
+    /// Limits the number of packets per call, so that sockets are served in time.
     #[inline]
     pub(crate) fn accept_all_solved(&mut self, cx: &mut Context, receiver: &mut Receiver) {
         for _ in 0..MAX_SOLVED_AT_ONCE {
@@ -128,8 +127,7 @@ fn holds_all(cx: &Context, streams: &Streams, ids: &[WireId]) -> bool {
     })
 }
 
-/// Returns the XOR of the missing packets, which is `sum` without the held ones. Returns `None` if
-/// a held packet is longer than `sum`, which does not occur in a correct repair.
+/// Returns `None` if a held packet is longer than `sum`, which no correct repair causes.
 fn subtract_held(cx: &Context, streams: &Streams, ids: &[WireId], sum: &[u8]) -> Option<Vec<u8>> {
     let mut rest = sum.to_vec();
     for id in ids.iter().map(|id| PacketId::from(*id)) {

@@ -59,7 +59,6 @@ impl Sender {
         if has_joined { own.add_member(node) } else { own.remove_member(node) }
     }
 
-    /// Returns an error that names the member that is furthest behind, if it holds the group back.
     pub(super) fn check_window(&mut self, cx: &mut Context, ix: GroupIx) -> Result<(), SendError> {
         let Some((by, behind)) = self.get_mut(ix).held_back_by(cx.config.window) else {
             return Ok(());

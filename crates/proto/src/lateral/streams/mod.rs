@@ -241,16 +241,13 @@ impl Streams {
         missing
     }
 
-    /// Forgets missing packets before `first`, the first number that the sender says is owed.
     pub(super) fn forget_not_owed(&mut self, ix: StreamIx, first: SeqNo) {
         for missing in self.get_mut(ix).window.pop_not_owed(first) {
             self.losses.remove(missing);
         }
     }
 
-    /// Forgets the numbers from the end of the stream down to `next`, which the sender has not
-    /// sent. Stops at a received packet that the sender may have sent: one before `waiting`, or any
-    /// if the claims are not refuted.
+    /// Forgets the numbers down to `next` that `ReceiveWindow::pop_unsent` removes.
     pub(super) fn forget_unsent(
         &mut self,
         ix: StreamIx,

@@ -41,8 +41,7 @@ impl Query {
         self.settled.is_beyond(next)
     }
 
-    /// Returns the number before which everything was sent. Packets that have arrived since the
-    /// query count as sent.
+    /// Counts packets that have arrived since the query as sent.
     pub(crate) fn sent_to(&self, sent: SeqNo, known: SeqNo) -> SeqNo {
         match self.came_to {
             Some(to) if !self.was_settled_beyond(known) => to.later(sent),

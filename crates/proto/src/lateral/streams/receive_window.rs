@@ -196,8 +196,7 @@ impl ReceiveWindow {
         self.follow();
     }
 
-    /// Moves the start of the stream to the start of the window. Nothing in the window then counts
-    /// as confirmed by the sender.
+    /// Moves the start. Nothing in the window then counts as confirmed by the sender.
     pub(super) fn go_back(&mut self) {
         self.start = self.base;
         self.vouched_to = self.base;

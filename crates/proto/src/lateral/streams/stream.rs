@@ -136,8 +136,7 @@ impl Stream {
         }
     }
 
-    /// Counts an open. Begins a query with `nonce` unless a query is open. Returns the nonce of the
-    /// query and the time to wait for the answer.
+    /// Returns the nonce of the query and the time to wait for the answer.
     ///
     /// A sender that has not answered [`MAX_OPENS`] opens is considered silent. It is queried again
     /// when it is heard again, because the packets that it sent before are still owed.

@@ -21,8 +21,6 @@
 //! therefore drawn from nodes that other batches hold. A packet may then reach a node twice, but
 //! the mean remains correct. `targets_shared` counts these draws, and `targets_short` counts the
 //! owed targets.
-//!
-//! `rebuild` applies view changes to the bins.
 
 mod batches;
 mod rebuild;

@@ -19,7 +19,6 @@ use crate::lateral::repair::chain::{Link, SetId, Span};
 use crate::lateral::repair::regions::{Change, Moved, RegionIx};
 
 impl Bins {
-    /// Applies the changes to regions since the last packet. Removes bins that serve no region.
     pub(crate) fn rebuild(&mut self, send: &mut impl FnMut(Repair<'_>)) {
         if self.regions.is_touched() {
             self.apply_changes(send);

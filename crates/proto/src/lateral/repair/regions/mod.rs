@@ -85,7 +85,6 @@ struct OfGroup {
     regions: Vec<RegionIx>,
     size: usize,
     c: u8,
-    /// Share of the group: the fraction of its other members that each packet should reach.
     share: f64,
     is_reshared: bool,
 }
