@@ -41,8 +41,6 @@ impl Seen {
         (number.wrapping_sub(oldest) as i32) < 0
     }
 
-    /// Returns `true` if the number belongs to the same incarnation of the caller. Each incarnation
-    /// counts from a different number.
     pub(crate) fn is_of_same_start(&self, number: u32) -> bool {
         (number.wrapping_sub(self.base) as i32).unsigned_abs() <= MOST_APART
     }

@@ -29,11 +29,7 @@ pub enum Packet {
     /// A round that orders packets and passes the token.
     Ack { epoch: Epoch, round: Round },
     /// A report that the token of the round at this place was accepted.
-    Confirm {
-        epoch: Epoch,
-        /// Place of the round that passed the token.
-        at: Timestamp,
-    },
+    Confirm { epoch: Epoch, at: Timestamp },
     /// A request for the packets and rounds that the header's sender is missing.
     Nack(Nack),
     /// A new view.
@@ -126,7 +122,6 @@ pub struct Part {
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub struct DataPacket {
-    /// The source. Another member may have retransmitted the packet.
     pub source: Process,
     pub seqno: SeqNo,
     pub data: Data,
@@ -158,11 +153,7 @@ pub enum NewList {
     /// A snapshot of the ring, for a joiner or a node that is not in it.
     Whole(Snapshot),
     /// The list of a reformation.
-    Formation {
-        proposal: Proposal,
-        /// `true` if the list already holds.
-        is_committed: bool,
-    },
+    Formation { proposal: Proposal, is_committed: bool },
 }
 
 /// A Non Member Data packet.
@@ -195,13 +186,7 @@ pub enum NonMemberData {
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum NonMemberAck {
     /// A report that the caller's packets before `to` have their places.
-    Placed {
-        epoch: Epoch,
-        /// Life of the caller.
-        life: u64,
-        /// First packet without a place.
-        to: SeqNo,
-    },
+    Placed { epoch: Epoch, life: u64, to: SeqNo },
     /// A report that a request was delivered with its guarantee.
     Delivered { epoch: Epoch, number: u32 },
     /// A fragment of the reply to a request.
@@ -210,7 +195,6 @@ pub enum NonMemberAck {
         number: u32,
         /// Size of the complete reply, in bytes.
         total: u32,
-        /// Offset of the fragment in the reply.
         offset: u32,
         /// `true` if no further fragment is sent until the caller requests it.
         is_end: bool,

@@ -310,8 +310,7 @@ impl Ring {
         Position { next, is_whole, received: received.collect() }
     }
 
-    /// Returns `true` if the member has everything that has a place. It then has taken the token
-    /// since the last place.
+    /// Returns `true` if the member has taken the token since the last place.
     pub(super) fn has_all(&self, process: Process) -> bool {
         let open = self.log.range(self.standings.settled().plus(1), self.log.next());
         let last = open.filter(|round| !round.is_null()).last();

@@ -245,8 +245,6 @@ impl Sources {
     }
 }
 
-/// Maximum number of guests. Beyond it, the oldest guest is flushed and must set its first-packet
-/// flag again.
 const MAX_GUESTS: usize = 256;
 /// Maximum number of guests without a place. One round may add 64 more.
 const MAX_TENTATIVE: usize = 64;
