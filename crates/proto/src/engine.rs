@@ -118,8 +118,7 @@ pub trait Engine: Send {
     /// Announces the received datagrams that will be processed next, in this order.
     ///
     /// This is a hint. It changes no state, and a driver may omit it. An engine whose state exceeds
-    /// the processor's cache can use it to prefetch the memory that several datagrams need. More
-    /// than [`LOOK_AHEAD`] datagrams per call have no benefit.
+    /// the processor's cache can use it to prefetch the memory that several datagrams need.
     fn look_ahead(&self, _waiting: &[Datagram<'_>]) {}
 
     /// Applies a change to the view of a group.

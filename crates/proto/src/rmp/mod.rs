@@ -16,9 +16,6 @@
 //! | 4.5 multi-RPC | [`Request`](crate::ring::Request), `rpc`, `seen`, `ring/sources` |
 //! | 4.6 flow and congestion control, figure 4.2 | `flow`, `sender`, `timing` |
 //!
-//! `ring` computes the state that is the same at all members. `member` makes the decisions of one
-//! member.
-//!
 //! # Deviations from the paper, with their reasons
 //!
 //! * In a working ring, a New List carries only the change, not the whole view. A lock then costs

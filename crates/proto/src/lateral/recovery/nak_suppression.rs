@@ -1,8 +1,7 @@
 //! Suppression of NAKs: waiting times and a rate limit. A NAK is not sent while a repair may still
 //! recover the packet, while an earlier NAK may still be answered, or while the rate limit is
 //! exhausted. NAKs are unicast, so a node does not receive those of other members and cannot
-//! suppress its own because of them. [`NakRecovery::next_step`](super::NakRecovery::next_step)
-//! makes the decision.
+//! suppress its own because of them.
 
 use core::time::Duration;
 

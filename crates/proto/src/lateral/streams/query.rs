@@ -5,8 +5,7 @@ use crate::SeqNo;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query {
-    /// Random number that the answer repeats. A host that does not receive the query cannot forge
-    /// it.
+    /// Random number that the answer repeats.
     pub(crate) nonce: u64,
     /// End of the stream when the query began. Claims up to this end that go beyond the answer were
     /// forged.

@@ -1,8 +1,4 @@
-//! One stream, and the rules for believing claims about it.
-//!
-//! Any datagram can claim that a number exists: a later packet, a repair, a heartbeat. A host that
-//! only receives multicast can forge all of these. It cannot forge the answer to a query that was
-//! sent only to the sender.
+//! One stream, and the rules for believing claims about it; see `receiver/sender_queries`.
 
 use core::time::Duration;
 

@@ -10,8 +10,6 @@
 //! | [`application`] | what the application sends and receives |
 //! | [`known_nodes`] | which nodes of the group receive notices about the ring |
 //! | [`quorum`], [`merge`] | reports on the electorate; which of two rings remains |
-//!
-//! [`token_loss`] describes what happens when the token is lost.
 
 use self::admission::{Admission, JoinTimeout};
 pub(super) use self::application::Application;
