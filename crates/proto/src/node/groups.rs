@@ -20,9 +20,6 @@ pub(super) struct Joined {
 }
 
 /// Stage of this node's membership in a group.
-///
-/// A node joins the ring of an ordered group once all possible members are known, and leaves it
-/// gracefully. It leaves other groups once the members have confirmed the node's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The membership searches for the other members. The engine does not have the group yet.

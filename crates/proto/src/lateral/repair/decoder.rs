@@ -118,8 +118,7 @@ impl Decoder {
     }
 }
 
-/// Returns `true` if all of these packets are held, which is the case for most repairs. The
-/// look-ups only read, so the processor can overlap their memory accesses.
+/// Only reads, so that the processor can overlap the memory accesses of the look-ups.
 fn holds_all(cx: &Context, streams: &Streams, ids: &[WireId]) -> bool {
     ids.iter().map(|id| PacketId::from(*id)).all(|id| {
         let stream = streams.find_packet(&cx.groups, id);

@@ -52,8 +52,7 @@ struct Member {
     node: NodeId,
     first: Position,
     settled_to: Position,
-    /// Position before which the member has confirmed everything since it joined. If it equals the
-    /// end of the stream, the member needs no heartbeats.
+    /// Position before which the member has confirmed everything since it joined.
     acked_to: Option<Position>,
     /// End of the stream when the member joined. `None` once the member has confirmed it. The node
     /// may have been a member before, and may have missed packets before this end.

@@ -30,9 +30,7 @@ pub(crate) struct DataBuffer {
 pub(crate) enum Arrival {
     /// The packet arrived by multicast, or is this node's own.
     Multicast,
-    /// The packet was solved from repairs, and its multicast has not arrived.
     Repair,
-    /// The packet was retransmitted on request, and its multicast has not arrived.
     Retransmission,
 }
 

@@ -106,8 +106,7 @@ impl Session {
             && self.ring.sources().are_whole()
     }
 
-    /// Begins a turn of the token site. Returns the packets to order, the changes to make, and the
-    /// nodes whose requests to join were refused.
+    /// Returns the packets to order, the changes to make, and the nodes whose join was refused.
     pub(super) fn begin_turn(
         &mut self,
         cx: &mut Context<'_>,

@@ -327,7 +327,6 @@ impl Bins {
     }
 
     /// Returns `true` if the bin owes targets and other batches hold all nodes of its only region.
-    /// The bin tries again when a node is released, or after another r packets.
     fn is_blocked(&mut self, bin: BinIx, lane: usize) -> bool {
         let Lane { cells, batches, held, .. } = &mut self.lanes[lane];
         let [source] = &mut batches[bin.0 as usize].sources[..] else { return false };
@@ -365,9 +364,7 @@ impl Bins {
         }
     }
 
-    /// Draws the number of targets from each source until one of the numbers is positive. Returns
-    /// the number of preceding batches without targets, which is 0 if this batch is known to be
-    /// `due`.
+    /// Returns the number of batches without targets before the next target, or 0 if `due`.
     fn batches_without_target(&mut self, bin: BinIx, lane: usize, due: bool) -> u32 {
         let sources = &self.lanes[lane].batches[bin.0 as usize].sources;
         self.wanted.clear();

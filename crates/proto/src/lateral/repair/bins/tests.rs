@@ -241,11 +241,10 @@ fn few_cases() -> ProptestConfig {
 proptest! {
     #![proptest_config(few_cases())]
 
-    /// The guarantees of section 3 for random memberships. A packet of A reaches c_A members on
-    /// average, or all members if there are fewer. If no group of the node sends each packet to
-    /// more than four fifths of its members, duplicate copies are rare. The tolerance is six
-    /// standard errors of the mean, plus a copy of every hundredth packet for cases in which the
-    /// number of copies hardly varies.
+    /// The guarantees of section 3 for random memberships. If no group of the node sends each
+    /// packet to more than four fifths of its members, duplicate copies are rare. The tolerance is
+    /// six standard errors of the mean, plus a copy of every hundredth packet for cases in which
+    /// the number of copies hardly varies.
     #[test]
     fn a_packet_goes_to_c_members_on_average_and_hardly_ever_twice(
         memberships in prop::collection::vec((0..24_u64, 0..4_u32), 40..90),

@@ -211,8 +211,7 @@ fn with_per_group_repairs_every_group_is_one_region() {
 }
 
 proptest! {
-    /// The first guarantee of section 3. Every packet of a group A reaches c_A nodes of A on
-    /// average, or all of them if there are fewer.
+    /// The first guarantee of section 3.
     #[test]
     fn every_group_gets_its_c_for_random_memberships(
         changes in prop::collection::vec((0..40_u64, 0..6_u32, 0..4), 1..250),
