@@ -42,7 +42,6 @@ impl Members {
     }
 
     /// Returns the first member that had joined by `then`, searching cyclically from index `start`.
-    /// If there is none, returns the member at `start`.
     pub(crate) fn first_since(&self, then: Time, start: usize) -> NodeId {
         let all_around = (start..self.ids.len()).chain(0..start);
         let mut older = all_around.filter(|place| self.since[*place] <= then);

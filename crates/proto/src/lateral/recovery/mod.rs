@@ -88,7 +88,6 @@ impl NakRecovery {
         cx.transmit_to(target, Packet::Nak { cookie, ids });
     }
 
-    /// Repeats a request for packets that are still missing, with the required cookie.
     pub(super) fn on_challenge(
         &mut self,
         cx: &mut Context,

@@ -3,7 +3,6 @@ use crate::lateral::groups::Members;
 use crate::lateral::streams::Missing;
 use crate::{NodeId, Rng};
 
-/// Number of attempts after which the sender is queried even if it is not in the view.
 const LATER: usize = 3;
 
 /// Returns the node to query at this attempt. The first attempts query the nodes that [`AskFirst`]

@@ -68,9 +68,8 @@ impl ViewChanges {
         }
     }
 
-    /// Returns the changes that one New List can make now, and the nodes whose requests to join
-    /// were refused. The changes are in order of arrival. A change of the members stands alone,
-    /// because its majorities must be stable before the next one.
+    /// Returns the changes that one New List can make now, and the refused joiners. A change of the
+    /// members stands alone, because its majorities must be stable before the next one.
     pub(super) fn next(
         &mut self,
         cx: &mut Context<'_>,

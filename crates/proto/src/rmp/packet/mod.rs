@@ -173,11 +173,7 @@ pub enum NonMemberData {
         data: DataPacket,
     },
     /// A request for further fragments of a reply.
-    Pull {
-        number: u32,
-        /// Offset of the first byte that is needed.
-        offset: u32,
-    },
+    Pull { number: u32, offset: u32 },
 }
 
 /// A Non Member ACK packet: an acknowledgment or a fragment of a reply.

@@ -259,7 +259,6 @@ impl Ring {
         self.ordered == Timestamp(0) && !self.deliveries.has_shown_view()
     }
 
-    /// Returns `true` if a message or lock of any member waits for more members to take the token.
     pub(super) fn waits_for_passes(&self) -> bool {
         self.shortage().is_none() && self.deliveries.waits_for_passes(&self.standings)
     }

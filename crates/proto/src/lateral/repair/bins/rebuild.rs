@@ -253,8 +253,7 @@ impl Bins {
         bin
     }
 
-    /// Removes a bin that serves no region. Its batches have no targets left, because they were
-    /// sent when the last region was unlinked.
+    /// Removes a bin whose batches were sent when the last region was unlinked.
     fn remove_bin(&mut self, bin: BinIx) {
         let record = &mut self.bins[bin.0 as usize];
         for group in record.groups.drain(..) {

@@ -223,8 +223,7 @@ impl Reformation {
         self.back_off(cx, cx.config.minority_retry);
     }
 
-    /// Gives up the ballot of a member that leaves the ring, because the other members would wait
-    /// for it.
+    /// Gives up the ballot of a member that leaves, because the other members would wait for it.
     pub(crate) fn abandon_ballot(&mut self, cx: &mut Context<'_>) {
         if self.is_initiator() {
             self.give_up(cx);

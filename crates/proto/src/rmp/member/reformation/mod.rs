@@ -149,8 +149,7 @@ impl Reformation {
         *self = Self { ancestors, highest, formation, ..Self::of(epoch) };
     }
 
-    /// Records the version of a ballot. Returns `false` if it is too far ahead, so that no member
-    /// can exhaust the versions.
+    /// Returns `false` if the version is too far ahead, so that no member can exhaust the versions.
     fn note_version(&mut self, version: u32) -> bool {
         let is_near = version.saturating_sub(self.highest) <= MAX_LEAP;
         if is_near {
