@@ -22,8 +22,7 @@ pub(crate) fn bytes() -> impl Strategy<Value = Bytes> {
     some(0..50).prop_map(Bytes::from)
 }
 
-/// Returns socket addresses. IPv6 addresses have neither a flow label nor a scope, because these
-/// are not on the wire.
+/// Omits flow labels and scopes of IPv6 addresses, because these are not on the wire.
 pub(crate) fn addresses() -> impl Strategy<Value = SocketAddr> {
     any::<(IpAddr, u16)>().prop_map(SocketAddr::from)
 }
