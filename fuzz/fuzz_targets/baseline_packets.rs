@@ -80,7 +80,7 @@ fn again<'a, P: GuestPacket<'a>>(datagram: &'a [u8]) -> Option<Vec<u8>> {
 }
 
 fn domains() -> DomainConfig {
-    let hierarchy = Hierarchy::by_id(1).expect("it is one");
+    let hierarchy = Hierarchy::by_id(1).expect("at least one domain");
     let (streams, retain_bytes) = (streams(), 2000);
     DomainConfig { hierarchy, streams, retain_bytes, ..DomainConfig::default() }
 }

@@ -61,9 +61,7 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
         }
         Err(error @ RequestError::Unanswered) => {
             let (handler, name) = (args.handler.number(), &args.group);
-            output::say(format_args!(
-                "handler {handler} of {name}: {error}; the request may have been executed"
-            ));
+            output::say(format_args!("handler {handler} of {name}: {error}"));
             Ok(Outcome::Code(UNANSWERED))
         }
         Err(error) => Err(CliError::new(format!("group '{}': {error}", args.group), error.fix())),

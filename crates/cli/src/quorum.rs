@@ -12,7 +12,7 @@ pub(crate) fn parse(text: &str) -> Result<Quorum, UnitError> {
             _ => Err(UnitError {
                 cause: format!("quorum '{text}' is invalid: expected majority, all, or a number"),
                 fix: format!(
-                    "give majority, all, or a number of members from 1 to {}",
+                    "use majority, all, or a number of members from 1 to {}",
                     Quorum::MAX_AT_LEAST
                 ),
             }),

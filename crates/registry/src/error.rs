@@ -146,7 +146,7 @@ impl RegistryError {
                     .into()
             }
             Self::Store(StoreError::Unreachable { .. }) => {
-                "start etcd, or give its client addresses: --etcd URL,URL,URL".into()
+                "start etcd, or pass its client addresses: --etcd URL,URL,URL".into()
             }
             Self::Store(StoreError::Refused { .. }) => {
                 "see the log of etcd, and `carom registry --help` for users and TLS".into()
@@ -158,8 +158,8 @@ impl RegistryError {
                     .into()
             }
             Self::Store(StoreError::Lost { .. } | StoreError::Damaged { .. }) => {
-                "restore it from a backup, or start with an empty store by --new-store (with etcd: \
-                 another --cluster); running nodes then join again"
+                "restore it from a backup, or pass --new-store to start with an empty store (with \
+                 etcd: another --cluster); running nodes then rejoin"
                     .into()
             }
             Self::Store(StoreError::Failed { is_full: true, .. }) => "free some disk space".into(),
@@ -168,12 +168,30 @@ impl RegistryError {
                 format!("stop the process that uses it, or use another port: {flag} ADDRESS:PORT")
             }
             Self::Listen { flag, error, .. } if error.kind() == io::ErrorKind::PermissionDenied => {
-                format!("use a port from 1024: {flag} ADDRESS:PORT, or run as root")
+                format!("use a port of 1024 or more, or run as root: {flag} ADDRESS:PORT")
             }
             Self::Listen { flag, .. } => {
                 format!("use an address of this host: {flag} ADDRESS:PORT")
             }
             Self::Start(_) | Self::Panicked => "see the message above, and try again".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fix_of_a_refused_address_depends_on_the_cause() {
+        for (kind, expected) in [
+            (io::ErrorKind::AddrInUse, "use another port"),
+            (io::ErrorKind::PermissionDenied, "use a port of 1024 or more"),
+            (io::ErrorKind::AddrNotAvailable, "use an address of this host"),
+        ] {
+            let address = ([10, 0, 0, 1], 80).into();
+            let fix = RegistryError::Listen { flag: "--http", address, error: kind.into() }.fix();
+            assert!(fix.contains(expected) && fix.contains("--http ADDRESS:PORT"), "{fix}");
         }
     }
 }

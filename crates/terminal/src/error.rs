@@ -184,7 +184,7 @@ fn possible(values: &str, cause: &str) -> Option<String> {
             "use a whole number in digits"
         }
         why if why.contains("number too") => "use a smaller number; see --help for the range",
-        why if why.contains("socket address") => "give ADDR:PORT, such as 127.0.0.1:7403",
+        why if why.contains("socket address") => "use ADDR:PORT, such as 127.0.0.1:7403",
         _ => return None,
     };
     Some(fix.to_owned())

@@ -17,10 +17,10 @@
 //!
 //! Choices that the scheme leaves open:
 //! - A sender waits for the members of its view at the time of sending.
-//! - The sender stops waiting for a member that does not acknowledge after
-//!   [`Config::max_retransmissions`], and reports it with [`Event::Slow`]. While the member is in
-//!   the view and silent, horizon packets notify it that it has missed messages, which it reports
-//!   as lost. Otherwise, one member could stall a group forever.
+//! - The sender stops waiting for a member that has not acknowledged a message after
+//!   [`Config::max_retransmissions`] retransmissions, and reports it with [`Event::Slow`], so that
+//!   no member can stall a group forever. While the member lags, horizon packets state which
+//!   messages are no longer retransmitted, and it reports those that it lacks as lost.
 //! - An acknowledgment also carries the position up to which the stream is settled, so that the
 //!   loss of an earlier acknowledgment does no harm.
 //! - A message is not retransmitted after its deadline. Members that have not acknowledged it are

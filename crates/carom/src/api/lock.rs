@@ -88,7 +88,7 @@ impl Group {
     ///
     /// # Errors
     /// Returns an error if the group is not ordered or is closed, this node was removed from the
-    /// ring, or too many lock requests are waiting.
+    /// ring, or it holds or has requested too many.
     pub async fn lock(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
         self.request_lock(name.into(), true).await
     }

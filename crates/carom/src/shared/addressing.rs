@@ -36,7 +36,8 @@ impl MulticastPool {
         is_first.then_some(Self { first: address, count, hello: DEFAULT_HELLO })
     }
 
-    /// Returns `true` if all addresses are multicast addresses beyond the local link.
+    /// Returns `true` if the pool is not empty, and its addresses and the hello address are multicast
+    /// addresses outside the link-local block 224.0.0.0/24.
     pub fn is_valid(&self) -> bool {
         let first = u32::from(self.first);
         let Some(last) = first.checked_add(u32::from(self.count).saturating_sub(1)) else {
@@ -83,7 +84,7 @@ pub struct PoolParseError(pub String);
 impl PoolParseError {
     /// Returns a one-line suggestion for how to fix the error.
     pub fn fix(&self) -> String {
-        "give 239.77.0.1+1024, or another pool inside 239.0.0.0/8".into()
+        "use 239.77.0.1+1024, or another pool inside 239.0.0.0/8".into()
     }
 }
 

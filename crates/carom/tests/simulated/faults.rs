@@ -16,7 +16,7 @@ fn members_meet_lose_a_crashed_node_and_meet_its_successor() {
         let _group = join_with(&c, 2).await;
         std::future::pending::<()>().await;
     });
-    // The group of `b` is dropped with the future, so `b` has left.
+    // The group handle of `b` is dropped with the future, so `b` has left.
     let in_a = run(&mut world, async {
         let (in_a, _in_b) = (join_with(&a, 1).await, join_with(&b, 1).await);
         in_a.wait_for_members(2).await.expect("open");

@@ -281,7 +281,7 @@ fn resolve(host: &str, default_port: u16) -> Result<SocketAddrV4, CliError> {
     found.ok_or_else(|| {
         CliError::new(
             format!("host '{host}' is invalid, or has no IPv4 address"),
-            "give HOST or HOST:PORT, such as 10.0.0.1 or 10.0.0.1:7499",
+            "use HOST or HOST:PORT, such as 10.0.0.1 or 10.0.0.1:7499",
         )
     })
 }

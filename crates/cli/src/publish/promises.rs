@@ -118,7 +118,7 @@ pub(super) fn resilience(text: &str) -> Result<Resilience, UnitError> {
                 cause: format!(
                     "resilience '{text}' is invalid: expected majority, all, or a number"
                 ),
-                fix: "give majority, all, or the number of members that may fail, 1 to 255"
+                fix: "use majority, all, or the number of members that may fail, 1 to 255"
                     .to_owned(),
             }),
         },

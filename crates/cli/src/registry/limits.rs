@@ -7,7 +7,7 @@ pub(super) fn check_detection(flag: &str, time: Duration) -> Result<(), CliError
         return Ok(());
     }
     let cause = format!("{flag}: {time:?} is too short: the minimum is {LEAST_DETECTION:?}");
-    Err(CliError::new(cause, format!("give {LEAST_DETECTION:?} or more")))
+    Err(CliError::new(cause, format!("use {LEAST_DETECTION:?} or more")))
 }
 
 pub(super) fn check_name(flag: &str, name: &str) -> Result<(), CliError> {

@@ -188,7 +188,7 @@ impl Etcd {
                 "--etcd-lease: {:?} is invalid: expected whole seconds from 2s to 10min",
                 self.etcd_lease
             );
-            return Err(CliError::new(cause, "give whole seconds, such as 5s"));
+            return Err(CliError::new(cause, "use whole seconds, such as 5s"));
         }
         options.lease = self.etcd_lease;
         if let (Some(name), Some(file)) = (&self.etcd_user, &self.etcd_password_file) {

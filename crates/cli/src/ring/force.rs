@@ -102,7 +102,7 @@ impl Args {
             let cause = format!("group '{}' has no members", self.group);
             return Err(CliError::new(
                 cause,
-                "check the group name, and pass a running node by --seed HOST:PORT",
+                "check the group name, and name a running node with --seed HOST:PORT",
             ));
         }
         Ok(rings)

@@ -4,8 +4,8 @@ use carom_proto::codec::Field as _;
 use carom_proto::wire::{Header, Protocol};
 use carom_proto::{Endpoint, GroupId, GroupSettings, NodeId, Origin, Profile, RateOfFire, Rng};
 
-/// Forges a claim for the node `to` about the sender of `heard`, or about nodes that do not exist.
-/// It claims that they are dead, moved or gone, have left the group, or have other settings.
+/// Forges a claim to the node `to`: that the sender of `heard` is dead, has moved, has stopped, has
+/// left the group or has other settings, or that nodes that do not exist are alive.
 pub(super) fn forged(rng: &mut Rng, heard: &[u8], to: NodeId) -> Option<Vec<u8>> {
     let (Header { group, sender: about, incarnation, .. }, _) = Header::decode(heard).ok()?;
     let from = [NodeId(rng.next_u64()), about][rng.below(2)];

@@ -63,7 +63,8 @@ pub fn scenario(seed: u64) -> Scenario<Participants, Step<Action>> {
     Scenario { seed, participants: draft.participants, steps: draft.steps }
 }
 
-/// Returns `true` if members receive modified datagrams, or claims for an unknown node.
+/// Returns `true` if members may accept a forgery: a modified datagram, or any other except gossip
+/// while its apparent sender may be silent.
 pub(super) fn is_deceived(steps: &[(Duration, Step<Action>)]) -> bool {
     let forgeries = || steps.iter().filter_map(|(_, step)| step.forgery());
     forgeries().any(Forgery::can_deceive)

@@ -94,7 +94,7 @@ impl Protocol {
         }
     }
 
-    /// Divides the group into domains. LBRM has two tiers, with as many domains as members in each.
+    /// Returns the domains of the group. LBRM has two tiers: about √n domains of about √n receivers.
     fn hierarchy(self, plane: &Plane) -> Hierarchy {
         let (ports, receivers) = (plane.setting.ports as usize, plane.receivers().len());
         let (least, tiers) = match self {

@@ -83,7 +83,7 @@ pub enum RingNews {
 pub enum Removal {
     /// The other members could not reach the member.
     Removed,
-    /// The member left for a larger ring of the same group.
+    /// The member left to join another ring of the same group, usually a larger one.
     Merged,
     /// The member's application did not take the delivered events.
     TooSlow,

@@ -19,10 +19,10 @@ pub enum LockError {
     /// This node was removed from the ring before the lock was granted.
     #[error("this node was removed from the ring before the lock was granted")]
     Lost,
-    /// Too many lock requests are waiting.
-    #[error("too many lock requests: {asked} are already waiting")]
+    /// This node holds or has requested too many locks.
+    #[error("too many locks: this node already holds or has requested {asked}")]
     TooMany {
-        /// Number of waiting lock requests.
+        /// Number of locks that the node holds or has requested.
         asked: usize,
     },
     /// The lock was not granted within this time.

@@ -198,7 +198,8 @@ impl Server {
         }
     }
 
-    /// Sets the owners of all partitions, including this process, and sends them to all peers.
+    /// Sets the owners of all partitions. Sends them to all connected nodes, detectors and observers
+    /// if they have changed.
     ///
     /// # Panics
     /// Panics if the number of partitions is not the configured one.
