@@ -5,9 +5,9 @@ pub struct StreamConfig {
     pub path_mtu: u16,
     /// First message of a stream that a receiver is owed. Default: [`Owed::FirstHeard`].
     pub owed: Owed,
-    /// Maximum number of missing packets per stream, after which the oldest are lost. Default: 4096.
+    /// Maximum number of missing packets per stream. Beyond it, the oldest are lost. Default: 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in a group. Further senders are refused and counted. Default: 1024.
+    /// Maximum number of senders in a group. More are refused and counted. Default: 1024.
     pub max_streams: usize,
 }
 

@@ -10,8 +10,9 @@ use core::net::{IpAddr, SocketAddr};
 use bytes::Bytes;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::ids::{Endpoint, GroupId, Incarnation, NodeId, Origin, SeqNo};
+use crate::time::Time;
 use crate::wire::DecodeError;
-use crate::{Endpoint, GroupId, Incarnation, NodeId, Origin, SeqNo, Time};
 
 /// A part of a packet, which may borrow from the datagram.
 ///

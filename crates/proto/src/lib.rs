@@ -29,6 +29,7 @@ pub mod ring;
 pub mod rmp;
 mod rng;
 pub mod settings;
+mod settings_codec;
 #[cfg(test)]
 mod strategies;
 mod time;

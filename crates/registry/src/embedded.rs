@@ -1,14 +1,13 @@
 //! Embedded store: one file for one process, without any other server.
 //!
-//! All data is in one `redb` database. A commit is on disk before it is acknowledged, so no
-//! join is lost if the process is killed or the machine crashes. Only one process at a time can open
-//! the file.
-//! That process owns all partitions.
+//! All data is in one `redb` database. A commit is on disk before it is acknowledged, so no join is
+//! lost if the process is killed or the machine crashes. Only one process at a time can open the
+//! file. That process owns all partitions.
 //!
 //! Every page is verified when the store is opened, which reads the whole file. Without this,
-//! `redb` trusts a file that was closed cleanly, and panics if it has been damaged since then. In addition, a
-//! panic while opening, reading or writing is treated as damage ([`catch_panics`]). A marker file
-//! next to the database records that a store existed, so that a missing or empty database is not
+//! `redb` trusts a file that was closed cleanly, and panics if it has been damaged since then. In
+//! addition, a panic while opening, reading or writing is treated as damage ([`catch_panics`]). A
+//! marker file next to the database records that a store existed, so that a missing or empty database is not
 //! mistaken for a new one.
 //!
 //! | table | key | value |

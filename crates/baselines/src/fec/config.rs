@@ -26,7 +26,7 @@ pub struct Config {
     pub give_up_after: Duration,
     /// Maximum total size, in bytes, of the packets kept to decode others. Default: 16 MiB.
     pub retain_bytes: usize,
-    /// Maximum number of incomplete sets per stream, after which the oldest is dropped. Default: 64.
+    /// Maximum number of incomplete sets per stream. Beyond it, the oldest is dropped. Default: 64.
     pub max_sets: usize,
 }
 

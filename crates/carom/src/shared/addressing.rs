@@ -36,8 +36,8 @@ impl MulticastPool {
         is_first.then_some(Self { first: address, count, hello: DEFAULT_HELLO })
     }
 
-    /// Returns `true` if the pool is not empty, and its addresses and the hello address are multicast
-    /// addresses outside the link-local block 224.0.0.0/24.
+    /// Returns `true` if the pool is not empty, and its addresses and the hello address are
+    /// multicast addresses outside the link-local block 224.0.0.0/24.
     pub fn is_valid(&self) -> bool {
         let first = u32::from(self.first);
         let Some(last) = first.checked_add(u32::from(self.count).saturating_sub(1)) else {

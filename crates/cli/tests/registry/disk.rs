@@ -1,5 +1,5 @@
-//! Tests a store on a disk that is full. Without root, the test passes and reports on standard error
-//! that it did not run.
+//! Tests a store on a full disk. Without root, the tests report on standard error that they did not
+//! run.
 
 use std::collections::BTreeSet;
 use std::fs::File;

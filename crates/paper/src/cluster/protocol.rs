@@ -94,7 +94,7 @@ impl Protocol {
         }
     }
 
-    /// Returns the domains of the group. LBRM has two tiers: about √n domains of about √n receivers.
+    /// Returns the domains of the group. LBRM has two tiers: about √n domains of √n receivers.
     fn hierarchy(self, plane: &Plane) -> Hierarchy {
         let (ports, receivers) = (plane.setting.ports as usize, plane.receivers().len());
         let (least, tiers) = match self {

@@ -69,8 +69,8 @@ pub enum StartError {
     /// The multicast port is 0. All nodes share this port, so a node cannot select a free one.
     #[error("multicast port 0 is invalid: expected 1 to 65535")]
     MulticastPort,
-    /// The injected loss is not [valid](Loss::is_valid): a rate is outside 0 to 1, a burst is shorter
-    /// than 1 datagram, or bursts of this length cannot reach the rate.
+    /// The injected loss is not [valid](Loss::is_valid): a rate is outside 0 to 1, a burst is
+    /// shorter than 1 datagram, or bursts of this length cannot reach the rate.
     #[error(
         "injected loss '{loss}' is invalid: expected a rate of 0 to 100 %, and bursts of at least \
          1 datagram"

@@ -4,7 +4,8 @@
 
 use super::identity::{IDENTITY_BYTES, Identity};
 use crate::codec::{Field, Variants, rest, rest_bytes};
-use crate::settings::{SETTINGS_BYTES, take_settings};
+use crate::settings::SETTINGS_BYTES;
+use crate::settings_codec::take_settings;
 use crate::wire::{self, Datagram, DecodeError, HEADER_BYTES, Header, Protocol};
 use crate::{GroupId, GroupSettings, NodeId, Origin, Time};
 

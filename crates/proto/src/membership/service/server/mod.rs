@@ -198,8 +198,8 @@ impl Server {
         }
     }
 
-    /// Sets the owners of all partitions. Sends them to all connected nodes, detectors and observers
-    /// if they have changed.
+    /// Sets the owners of all partitions. If they have changed, sends them to all connected nodes,
+    /// detectors and observers.
     ///
     /// # Panics
     /// Panics if the number of partitions is not the configured one.

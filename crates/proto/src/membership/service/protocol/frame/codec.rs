@@ -8,7 +8,7 @@ use super::{
 };
 use crate::NodeId;
 use crate::codec::{Field, Variants, rest_bytes};
-use crate::settings::take_settings;
+use crate::settings_codec::take_settings;
 use crate::wire::DecodeError;
 
 const HELLO: u8 = 1;
