@@ -7,8 +7,8 @@
 //! Every page is verified when the store is opened, which reads the whole file. Without this,
 //! `redb` trusts a file that was closed cleanly, and panics if it has been damaged since then. In
 //! addition, a panic while opening, reading or writing is treated as damage ([`catch_panics`]). A
-//! marker file next to the database records that a store existed, so that a missing or empty database is not
-//! mistaken for a new one.
+//! marker file next to the database records that a store existed, so that a missing or empty
+//! database is not mistaken for a new one.
 //!
 //! | table | key | value |
 //! |---|---|---|
