@@ -48,6 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Writes twice while holding the lock of the group.
 async fn work(
     worker: u16,
     group: Group,

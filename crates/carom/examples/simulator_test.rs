@@ -34,6 +34,7 @@ async fn publish(node: Node) {
     node.sleep(Duration::from_secs(60)).await;
 }
 
+/// Runs the program for 30 s of virtual time.
 fn run(seed: u64) -> (u32, u32) {
     let topology = Topology::lan(2, Link::of_delay(Duration::from_micros(100)));
     let config = WorldConfig { loss: Loss::Uniform(0.1), ..WorldConfig::new(topology, seed) };

@@ -74,6 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Returns the next message of the group, or `None` if the node is closed.
 fn next_message(group: &Group) -> Option<Bytes> {
     loop {
         if let Event::Message(message) = group.recv()? {
@@ -82,6 +83,7 @@ fn next_message(group: &Group) -> Option<Bytes> {
     }
 }
 
+/// Starts a node that communicates only within this machine.
 fn start() -> Result<Node, StartError> {
     Node::start(Node::builder().interface("127.0.0.1").port(0).multicast_port(7426))
 }

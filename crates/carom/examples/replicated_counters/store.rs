@@ -70,10 +70,12 @@ impl Counters {
         self.group.publish([&[TOTALS], &change[..]].concat()).await.map(drop)
     }
 
+    /// Returns the value of a counter as known to this replica.
     pub fn value(&self, counter: &str) -> i64 {
         self.known().0.get(counter).map_or(0, value)
     }
 
+    /// Returns all counters and their values.
     pub fn values(&self) -> BTreeMap<String, i64> {
         self.known()
             .0
@@ -82,6 +84,7 @@ impl Counters {
             .collect()
     }
 
+    /// Returns the other replicas in the current view.
     pub fn replicas(&self) -> Vec<NodeId> {
         self.group.members()
     }
@@ -113,6 +116,7 @@ impl Counters {
         }
     }
 
+    /// Processes an event and returns the required reaction.
     fn take(&self, event: Event) -> News {
         match event {
             Event::Message(message) => match message.payload.split_first() {
@@ -139,6 +143,7 @@ impl Counters {
         self.group.publish([&[DIGEST], &digest[..]].concat()).await.map(drop)
     }
 
+    /// Multicasts the whole state, in as many messages as necessary.
     async fn publish_all(&self) -> Result<(), PublishError> {
         let known = self.known().clone();
         let limit = self.group.payload_limit();

@@ -10,6 +10,7 @@ pub(crate) struct Command {
     pub(crate) operation: Operation,
 }
 
+/// An operation on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Get { key: String },
@@ -38,6 +39,7 @@ impl Command {
         out
     }
 
+    /// Decodes a message. Returns `None` if it is not a message of this store.
     pub(crate) fn decode(message: &[u8]) -> Option<Self> {
         let (kind, rest) = message.split_first()?;
         let (number, mut from) = rest.split_first_chunk()?;
@@ -57,12 +59,14 @@ impl Command {
     }
 }
 
+/// Encodes the map, for a replica that lacks it.
 pub(crate) fn encode_map(map: &BTreeMap<String, String>) -> Vec<u8> {
     let mut out = Vec::new();
     map.iter().flat_map(|(key, value)| [key, value]).for_each(|text| put_text(text, &mut out));
     out
 }
 
+/// Decodes the map that another replica sent. Returns `None` if it is invalid.
 pub(crate) fn decode_map(mut from: &[u8]) -> Option<BTreeMap<String, String>> {
     let mut map = BTreeMap::new();
     while !from.is_empty() {

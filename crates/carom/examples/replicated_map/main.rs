@@ -41,6 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Starts a node and runs its replica.
 fn start(
     join: impl FnOnce(Node) -> Result<Store, JoinGroupError>,
 ) -> Result<Arc<Store>, Box<dyn Error>> {

@@ -36,6 +36,7 @@ pub struct Store {
     replica: Mutex<Replica>,
 }
 
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The value of the key, or its value before it was written.
@@ -49,10 +50,12 @@ pub enum Outcome {
 pub enum NotDone {
     /// This replica does not have the map yet. The operation was not executed.
     NotReady,
-    /// This replica was removed or closed before the outcome was known.
+    /// This replica was removed or closed before the outcome was known. The operation may or may
+    /// not have taken effect.
     Unknown,
 }
 
+/// The state of a replica.
 #[derive(Debug, Default)]
 struct Replica {
     map: BTreeMap<String, String>,
@@ -62,7 +65,8 @@ struct Replica {
 }
 
 impl Store {
-    /// Joins the replicas of the map `name` and creates the map, which is empty at first.
+    /// Joins the replicas of the map `name` and creates the map, which is empty at first. Call this
+    /// only once in the life of the map.
     ///
     /// # Errors
     /// See [`Node::join`].
@@ -95,7 +99,8 @@ impl Store {
     /// Sets the value of a key, and returns its previous value.
     ///
     /// # Errors
-    /// See [`Store::get`].
+    /// Returns an error if this replica does not have the map yet, or is removed or closed before
+    /// the outcome is known.
     pub async fn put(&self, key: &str, value: &str) -> Result<Option<String>, NotDone> {
         let (key, value) = (key.to_owned(), value.to_owned());
         match self.call(Operation::Put { key, value }).await? {
@@ -108,7 +113,8 @@ impl Store {
     /// set.
     ///
     /// # Errors
-    /// See [`Store::get`].
+    /// Returns an error if this replica does not have the map yet, or is removed or closed before
+    /// the outcome is known.
     pub async fn replace(
         &self,
         key: &str,
@@ -138,6 +144,7 @@ impl Store {
         self.replica().map.clone()
     }
 
+    /// Returns the node on which the replica runs.
     pub fn node(&self) -> &Node {
         &self.node
     }
