@@ -4,9 +4,9 @@
 //! source of randomness is the seed that it was created with. A driver (the runtime on real
 //! sockets, a simulator, a test) repeats these steps:
 //!
-//! 1. Call the input methods, once per input: [`Engine::join`], [`Engine::leave`],
+//! 1. Call the input methods, once per input, such as [`Engine::join`], [`Engine::leave`],
 //!    [`Engine::send`], [`Engine::confirm`], [`Engine::handle_datagram`], [`Engine::handle_view`],
-//!    [`Engine::handle_timeout`]. `now` must never decrease.
+//!    and [`Engine::handle_timeout`]. `now` must never decrease.
 //! 2. Call [`Engine::poll_transmit`] until it returns `None`, and send each datagram.
 //! 3. Call [`Engine::poll_event`] until it returns `None`, and deliver each event to the
 //!    application.
@@ -78,7 +78,8 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// Returns an error if the settings are out of bounds, if they contradict those of another
-    /// group of this node, or if this engine does not support the profile.
+    /// group of this node, if this engine does not support the profile, or if the node is already
+    /// in the group.
     fn join(&mut self, now: Time, group: GroupId, settings: GroupSettings)
     -> Result<(), JoinError>;
 
@@ -102,10 +103,10 @@ pub trait Engine: Send {
         options: SendOptions,
     ) -> Result<SeqNo, SendError>;
 
-    /// Requests confirmation that the members of `group` have everything that this node sent so
-    /// far.
+    /// Requests confirmation of everything that this node sent in `group` so far.
     ///
-    /// The engine replies with [`Event::Confirmed`]. Has no effect if the node is not in the group.
+    /// The engine reports [`Event::Confirmed`] when the members have received or lost all of it.
+    /// Has no effect if the node is not in the group.
     fn confirm(&mut self, now: Time, group: GroupId);
 
     /// Processes a received datagram.
@@ -145,7 +146,9 @@ pub trait Engine: Send {
     /// An engine that supports flow control slows down the senders of the group.
     fn set_backpressure(&mut self, _now: Time, _group: GroupId, _backlog: f64) {}
 
-    /// Drops `group` immediately, without notifying the other members, which must detect it.
+    /// Leaves `group` immediately. The other members may have to detect it.
+    ///
+    /// The default implementation calls [`Engine::leave`].
     fn abandon(&mut self, now: Time, group: GroupId) {
         self.leave(now, group);
     }
@@ -156,7 +159,7 @@ pub trait Engine: Send {
         false
     }
 
-    /// Returns the members of `group` that are not known to have everything that this node sent.
+    /// Returns the members of `group` that have not confirmed everything that this node sent.
     fn unconfirmed(&self, _group: GroupId) -> Vec<NodeId> {
         Vec::new()
     }
@@ -169,13 +172,14 @@ pub trait Engine: Send {
     /// Processes a reply or a status change of the multicast manager in the registry.
     fn handle_manager(&mut self, _now: Time, _news: &ManagerNews) {}
 
-    /// Returns the next group in which this node sends and has lost the multicast manager, or
-    /// `None` if there is none.
+    /// Returns the next group in which this node can no longer use the registry's multicast
+    /// manager for the messages that it sends, or `None` if there is none.
     fn poll_manager_lost(&mut self) -> Option<GroupId> {
         None
     }
 
-    /// Returns the maximum payload of [`Engine::send`], in bytes, for groups of this profile.
+    /// Returns the maximum payload of [`Engine::send`], in bytes, for groups of this profile. It
+    /// may be lower for a message with [`Qos::Unreliable`].
     fn payload_limit(&self, profile: Profile) -> usize;
 
     /// Returns the memory, in bytes, that the engine uses for messages and packets of this and
@@ -234,16 +238,17 @@ pub const LOOK_AHEAD: usize = 32;
 /// Options of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
-    /// Time for which the message is useful, counted from its multicast.
+    /// Time for which the message is useful. Each node counts it from the time at which it received
+    /// the message or found it to be missing.
     ///
-    /// After this time, the message is no longer repaired, and members that did not receive it
-    /// report it as lost. If `None`, the engine's own limit for repairs applies. Only time-critical
+    /// After this time, a node no longer retransmits the message, and reports it as lost if it was
+    /// missing until then. The engine's own limit for repairs always applies. Only time-critical
     /// groups use the deadline.
     pub deadline: Option<Duration>,
     /// Delivery guarantee of the message in an ordered group. If `None`, the message is totally
     /// ordered.
     ///
-    /// In other groups, every guarantee is refused with [`SendError::Qos`].
+    /// In time-critical and bulk groups, every guarantee is refused with [`SendError::Qos`].
     pub qos: Option<Qos>,
 }
 
@@ -292,7 +297,7 @@ pub struct Transmit {
 /// Class of a datagram, independent of its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// First transmission of a message or fragment to the group.
+    /// First transmission of a message or fragment, or a copy that is forwarded.
     Data,
     /// Redundancy that was not requested: a repair or a parity packet.
     Repair,

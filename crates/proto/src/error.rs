@@ -17,8 +17,8 @@ pub enum Unserved {
     /// The group has reached its maximum number of members.
     #[error("the group has reached its maximum number of members")]
     TooManyMembers,
-    /// Too many requests are in flight.
-    #[error("the service is overloaded")]
+    /// Too many requests of this node are in flight.
+    #[error("too many requests of this node are in flight")]
     Busy,
     /// The settings that were requested or those of the group are unknown to the service or to this
     /// program. One of the two is an older version.

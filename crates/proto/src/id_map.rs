@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 /// A map that supports lookups but not iteration.
 ///
 /// The iteration order would depend on the hasher, but an engine's output must not. The hash is
-/// keyed with the engine's seed, so that an attacker cannot choose colliding ids.
+/// keyed with the engine's seed, so that colliding ids cannot be computed in advance.
 #[allow(clippy::disallowed_types, reason = "fixed hasher, and no way to iterate")]
 pub struct IdMap<K, V>(std::collections::HashMap<K, V, FixedState>);
 

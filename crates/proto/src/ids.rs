@@ -53,7 +53,7 @@ pub struct PacketId {
 
 /// Unicast address of a node.
 ///
-/// Engines treat it as opaque. Only the membership exchanges it, and only the driver sends to it.
+/// The membership maps nodes to endpoints, and only the driver sends to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Endpoint(
@@ -108,7 +108,7 @@ impl SeqNo {
     /// Returns the number of positions from `other` to this number, which is negative if this
     /// number is before `other`.
     ///
-    /// Only this method handles wrap-around (RFC 1982 serial arithmetic).
+    /// The difference wraps around (RFC 1982 serial arithmetic).
     pub fn distance_from(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }

@@ -89,7 +89,7 @@ impl Inbox {
         self.dropped
     }
 
-    /// Reuses the slot of a taken datagram, if any. The other datagrams keep their order.
+    /// Reuses the slot of a taken datagram, or else of a random waiting one. Keeps the order.
     fn replace_one(&mut self, source: Endpoint, datagram: &Datagram<'_>) {
         if self.taken > 0 {
             self.slots[..self.filled].rotate_left(self.taken);

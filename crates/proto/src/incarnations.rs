@@ -28,9 +28,9 @@ impl Incarnations {
 
     /// Classifies a datagram by its incarnation.
     ///
-    /// An incarnation other than the current one is accepted only if it `is_credible`. The previous
-    /// incarnation becomes the current one again if the current one has been silent for
-    /// [`LATE_FOR`]: the datagrams of the current one had only been delayed.
+    /// Another incarnation becomes the current one only if it `is_credible`. This includes the
+    /// previous incarnation, but only after the current one has been silent for [`LATE_FOR`]: the
+    /// datagrams of the current one had only been delayed.
     pub(crate) fn look(
         &mut self,
         now: Time,

@@ -118,7 +118,7 @@ impl LossInjector {
         Self { loss, rng: Rng::new(seed), burst_left: 0, is_bad: false, dropped: 0 }
     }
 
-    /// Returns `true` if the next datagram is lost.
+    /// Advances the model by one datagram. Returns `true` if this datagram is lost.
     pub fn drops_next(&mut self) -> bool {
         let drops = match self.loss {
             Loss::None => false,

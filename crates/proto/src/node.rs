@@ -46,11 +46,11 @@ pub struct Node {
 pub enum NodeEvent {
     /// An event for the group's application.
     Group(Event),
-    /// The node is reachable at this endpoint. This event precedes all others that name the node.
+    /// The node is reachable at this endpoint. This event precedes view changes with the node.
     Met(NodeId, Endpoint),
     /// The node is no longer reachable, because it has failed or stopped.
     Parted(NodeId),
-    /// This node has learned what its contacts know, or is the first node.
+    /// This node has learned what its contacts know, or considers itself the first node.
     Settled,
     /// The registry has accepted the join of the group: see [`Node::is_admitted`].
     Admitted(GroupId),
@@ -60,13 +60,13 @@ pub enum NodeEvent {
     Returned,
     /// The join was refused after [`Node::join`] had returned. The node is not in the group.
     Refused(GroupId, JoinError),
-    /// The set of reachable nodes in this ordered group has changed. The application of the group
-    /// receives the changes of its ring instead.
+    /// The membership's view of this ordered group has changed. The application of the group
+    /// receives the changes to its ring instead.
     Neighbours(GroupId),
-    /// The multicast manager of the registry is unreachable, or cannot place this node's receivers
-    /// in the group. The node continues with its own manager.
+    /// The multicast manager of the registry is unreachable, does not answer, or refuses to place
+    /// this node's receivers in the group. The node continues with its own manager.
     ManagerLost(GroupId),
-    /// The node has left the group and no longer processes its datagrams; see [`Node::leave`].
+    /// The node is no longer in the group: it has left, was removed, or its join was refused.
     Out(GroupId),
 }
 
@@ -75,10 +75,10 @@ crate::counters! {
     pub struct NodeCounters {
         /// Datagrams that were passed to an engine or to the membership provider.
         datagrams_received,
-        /// Datagrams of groups that this node is not in, which arrived at a shared address.
+        /// Datagrams of groups that this node is not in, such as groups that share an address.
         datagrams_foreign,
-        /// Datagrams of an incarnation that has ended, and datagrams that did not come from their
-        /// sender's address.
+        /// Datagrams of an incarnation that has ended or is not credible, and datagrams that did
+        /// not come from their sender's address.
         ///
         /// A packet of an ordered group may come from the address of any known node. A packet of a
         /// [guest](crate::Profile::Guest) may come from any address.
@@ -187,8 +187,8 @@ impl Node {
 
     /// Processes a datagram that was received from `source`.
     ///
-    /// Returns the sender if an engine found the datagram intact. That node is reachable at
-    /// `source`, even if no view contains it.
+    /// Returns the sender if an engine found the datagram intact. The sender need not be in any
+    /// view. In an ordered group, `source` may be the address of a node that forwarded it.
     pub fn handle_datagram(
         &mut self,
         now: Time,
@@ -230,10 +230,10 @@ impl Node {
         Some(sender)
     }
 
-    /// Returns `true` if datagrams from `source` in the name of `node` must be dropped.
+    /// Returns `true` if datagrams have arrived from the own address of `node`, and `source` is
+    /// another address. This also applies for some time after the node has failed or left.
     ///
-    /// Once datagrams have arrived from the node's own address, those from other addresses must be
-    /// dropped. This also applies for some time after the node has failed or left.
+    /// A datagram that no other node can have forwarded must then be dropped.
     pub fn is_elsewhere(&self, now: Time, node: NodeId, source: Endpoint) -> bool {
         self.starts.is_elsewhere(now, node, source)
     }
@@ -306,7 +306,7 @@ impl Node {
         &self.engines
     }
 
-    /// Returns the engine of the ordered groups for changes to locks and requests.
+    /// Returns the engine of the ordered groups, for operations on locks and for requests.
     ///
     /// Groups must be joined and left with the methods of the node.
     pub fn ordered_groups_mut(&mut self) -> &mut Rmp {

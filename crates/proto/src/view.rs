@@ -5,7 +5,7 @@ use crate::{GroupId, NodeId};
 pub struct ViewChange {
     /// Group whose view changed.
     pub group: GroupId,
-    /// The member that joined or left. It is never the engine's own node.
+    /// The member that joined, left or failed. It is never the engine's own node.
     pub node: NodeId,
     /// Kind of the change.
     pub kind: ViewChangeKind,

@@ -83,8 +83,7 @@ pub struct Datagram<'a> {
     bytes: &'a [u8],
 }
 
-/// Error returned when a datagram is rejected. Rejected datagrams are counted and not reported as
-/// errors.
+/// Reason for rejecting a datagram. Engines count rejected datagrams, and report no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The length does not match the packet type or the length field.
@@ -184,8 +183,8 @@ impl<'a> Datagram<'a> {
     /// Parses the header of `bytes`.
     ///
     /// # Errors
-    /// Returns an error if the datagram is not from Carom, or if its version or protocol is
-    /// unknown.
+    /// Returns an error if the datagram is too short or not from Carom, or if its version or
+    /// protocol is unknown.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let (raw, _) = RawHeader::ref_from_prefix(bytes).map_err(|_| DecodeError::Length)?;

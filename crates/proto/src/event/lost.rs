@@ -2,10 +2,11 @@ use core::fmt;
 
 use crate::{GroupId, NodeId, SeqNo};
 
-/// A range of messages that this node will not receive. The first packet of each of them has a
-/// sequence number from `first` to `last`.
+/// Messages that this node will not receive or could not send, as a range of sequence numbers of
+/// their packets.
 ///
-/// Each lost message is reported once, and delivered messages are never reported.
+/// Each number is reported once, and delivered messages are never reported. The losses of a large
+/// message may be in several ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Group of the messages.
@@ -21,8 +22,8 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Returns the number of lost packets. It equals the number of lost messages if each of them
-    /// fits in one packet.
+    /// Returns the number of sequence numbers in the range. It equals the number of lost messages
+    /// if each of them fits in one packet.
     pub fn count(&self) -> u32 {
         self.last.0.wrapping_sub(self.first.0).wrapping_add(1)
     }

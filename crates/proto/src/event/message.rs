@@ -19,7 +19,7 @@ pub struct Message {
     pub payload: Bytes,
     /// Source of the content, or of the packet that was missing longest.
     pub how: How,
-    /// Time from multicast to delivery. `None` if the nodes' clocks disagree or it is not measured.
+    /// Time from multicast to delivery. `None` if it is not measured or the nodes' clocks disagree.
     pub age: Option<Duration>,
     /// Time for which the message, or its longest missing packet, was known to be missing.
     pub missing_for: Duration,
@@ -33,8 +33,8 @@ pub struct Message {
 pub enum How {
     /// The sender's multicast was received.
     Direct,
-    /// The content was recovered from repairs, the last of which came from the given node.
+    /// The content was recovered from repairs, one of which came from the given node.
     Recovered(NodeId),
-    /// The content was retransmitted on request by the given node.
+    /// The given node retransmitted the content on request.
     Retransmitted(NodeId),
 }

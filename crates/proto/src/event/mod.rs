@@ -15,17 +15,17 @@ pub enum Event {
     /// A message of the group, delivered at most once unless it was sent with
     /// [`Qos::Unreliable`](crate::ring::Qos::Unreliable).
     Message(Message),
-    /// Messages that this node should have received but will not receive.
+    /// Messages that this node will not receive, or that it could not send.
     Lost(Lost),
-    /// A change of the group's view: another member joined, left or failed.
+    /// A change to the group's view: another member joined, left or failed.
     View(ViewChange),
-    /// A member is so far behind that the sender no longer waits for it.
+    /// This node no longer waits for a member, usually because the member is too far behind.
     Slow(Slow),
     /// A receiver of this node's bulk stream slows down the other receivers.
     Limiting(Limiting),
     /// Confirmation of this node's messages; see [`Engine::confirm`](crate::Engine::confirm).
     Confirmed(Confirmed),
-    /// A change of an ordered group's ring, reported at its position among the messages.
+    /// A report about an ordered group, such as a change to its ring or its locks.
     Ring(RingEvent),
 }
 

@@ -8,7 +8,7 @@ use crate::rmp::{self, Rmp};
 use crate::wire::Protocol;
 use crate::{Engine, Origin, Transmit};
 
-/// The engines of a node. This is the only list of the protocols.
+/// The engines of a node.
 pub struct Engines {
     /// Engine of the time-critical groups.
     pub lateral: Lateral,
@@ -70,8 +70,8 @@ impl Engines {
         order.iter().find_map(|protocol| call(self.of_mut(*protocol)?))
     }
 
-    /// Appends the next datagram of the engines, or of the membership if no engine has one. Only
-    /// bulk data comes after the membership, because it is always available and would starve it.
+    /// Appends the next datagram of the engines or of the membership. The bulk engine comes last,
+    /// because bulk data is always available and would starve the membership.
     pub(super) fn poll_transmit(
         &mut self,
         membership: &mut dyn Membership,

@@ -33,9 +33,10 @@ impl Node {
     /// Joins the group called `name`.
     ///
     /// # Errors
-    /// Returns an error if the settings are out of bounds, or if they contradict settings that are
-    /// already known. The node is then not in the group. A contradiction that is discovered later
-    /// is reported by [`NodeEvent::Refused`].
+    /// Returns an error if the name or the settings are invalid or contradict settings that are
+    /// already known, if the node is already in the group, if it has no engine for the profile, or
+    /// if the membership permits no more groups. A contradiction that is discovered later is
+    /// reported by [`NodeEvent::Refused`].
     pub fn join(&mut self, now: Time, name: &str, profile: Profile) -> Result<GroupId, JoinError> {
         self.join_with(now, name, profile, JoinOptions::default())
     }
@@ -152,7 +153,7 @@ impl Node {
         }
     }
 
-    /// Returns `true` if this node is leaving a group.
+    /// Returns `true` if this node is leaving at least one group.
     pub fn is_leaving(&self) -> bool {
         self.groups.values().any(|joined| joined.stage == Stage::Leaving)
     }
@@ -259,7 +260,7 @@ impl Node {
         self.begin_rings(now, has_settled);
     }
 
-    /// Ends the previous incarnation of `node` in all groups.
+    /// Reports that `node` failed and joined again, in each group whose view contains it.
     pub(super) fn on_restart(&mut self, now: Time, node: NodeId) {
         let with_it = self.groups.iter().filter(|(_, joined)| joined.view.contains(node));
         let groups: Vec<GroupId> = with_it.map(|(group, _)| *group).collect();
@@ -295,7 +296,7 @@ impl Node {
         }
     }
 
-    /// Starts the rings of groups whose possible members are now known.
+    /// Reports admitted groups, and starts the rings whose possible members are now known.
     ///
     /// A node that searched for its ring earlier would find no member, and would found its own
     /// ring. All waiting groups are checked only when the membership `has_settled`, because there
