@@ -10,21 +10,23 @@ use crate::{RateOfFire, SeqNo};
 
 /// Settings of a [`Lateral`](super::Lateral) engine.
 ///
-/// Each time must be 0 or from 1 us to 24 h.
+/// Each time must be 0 or from 1 us to 24 h. `heartbeat`, `give_up_after` and `buffer_age` must not
+/// be 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Size, in bytes, of the largest IP packet that the path carries. At least 700, default 1500.
-    /// Repairs never exceed this size, which limits a single-packet message to 1284 bytes at r = 8.
+    /// A repair of a message in one packet must also fit, so its maximum is 1284 bytes at r = 8.
     pub path_mtu: u16,
     /// Maximum size of a message in bytes. Default and maximum 16 MiB. A message that does not fit
-    /// in one packet is split into fragments. A message that fits in one packet is always accepted,
+    /// in one packet is split into fragments. A message that fits in one packet is never too large,
     /// so 0 disables fragmentation.
     pub message_bytes: usize,
     /// Rate at which fragments are sent, in bytes per second, for all groups together. The limit
     /// prevents large messages from delaying other traffic. 0 means no limit. Default 32 MiB.
     pub pace_bytes_per_second: u64,
-    /// Maximum number of packets in flight to the slowest member while fragments are queued, capped
-    /// at `window`. Default 1024, the number that a receiver buffers (Ricochet 3.2.5).
+    /// Maximum number of packets in flight to the slowest member while messages are queued, capped
+    /// at `window`. Unused if `window` is 0. Default 1024, the number that a receiver buffers
+    /// (Ricochet 3.2.5).
     pub flight: u32,
     /// Maximum total size of queued messages in bytes. An empty queue accepts a message of any
     /// size. Default 32 MiB.
@@ -65,9 +67,9 @@ pub struct Config {
     pub stream_start: StreamStart,
     /// Lowest sequence number at which this node's streams may begin. Default 1. With
     /// [`StreamStart::FromFirst`], every stream begins with this number, and all members must use
-    /// the same value. Otherwise, a node with an incarnation adds an offset below 2^31, which is
-    /// derived from the incarnation and the group. Simulations set this value just below 2^31 or
-    /// 2^32, so that numbers wrap around early.
+    /// the same value. With [`StreamStart::AskSender`], a node whose incarnation is not 0 adds an
+    /// offset below 2^31, which is derived from the incarnation and the group. Simulations set this
+    /// value just below 2^31 or 2^32, so that numbers wrap around early.
     pub first_number: SeqNo,
     /// Time after which a missing packet is reported as lost, even if NAK attempts remain. Default
     /// 10 s.
@@ -125,7 +127,7 @@ pub struct NakConfig {
     pub after: Duration,
     /// Maximum random delay that is added to each attempt. Default 5 ms.
     pub jitter: Duration,
-    /// First node to query. Default [`AskFirst::RepairSender`].
+    /// Nodes to query first. Default [`AskFirst::RepairSender`].
     pub first: AskFirst,
     /// First retry interval. It doubles up to 4 times this value, or 16 times after 8 attempts.
     /// Default 10 ms.
@@ -139,7 +141,7 @@ pub struct NakConfig {
     pub answers_per_second: u32,
 }
 
-/// First node to query for a missing packet. Later attempts alternate between random members and
+/// Nodes to query first for a missing packet. Later attempts alternate between random members and
 /// the packet's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskFirst {
@@ -154,7 +156,7 @@ pub enum AskFirst {
 /// Error returned for an invalid [`Config`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// `path_mtu` leaves no room for a message.
+    /// `path_mtu` is less than 700 bytes.
     #[error("path_mtu {0} is invalid: expected at least 700 bytes")]
     PathMtu(u16),
     /// `stagger` is 0.
@@ -163,7 +165,7 @@ pub enum ConfigError {
     /// A setting that must be positive is 0.
     #[error("{0} must not be 0")]
     Zero(&'static str),
-    /// `max_gap` is too large. A sequence number farther ahead would be taken for an old one.
+    /// `max_gap` is larger than 2^24.
     #[error("max_gap {0} is invalid: expected at most 16777216")]
     MaxGap(u32),
     /// A time is neither 0 nor between 1 us and 24 h.

@@ -1,4 +1,4 @@
-//! Counters of the engine, which cover every figure of the papers and every dropped packet.
+//! Counters of the engine.
 
 crate::counters! {
     /// Counters of a lateral engine, in packets unless the name indicates another unit.
@@ -37,7 +37,7 @@ crate::counters! {
         repairs_pending,
         /// Pending repairs dropped because of their age or a lack of room.
         repairs_dropped,
-        /// Repairs dropped because of the limits on unknown packets and on work.
+        /// Repairs dropped because of the limit on unknown packets or the limit on work.
         repairs_over_budget,
         /// Repairs that contradict themselves or known packets, and invalid solutions.
         repairs_contradictory,
@@ -53,7 +53,7 @@ crate::counters! {
         /// Packets reported as lost: those given up, and all packets of a lost large message.
         lost,
         messages_put_together,
-        /// Incomplete messages that were lost, or were dropped when this node left the group.
+        /// Incomplete messages that were lost, or were dropped, as when this node left the group.
         messages_broken,
         /// Incomplete messages that began before the first packet that this node was owed.
         messages_joined_late,

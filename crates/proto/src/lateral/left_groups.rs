@@ -1,6 +1,6 @@
-//! Groups that this node has left. The positions of its own streams are kept so that no number is
-//! reused. Its positions in the streams of other nodes are kept so that no message is delivered
-//! twice.
+//! Groups that this node has left. The positions of this node's own streams are kept so that no
+//! number is reused. This node's positions in the streams of other nodes are kept so that no
+//! message is delivered twice.
 //!
 //! Both kinds of positions are bounded in number. Of this node's forgotten streams, only the length
 //! of the longest is kept. A new stream skips that many numbers.
@@ -43,9 +43,9 @@ impl LeftGroup {
     }
 }
 
-/// Returns the lowest position at which a stream of the node in the group may begin. Each
-/// incarnation of the node begins at a different position, so that repairs and retransmissions of
-/// packets from a former incarnation do not match packets of the current one.
+/// Returns the lowest position at which a stream of the node in the group may begin. Unless it is
+/// fixed, it depends on the incarnation, so that repairs and retransmissions of packets from a
+/// former incarnation do not match packets of the current one.
 pub(super) fn least_position(
     group: GroupId,
     Incarnation(bits): Incarnation,

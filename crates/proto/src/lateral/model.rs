@@ -77,7 +77,7 @@ pub enum ModelError {
         /// Size of the group.
         group_size: u32,
     },
-    /// The value of r or c is out of bounds.
+    /// The value of r is out of bounds.
     #[error("rate-of-fire {0} is invalid: expected r from 1 to {max}", max = RateOfFire::MAX_R)]
     RateOfFire(RateOfFire),
     /// The value of c exceeds the number of other nodes in the view.

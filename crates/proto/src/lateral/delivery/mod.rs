@@ -95,7 +95,8 @@ impl Delivery<'_> {
         }
     }
 
-    /// Returns `false` if the message cannot be completed. Its other packets are then not needed.
+    /// Begins a reassembly. Returns `false` if the message cannot be completed. Its other packets
+    /// are then not needed.
     fn begin_message(
         &mut self,
         (ix, seqno): (StreamIx, SeqNo),
@@ -132,7 +133,8 @@ impl Delivery<'_> {
         true
     }
 
-    /// Returns `true` if a packet was given up before. `came` is the first packet to arrive.
+    /// If a packet of the message was given up before, reports the others as lost and returns
+    /// `true`. `came` is the first packet to arrive.
     fn report_rest_of_lost(
         &mut self,
         (ix, came): (StreamIx, SeqNo),
@@ -194,7 +196,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Returns the number before which every packet was delivered or reported as lost.
+    /// Drops the stream's open messages. Returns `end`, or the end of an ended message beyond it.
     pub(super) fn forget_messages(&mut self, ix: StreamIx, end: SeqNo) -> SeqNo {
         let reported_to = self.reassembly.reported_to(ix, end);
         self.cx.timers.cancel(TimerKey::Reassembly(ix));
@@ -204,7 +206,7 @@ impl Delivery<'_> {
     }
 
     /// Ends a message that began before the known part of the stream. If the sender later confirms
-    /// that this part is owed, the fragments that have arrived must not be used.
+    /// that its beginning is owed, the fragments that have arrived must not be used.
     fn drop_headless(&mut self, ix: StreamIx, (first, last): (SeqNo, SeqNo)) {
         self.cx.counters.messages_joined_late += 1;
         self.stop_waiting(ix, (first, last));

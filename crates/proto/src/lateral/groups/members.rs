@@ -41,7 +41,8 @@ impl Members {
         self.places.contains(&node)
     }
 
-    /// Returns the first member that had joined by `then`, searching cyclically from index `start`.
+    /// Returns the first member that had joined by `then`, searching cyclically from index `start`,
+    /// or the member at `start` if none had.
     pub(crate) fn first_since(&self, then: Time, start: usize) -> NodeId {
         let all_around = (start..self.ids.len()).chain(0..start);
         let mut older = all_around.filter(|place| self.since[*place] <= then);

@@ -22,7 +22,7 @@ pub enum Packet<'a> {
     ///
     /// Flag 1 ([`CONFIRM`]): every member replies with a [`Packet::Ack`].
     Data { seqno: SeqNo, confirm: bool, symbol: &'a [u8] },
-    /// XOR of several symbols, for one node. The header's group is 0.
+    /// XOR of one or more symbols, for one node. The header's group is 0.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -46,7 +46,7 @@ pub enum Packet<'a> {
     /// | 44 | 4 | sequence number |
     /// | 48 | n | [symbol] |
     Retransmission { origin: NodeId, seqno: SeqNo, symbol: &'a [u8] },
-    /// Reply to a [`Packet::Nak`] for packets that are not retransmitted. The header's group is 0.
+    /// Reply to a [`Packet::Nak`]: packets not held, or expired. The header's group is 0.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -211,8 +211,7 @@ impl<'a> Packet<'a> {
     /// Appends the datagram, including its header, to `out`.
     ///
     /// # Panics
-    /// Panics if the datagram is longer than UDP allows. The packets of the engine always fit in
-    /// the path MTU.
+    /// Panics if the datagram is longer than UDP allows. Packets of the engine never are.
     pub fn encode(&self, origin: impl Into<Origin>, group: GroupId, view: u32, out: &mut Vec<u8>) {
         let (kind, flags) = self.kind_and_flags();
         let protocol = Protocol::Lateral;

@@ -116,9 +116,9 @@ impl Receiver {
     }
 
     /// Handles a number that is more than [`max_gap`](crate::lateral::Config::max_gap) ahead. It is
-    /// believed once a second number agrees with it. The packets before the first of the two
-    /// numbers are then reported as lost. The packets between the two were sent after the jump, and
-    /// are owed.
+    /// doubted until a second number agrees with it. If both can belong to the same incarnation,
+    /// the packets before the first number are then reported as lost, and those between the two are
+    /// owed. If not, the sender is queried, and the stream moves only if the sender is silent.
     fn on_jump(&mut self, cx: &mut Context, ix: StreamIx, end: SeqNo) -> bool {
         let stream = self.streams.get(ix);
         let (sender, group, former) = (stream.sender, stream.group, stream.incarnation);

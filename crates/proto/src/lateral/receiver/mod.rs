@@ -72,7 +72,7 @@ impl Receiver {
         *self.streams.former_mut(ix) = former;
     }
 
-    /// Sends every sender a final acknowledgment, which reports this node's losses.
+    /// Removes the streams of the group. A final acknowledgment reports losses to each sender.
     pub(super) fn leave(&mut self, cx: &mut Context, ix: GroupIx) -> FormerStreams {
         let id = cx.id();
         for stream in self.streams.of_group(ix) {
@@ -321,7 +321,7 @@ impl Receiver {
         }
     }
 
-    /// Returns `None` if there is no room, or if the packet seems to be of a former incarnation.
+    /// Finds or opens the stream, unless there is no room or the incarnation seems to be a former one.
     #[inline]
     fn stream_of(
         &mut self,
@@ -363,7 +363,8 @@ impl Receiver {
         Some(ix)
     }
 
-    /// Queries the sender if the packet is from an unknown incarnation.
+    /// Like [`Self::stream_of`], but for a packet from the sender itself. If the packet is of
+    /// another incarnation, queries the sender, or restarts the stream of a silent one.
     #[inline]
     pub(super) fn direct_stream_of(
         &mut self,

@@ -1,11 +1,11 @@
 //! Queries to the senders of streams for the first number that this node is owed, the next number,
 //! and the sender's current incarnation.
 //!
-//! Any host that receives the group's multicast can forge data packets, repairs and heartbeats. No
-//! packet is settled because of these alone. Three kinds of claims wait for the sender's answer to
-//! an *open*: a jump to a number far ahead, another incarnation of the sender, and a packet that is
-//! about to be reported as lost. The answer repeats a nonce that no other node has received. If the
-//! sender does not answer, claims about its stream are believed.
+//! Any host that receives the group's multicast can forge data packets, repairs and heartbeats.
+//! Three kinds of claims therefore wait for the sender's answer to an *open*: a jump to a number
+//! far ahead, another incarnation of the sender, and a packet that is about to be reported as lost.
+//! The answer repeats a nonce that was sent only to the sender. If the sender does not answer,
+//! claims about its stream are believed.
 
 use core::time::Duration;
 
@@ -57,8 +57,8 @@ impl SenderQueries {
         stream.mark_query_repeated();
     }
 
-    /// Returns the time for which a missing packet must wait for its sender's answer, or `None`.
-    /// `is_over` is `true` if the packet is about to be given up.
+    /// Queries the sender of an unverified missing packet. Returns the time to wait for the answer,
+    /// or `None` if the packet need not wait. `is_over`: the packet is about to be given up.
     pub(super) fn verify(
         &mut self,
         cx: &mut Context,

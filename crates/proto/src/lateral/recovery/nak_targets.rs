@@ -8,9 +8,9 @@ const LATER: usize = 3;
 /// Returns the node to query at this attempt. The first attempts query the nodes that [`AskFirst`]
 /// selects, in its order. Later attempts alternate between random members and the packet's sender.
 ///
-/// Only members are queried. A random member that joined after the packet was found to be missing
-/// cannot have it, unless the member had wrongly been considered failed. Such a member is chosen
-/// only if there is no other.
+/// Only members and the sender are queried. A random member that joined after the packet was found
+/// to be missing cannot have it, unless the member had wrongly been considered failed. Such a
+/// member is chosen only if there is no other.
 ///
 /// A sender that is not in the view is queried while the view is empty, and from the fourth attempt
 /// on. In a partial view (Slingshot 3.3), its absence does not mean that it has left.

@@ -87,7 +87,7 @@ impl Decoder {
         self.accept_all_solved(cx, receiver);
     }
 
-    /// Limits the number of packets per call, so that sockets are served in time.
+    /// Accepts solved packets, at most [`MAX_SOLVED_AT_ONCE`], so that sockets are served in time.
     #[inline]
     pub(crate) fn accept_all_solved(&mut self, cx: &mut Context, receiver: &mut Receiver) {
         for _ in 0..MAX_SOLVED_AT_ONCE {

@@ -115,7 +115,7 @@ impl Sender {
         None
     }
 
-    /// Returns `true` with the number if the packet must request acknowledgments.
+    /// Assigns the next number. Returns it, and `true` if the packet must request acknowledgments.
     pub(super) fn number_packet(&mut self, config: &Config, ix: GroupIx) -> (SeqNo, bool) {
         let window = self.window(config, ix);
         let own = self.get_mut(ix);
@@ -141,7 +141,7 @@ impl Sender {
         }
     }
 
-    /// Returns `true` if the confirmation that the application requested is complete.
+    /// Reports the requested confirmation if it is complete. Returns `true` if it was reported.
     pub(super) fn report_confirmation(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let own = self.get_mut(ix);
         let Some(confirmation) = own.take_confirmation() else { return false };
@@ -171,7 +171,7 @@ impl Sender {
         }
     }
 
-    /// Returns `true` if the group was held back and no longer is.
+    /// Resumes a group that no member holds back any longer. Returns `true` if it was resumed.
     pub(super) fn resume(&mut self, cx: &mut Context, ix: GroupIx) -> bool {
         let window = self.window(&cx.config, ix);
         let is_free = self.get_mut(ix).release(window);

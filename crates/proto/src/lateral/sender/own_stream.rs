@@ -146,7 +146,7 @@ impl OwnStream {
         }
     }
 
-    /// Returns the end of all accepted messages for a node that is not known as a member.
+    /// Returns the first number that the node is owed: after all accepted messages for non-members.
     pub(super) fn first_for(&self, node: NodeId) -> SeqNo {
         self.members.get(&node).map_or(self.accepted_to, |member| member.first).seqno()
     }
@@ -288,7 +288,7 @@ impl OwnStream {
         self.confirm.is_some() || self.held_back_since.is_some()
     }
 
-    /// Marks all members that are half a window or more behind as slow, and returns them.
+    /// Marks members that are half a window or more behind as slow. Returns those newly marked.
     pub(super) fn give_up_waiting(&mut self, window: u32) -> Vec<(NodeId, u32)> {
         let next = self.next;
         let mut slow = Vec::new();
@@ -307,7 +307,7 @@ impl OwnStream {
         self.members.values().filter(behind).map(|member| member.node)
     }
 
-    /// Includes members that have left since. A member that has joined since is owed none of these.
+    /// Counts the members that are owed messages before `up_to`, and those that left with all.
     fn confirmed(&self, up_to: Position) -> usize {
         let is_owed = |member: &&Member| member.first < up_to || up_to == self.start;
         let has_left_whole = |member: &&Member| member.lost == 0 && member.acked_to >= Some(up_to);
@@ -315,7 +315,7 @@ impl OwnStream {
         self.members.values().filter(is_owed).count() + departed
     }
 
-    /// Returns each member that has left only once.
+    /// Returns the members that lost packets. The former ones among them are then forgotten.
     fn take_incomplete(&mut self) -> Vec<(NodeId, u32)> {
         let here = self.members.values().filter(|member| member.lost > 0);
         let mut all: Vec<_> = here.map(|member| (member.node, member.lost)).collect();

@@ -1,5 +1,5 @@
 //! Positions in streams that this node does not currently follow: streams in groups that it left,
-//! and streams of former incarnations, whose last packets may arrive late.
+//! of departed senders, and of former incarnations, whose last packets may arrive late.
 
 use crate::incarnations::LATE_FOR;
 use crate::recent::Recent;

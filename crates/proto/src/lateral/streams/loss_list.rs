@@ -12,7 +12,7 @@ pub(crate) struct Missing {
     pub(crate) seqno: SeqNo,
     pub(crate) noticed_at: Time,
     pub(crate) attempts: u8,
-    /// Nodes that sent repairs containing the packet, in order of arrival.
+    /// First three nodes that sent repairs containing the packet, in order of arrival.
     pub(crate) holders: Holders,
 }
 

@@ -145,7 +145,7 @@ impl Streams {
     }
 
     /// Buffers a packet, which is in the window or just beyond its end. If the packet was missing,
-    /// the caller must have removed its record. Packets that exceed the memory limit are evicted.
+    /// the caller must have removed its record. Evicts the oldest packets beyond the memory limit.
     #[inline]
     pub(super) fn hold(
         &mut self,

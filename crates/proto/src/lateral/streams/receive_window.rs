@@ -1,7 +1,7 @@
 //! Receive window of a stream: the state of each of its packets.
 //!
 //! The window extends from the oldest packet that is still held or missing to the latest known one.
-//! Every number before the window is permanently settled, so that no packet is delivered twice.
+//! Every number before the window is settled or not owed, so that no packet is delivered twice.
 
 use alloc::collections::VecDeque;
 

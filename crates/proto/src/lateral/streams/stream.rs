@@ -22,7 +22,7 @@ pub(crate) struct Stream {
     pub(crate) group: GroupIx,
     pub(crate) group_id: GroupId,
     pub(crate) window: ReceiveWindow,
-    /// Incarnation of the sender. `None` until the sender is heard directly.
+    /// Incarnation of the sender, or `None` if it is unknown, as before the sender is heard.
     pub(crate) incarnation: Option<Incarnation>,
     /// `true` if the first number that this node is owed is known.
     pub(crate) opened: bool,
@@ -132,7 +132,7 @@ impl Stream {
         }
     }
 
-    /// Returns the nonce of the query and the time to wait for the answer.
+    /// Returns the nonce and the time to wait for the answer if an open is to be sent.
     ///
     /// A sender that has not answered [`MAX_OPENS`] opens is considered silent. It is queried again
     /// when it is heard again, because the packets that it sent before are still owed.
@@ -208,8 +208,8 @@ impl Stream {
     /// Returns `true` if `next` is close enough to the stream to belong to the same incarnation.
     /// Repairs and retransmissions do not contain the incarnation, but each incarnation begins with
     /// a different number. The numbers of two incarnations are close to each other only by chance.
-    /// If the sender was heard directly, only numbers that are believed without its answer can be
-    /// of the other incarnation.
+    /// If the incarnation is known, only a step that is believed without the sender's answer is
+    /// close enough.
     pub(crate) fn can_be_at(&self, next: SeqNo) -> bool {
         let end = self.window.end();
         match self.incarnation {

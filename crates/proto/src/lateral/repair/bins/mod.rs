@@ -326,7 +326,8 @@ impl Bins {
         }
     }
 
-    /// Returns `true` if the bin owes targets and other batches hold all nodes of its only region.
+    /// If the bin owes targets, but not too many, and other batches hold all nodes of its only
+    /// region, makes the bin wait and returns `true`.
     fn is_blocked(&mut self, bin: BinIx, lane: usize) -> bool {
         let Lane { cells, batches, held, .. } = &mut self.lanes[lane];
         let [source] = &mut batches[bin.0 as usize].sources[..] else { return false };
@@ -364,7 +365,8 @@ impl Bins {
         }
     }
 
-    /// Returns the number of batches without targets before the next target, or 0 if `due`.
+    /// Draws the wanted targets of the next batch with targets. Returns the number of batches
+    /// before it, or 0 if `due`.
     fn batches_without_target(&mut self, bin: BinIx, lane: usize, due: bool) -> u32 {
         let sources = &self.lanes[lane].batches[bin.0 as usize].sources;
         self.wanted.clear();

@@ -1,4 +1,5 @@
-//! Updates of the bins after changes to the regions. View changes take effect with the next packet.
+//! Updates of the bins after changes to the regions. View changes take effect with the next packet
+//! or flush, or when this node leaves a group.
 //!
 //! If the nodes of a region changed, its whole chain is linked again. If only groups changed, the
 //! links of the shares between which they moved are compared with the former links of the same

@@ -6,9 +6,8 @@
 //!
 //! The time for a change in one group is proportional to the number of its regions, because the
 //! group moves within the chain of each region. If all nodes of a region join or leave the same
-//! group, the region gets another set of groups and otherwise remains unchanged. This always
-//! applies to a group that this node leaves, and to a node that is alone in its region, which is
-//! the usual case in many groups.
+//! group, and no other region has the new set of groups, the region gets this set and otherwise
+//! remains unchanged. This is usual in many groups, where most nodes are alone in their regions.
 //!
 //! Changes are recorded, and [`Regions::settle`] applies them with the next packet. Nodes that join
 //! hundreds of groups one after the other, for example at cluster start, move only once.
@@ -105,7 +104,7 @@ impl Regions {
         }
     }
 
-    /// Makes each packet reach `c` other members, or all of them if the group has fewer.
+    /// Makes each packet reach `c` other members on average, or all if the group has fewer.
     pub(crate) fn set_c(&mut self, group: GroupIx, c: u8) {
         self.ensure_group(group);
         self.groups[group.0 as usize].c = c;
@@ -287,8 +286,8 @@ impl Regions {
     }
 
     /// Changes the groups of a whole region. Returns `false` if not all of its nodes move to
-    /// `after`, if that region already exists, or if so many groups changed that a new region is as
-    /// cheap.
+    /// `after`, if a region with this set already exists, or if so many groups changed that a new
+    /// region is as cheap.
     fn move_whole_region(&mut self, before: SetId, after: SetId, changed: &[GroupIx]) -> bool {
         let Some(&ix) = self.by_set.get(&before) else { return false };
         let region = &mut self.regions[ix.0 as usize];
