@@ -321,7 +321,7 @@ impl Receiver {
         }
     }
 
-    /// Finds or opens the stream, unless there is no room or the incarnation seems to be a former one.
+    /// Finds or opens the stream. Returns `None` without room, or for a former incarnation.
     #[inline]
     fn stream_of(
         &mut self,
