@@ -269,7 +269,7 @@ pub enum Destination {
     Tree(GroupId, Hops),
     /// One node.
     Node(NodeId),
-    /// An address that is not yet known to belong to a node (membership only).
+    /// An address that need not belong to a known node (membership only).
     Endpoint(Endpoint),
     /// All nodes on the local network that listen for hellos (membership only).
     Lan,
@@ -280,7 +280,7 @@ pub enum Destination {
 pub struct Hops {
     /// `true` if the datagram is multicast to the group.
     pub by_multicast: bool,
-    /// Nodes that receive a unicast copy and forward it.
+    /// Nodes that receive a unicast copy, and forward it to their own next hops, if any.
     pub relays: Arc<[NodeId]>,
 }
 
@@ -317,7 +317,7 @@ pub struct Wakeup {
 }
 
 impl Wakeup {
-    /// Returns the earlier of two wakeups, or `a` if their times are equal.
+    /// Returns the earlier of up to two wakeups, or `a` if their times are equal.
     pub fn earlier(a: Option<Self>, b: Option<Self>) -> Option<Self> {
         match (a, b) {
             (Some(a), Some(b)) => Some(if b.at < a.at { b } else { a }),

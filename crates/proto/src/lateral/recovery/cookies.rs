@@ -1,5 +1,5 @@
-//! Cookies that prove that a node receives the datagrams sent to its address. They prevent other
-//! hosts from requesting packets in its name.
+//! Cookies that prove that a node receives the datagrams sent to its address. They prevent hosts
+//! that do not receive these datagrams from requesting packets in its name.
 //!
 //! A requester stores one cookie for each node that has challenged it.
 

@@ -352,7 +352,7 @@ fn selections(bins: &Bins) -> Selections {
 }
 
 /// Makes random changes with occasional packets. After each burst of packets, checks that the bins
-/// equal bins built from scratch. Returns the rig with everything that was sent.
+/// select as the memberships require. Returns the rig with everything that was sent.
 fn churn(
     changes: &[(u64, u32, u32)],
     cs: &[u8],
