@@ -105,8 +105,8 @@ pub trait Engine: Send {
 
     /// Requests confirmation of everything that this node sent in `group` so far.
     ///
-    /// The engine reports [`Event::Confirmed`] when the members have received or lost all of it.
-    /// Has no effect if the node is not in the group.
+    /// The engine reports [`Event::Confirmed`] when each message is settled, which means that the
+    /// members have received or lost it. Has no effect if the node is not in the group.
     fn confirm(&mut self, now: Time, group: GroupId);
 
     /// Processes a received datagram.

@@ -75,7 +75,7 @@ crate::counters! {
     pub struct NodeCounters {
         /// Datagrams that were passed to an engine or to the membership provider.
         datagrams_received,
-        /// Datagrams of groups that this node is not in, such as groups that share an address.
+        /// Datagrams of groups that this node is not in. Groups can share a multicast address.
         datagrams_foreign,
         /// Datagrams of an incarnation that has ended or is not credible, and datagrams that did
         /// not come from their sender's address.
@@ -187,8 +187,8 @@ impl Node {
 
     /// Processes a datagram that was received from `source`.
     ///
-    /// Returns the sender if an engine found the datagram intact. The sender need not be in any
-    /// view. In an ordered group, `source` may be the address of a node that forwarded it.
+    /// Returns the sender if an engine found the datagram intact, even if no view contains that
+    /// node. In an ordered group, another node may have forwarded the datagram from `source`.
     pub fn handle_datagram(
         &mut self,
         now: Time,
@@ -233,7 +233,7 @@ impl Node {
     /// Returns `true` if datagrams have arrived from the own address of `node`, and `source` is
     /// another address. This also applies for some time after the node has failed or left.
     ///
-    /// A datagram that no other node can have forwarded must then be dropped.
+    /// Such a datagram must be dropped, unless nodes forward the packets of its protocol.
     pub fn is_elsewhere(&self, now: Time, node: NodeId, source: Endpoint) -> bool {
         self.starts.is_elsewhere(now, node, source)
     }

@@ -64,7 +64,7 @@ impl Rng {
         floor + usize::from(self.chance(mean - floor as f64))
     }
 
-    /// Moves up to `count` random elements of `items` to the front, all with equal probability.
+    /// Moves up to `count` random elements to the front. All selections are equally likely.
     pub fn choose_to_front<T>(&mut self, items: &mut [T], count: usize) {
         for place in 0..count.min(items.len()) {
             let other = place + self.below(items.len() - place);

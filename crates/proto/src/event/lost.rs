@@ -5,8 +5,8 @@ use crate::{GroupId, NodeId, SeqNo};
 /// Messages that this node will not receive or could not send, as a range of sequence numbers of
 /// their packets.
 ///
-/// Each number is reported once, and delivered messages are never reported. The losses of a large
-/// message may be in several ranges.
+/// Each number is reported once, and messages delivered to this node are never reported. The losses
+/// of a large message may be in several ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Group of the messages.

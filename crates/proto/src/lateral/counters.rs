@@ -53,7 +53,7 @@ crate::counters! {
         /// Packets reported as lost: those given up, and all packets of a lost large message.
         lost,
         messages_put_together,
-        /// Incomplete messages that were lost or dropped, for example when this node left the group.
+        /// Incomplete messages that were lost or dropped, such as when this node left the group.
         messages_broken,
         /// Incomplete messages that began before the first packet that this node was owed.
         messages_joined_late,

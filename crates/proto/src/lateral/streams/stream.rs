@@ -132,7 +132,7 @@ impl Stream {
         }
     }
 
-    /// Returns the nonce of the query and the time to wait for the answer, if an open is to be sent.
+    /// Returns the query's nonce and the time to wait for the answer, if an open is to be sent.
     ///
     /// A sender that has not answered [`MAX_OPENS`] opens is considered silent. It is queried again
     /// when it is heard again, because the packets that it sent before are still owed.
