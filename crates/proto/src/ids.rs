@@ -118,10 +118,10 @@ impl SeqNo {
         self.distance_from(other) > 0
     }
 
-    /// Returns `true` if both numbers can belong to the same stream of one incarnation.
+    /// Returns `true` if the numbers are at most 2^16 apart.
     ///
-    /// Numbers that are still in use are at most 2^16 apart, and each incarnation starts at a
-    /// random number.
+    /// Both then probably belong to the same stream of one incarnation, because each incarnation
+    /// starts at a random number.
     pub fn is_near(self, other: Self) -> bool {
         self.distance_from(other).unsigned_abs() <= 1 << 16
     }

@@ -46,7 +46,7 @@ pub enum Packet<'a> {
     /// | 44 | 4 | sequence number |
     /// | 48 | n | [symbol] |
     Retransmission { origin: NodeId, seqno: SeqNo, symbol: &'a [u8] },
-    /// Reply to a [`Packet::Nak`] for packets not held or expired. The header's group is 0.
+    /// Reply to a [`Packet::Nak`] for packets that are lacking or expired. The header's group is 0.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|

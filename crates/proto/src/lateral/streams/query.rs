@@ -7,8 +7,8 @@ use crate::SeqNo;
 pub(crate) struct Query {
     /// Random number that the answer repeats.
     pub(crate) nonce: u64,
-    /// End of the stream when the query began. Claims up to this end that go beyond the answer were
-    /// forged.
+    /// End of the stream when the query began. The answer refutes claims up to this end that go
+    /// beyond the answer.
     end: SeqNo,
     /// Number after the last packet that has arrived since the query, if any.
     pub(super) came_to: Option<SeqNo>,
