@@ -10,7 +10,7 @@ use super::view::Member;
 pub struct ListChange {
     /// The process that requested the change.
     pub process: Process,
-    /// Number of the request among those of the process. The requests are processed in this order.
+    /// Number of the request among those of the process. It is 0 in a request to join.
     pub request: u32,
     /// The requested change.
     pub kind: ListChangeKind,
@@ -29,7 +29,7 @@ pub enum ListChangeKind {
     },
     /// The process is removed from the members.
     Leave,
-    /// A lock is acquired.
+    /// The process acquires a lock, or waits for it.
     Lock {
         /// Name of the lock.
         name: LockName,
@@ -38,7 +38,8 @@ pub enum ListChangeKind {
     },
     /// A lock is released, or a place in its queue.
     Unlock(LockName),
-    /// Nothing changes: the lock is held, or there are too many locks. Occurs only in New Lists.
+    /// Nothing changes: the lock is held and the process does not wait, or the
+    /// [maximum](super::Locks::MAX_ENTRIES) is reached. Occurs only in New Lists.
     Refused(LockName),
 }
 

@@ -19,16 +19,17 @@ pub struct RingEvent {
     pub news: RingNews,
 }
 
-/// A kind of ring event, reported at its place among the messages.
+/// A kind of ring event. Views, locks and ordered requests are reported at their places among the
+/// messages.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RingNews {
-    /// The members or the locks changed.
+    /// A new view: the members or the locks changed, or a lock request was refused.
     View(Box<ViewEvent>),
-    /// All members of the view have everything that was delivered here up to this place, or were
-    /// admitted after it. Nothing up to this place is lost while one of them is alive, so an
-    /// application can truncate a log there. Some messages may still be in another member's event
-    /// queue.
+    /// All members of the view that were admitted before this place have everything that was
+    /// delivered here up to it. Nothing up to this place is lost while one of these members is
+    /// alive, so an application can truncate a log there. Some messages may still be in another
+    /// member's event queue.
     ///
     /// Reported when the place has advanced, at intervals of at least
     /// [`Config::stable_every`](crate::rmp::Config::stable_every).
@@ -40,31 +41,34 @@ pub enum RingNews {
     },
     /// A lock that this node had requested was granted, refused, released or lost.
     Lock(LockNews),
-    /// A request from a member or another caller, at its place among the messages.
+    /// A request from a member or another caller.
     Request(Request),
     /// The outcome of a request that this node sent.
     Answer(Answer),
-    /// This part of the ring may not continue and searches for the other members. Locks of this
-    /// node are in doubt until the next view, or until they are reported as lost.
+    /// This part of the ring may not continue, or too few voters of the electorate are present.
+    /// This node searches for the others. Its locks are in doubt until the next view, or until they
+    /// are reported as lost.
     Minority {
-        /// Number of members of the last view.
+        /// Number of members of the last view, or 0 if this node is in no ring.
         members: usize,
         /// Number of members that are needed; with an electorate, number of voters.
         needed: usize,
-        /// Number of voters present in a ring of an electorate. The event repeats when it changes.
+        /// Number of voters present, or `None` without an electorate. The event repeats when the
+        /// number changes.
         voters: Option<usize>,
     },
-    /// The [electorate](super::Quorum::QuorumOf) has all of its voters. This node keeps waiting.
+    /// The [electorate](super::Quorum::QuorumOf) already has all of its voters. This node, a
+    /// further voter, keeps waiting.
     ElectorateFull {
         /// Number of voters of the ring.
         voters: usize,
     },
-    /// The ring continues without this node.
+    /// This node lost its membership in the ring.
     Removed {
         /// Reason for the removal.
         why: Removal,
-        /// Range of sequence numbers that contains all messages of this node that were not
-        /// delivered here.
+        /// First and last sequence number of a range that contains all messages of this node that
+        /// were not delivered here, except unreliable ones. `None` if there are none.
         unsent: Option<(SeqNo, SeqNo)>,
         /// `true` if this node tries to join again as a new member.
         rejoins: bool,
@@ -72,7 +76,7 @@ pub enum RingNews {
     /// This node is in a ring again, as a new member. The event with its view follows.
     Rejoined {
         /// Number of places that were not delivered here, including those of views and ACKs. `None`
-        /// if this ring may not continue the order of the former ring.
+        /// unless this ring is known to continue the order of the former ring.
         missed: Option<u64>,
     },
 }
@@ -81,9 +85,9 @@ pub enum RingNews {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Removal {
-    /// The other members could not reach the member.
+    /// The others continued without the member, or the member is a client that found no voter.
     Removed,
-    /// The member left to join another ring of the same group, usually a larger one.
+    /// The member left for another ring of the same group, usually a larger one.
     Merged,
     /// The member's application did not take the delivered events.
     TooSlow,
@@ -96,13 +100,13 @@ pub struct ViewEvent {
     pub view: RingView,
     /// Place of the change in the total order.
     pub place: Place,
-    /// Members that joined.
+    /// Members that joined. In the first view of this node, all members.
     pub joined: Vec<Process>,
-    /// Members that left on their own initiative.
+    /// Members that left, including former lives of nodes that join again.
     pub left: Vec<Process>,
-    /// Members that were removed.
+    /// Members that a reformation removed.
     pub failed: Vec<Process>,
-    /// The member that decided the change.
+    /// The member that decided the change. In the first view of this node, its own process.
     pub by: Process,
     /// The request that this change answers, if any.
     pub answered: Option<ListChange>,
@@ -115,8 +119,8 @@ impl ViewEvent {
         Self { view, place, joined, left, failed, by, answered: None }
     }
 
-    /// Returns `true` if the changes can be merged. A change that may answer a lock request is
-    /// never merged.
+    /// Returns `true` if the changes can be merged. A change that answers a lock request is never
+    /// merged.
     pub(crate) fn can_merge(&self, next: &Self) -> bool {
         [self, next]
             .into_iter()

@@ -16,12 +16,14 @@ pub struct Locks {
     entries: usize,
 }
 
-/// Name of a lock. 0 to 5 are the locks of the handlers. All other names are hashes of strings.
+/// Name of a lock. 0 to 5 are the locks of the handlers. Other names are usually [hashes of
+/// strings](Self::of_name).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct LockName(pub u64);
 
-/// One of the six handlers of a group (3.3). The holder of its lock replies to its requests.
+/// One of the six handlers of a group (3.3). The holder of the handler's lock replies to the
+/// requests that name the handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Handler(#[cfg_attr(test, proptest(strategy = "0..6_u8"))] u8);
@@ -38,20 +40,20 @@ pub struct LockNews {
     pub change: LockChange,
 }
 
-/// Outcome of a lock request.
+/// Outcome of a lock request, or loss of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockChange {
-    /// This node holds the lock, and a majority of the ring has the grant. Everything that earlier
-    /// holders sent under the lock has been delivered before.
+    /// This node holds the lock, and a majority of the ring has the grant. Every ordered message
+    /// with an earlier place has been delivered before.
     Granted {
-        /// Number that increases with each grant in this ring and in the rings that follow it by
-        /// reformations. A resource that rejects smaller numbers is safe from an earlier holder.
-        /// Rings that were created anew or separately count separately.
+        /// Number that increases with each grant of the lock in this ring and in the rings that
+        /// follow it by reformations. A resource that rejects smaller numbers is safe from earlier
+        /// holders. Rings that were created anew or separately count separately.
         fence: Timestamp,
     },
     /// The lock was not granted.
     Refused {
-        /// The holder, or `None` if the lock is free but the ring has its maximum number of locks.
+        /// The holder, or `None` if the lock is free but [`Locks::MAX_ENTRIES`] is reached.
         holder: Option<Process>,
     },
     /// The lock was released, or this node stopped waiting for it.
@@ -63,16 +65,16 @@ pub enum LockChange {
 /// Error returned when a lock cannot be requested or released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
-    /// This node is not in the group.
+    /// This node is not in the group, or is leaving it.
     #[error("this node is not in the group")]
     NotJoined,
     /// This node holds the lock or has already requested it.
     #[error("this node already holds the lock or has requested it")]
     AlreadyAsked,
-    /// This node has not requested the lock.
+    /// This node has not requested the lock, or has already released it.
     #[error("this node has not requested the lock")]
     NotAsked,
-    /// This node holds, waits for, or releases too many locks.
+    /// This node holds, waits for, or releases too many locks, or has too many queued requests.
     #[error("too many lock requests: this node already has {asked}")]
     TooMany {
         /// Number of such locks, or of queued change requests.
@@ -162,7 +164,8 @@ impl Locks {
         queue.contains(&process) || (waits && self.has_room_for(1))
     }
 
-    /// Adds `process` to the queue of the lock. If the queue was empty, the process holds the lock.
+    /// Adds `process` to the queue of the lock, unless it is already there. If the queue was empty,
+    /// the process holds the lock.
     pub fn ask(&mut self, name: LockName, process: Process) {
         let queue = self.queues.entry(name).or_default();
         if !queue.contains(&process) {

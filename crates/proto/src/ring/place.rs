@@ -34,7 +34,7 @@ impl Process {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Epoch {
-    /// Version of the ballot, larger than that of any ring that the ring's members had seen.
+    /// Version of the ballot, larger than that of the preceding ring.
     pub version: u32,
     /// Process that formed the ring.
     pub creator: Process,

@@ -4,8 +4,8 @@ use core::fmt;
 
 /// Delivery guarantee of one message.
 ///
-/// Each level includes the guarantees of the levels before it. Between two messages of different
-/// levels, the guarantee of the lower level applies (3.2).
+/// Each level orders messages at least as strictly as the levels before it. Between two messages of
+/// different levels, the guarantee of the lower level applies (3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub enum Qos {
@@ -23,7 +23,8 @@ pub enum Qos {
     /// survives the simultaneous failure of that many members.
     Resilient(#[cfg_attr(test, proptest(strategy = "1_u8.."))] u8),
     /// Delivered once a majority holds the message and its place. The order is then final across
-    /// all partitions. Refused in groups in which a minority may continue.
+    /// all partitions. Refused in groups with [`AtLeast`](super::Quorum::AtLeast), in which a
+    /// minority may continue.
     MajorityResilient,
     /// Delivered once every member holds the message and its place ("safe").
     TotallyResilient,

@@ -1,4 +1,4 @@
-//! Queries for the rings of a group, sent by nodes outside the group.
+//! Queries for the rings of a group.
 
 use alloc::vec::Vec;
 use core::time::Duration;

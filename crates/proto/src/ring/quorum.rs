@@ -7,12 +7,13 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub enum Quorum {
-    /// At least this number of members of the last view, from 1 to [`Quorum::MAX_AT_LEAST`]. A
-    /// smaller part never continues, even if the ring has no more members.
+    /// At least this number of members of the last view, from 1 to [`Quorum::MAX_AT_LEAST`]. If the
+    /// view has no more members than this, all of them.
     AtLeast(#[cfg_attr(test, proptest(strategy = "1..QUORUM_OF"))] u16),
     /// An electorate of this number of voters, from 1 to [`Quorum::MAX_ELECTORATE`]. From the first
     /// member on, a ring with fewer voters than a majority of the electorate orders nothing and
-    /// grants no lock. Two rings therefore never work at the same time, even if they were created
+    /// grants no lock. Unless an operator [forces](crate::rmp::Rmp::force_quorum) a ring to
+    /// continue, two rings therefore never work at the same time, even if they were created
     /// separately. The other members are [clients](super::JoinOptions::is_voter).
     QuorumOf(#[cfg_attr(test, proptest(strategy = "1..=Quorum::MAX_ELECTORATE"))] u16),
     /// More than half of the members of the last view.

@@ -7,11 +7,11 @@
 //! # Guarantees
 //!
 //! A caller that stays alive receives exactly one answer to each request. After a bounded time
-//! without a reply, the answer is [`Outcome::Unanswered`]. A request is delivered once, in the same
-//! order, at all members. It is *executed* at least once: if a handler fails between its work and
-//! its reply, the next holder of its lock receives the open requests. To prevent a second
-//! execution, every member can execute the request when it is delivered, or the handler can check
-//! [`Request::may_be_done`].
+//! without a reply or an acknowledgment, the answer is [`Outcome::Unanswered`]. A totally ordered
+//! request is delivered once, at the same place at all members. It may be *executed* more than
+//! once: if a handler fails between its work and its reply, the next holder of its lock receives
+//! the open requests. To prevent a second execution, every member can execute the request when it
+//! is delivered, or the handler can check [`Request::may_be_done`].
 
 use core::time::Duration;
 
@@ -42,7 +42,8 @@ pub struct RequestOptions {
     /// Maximum time to wait for the answer. Default: `None`, which selects
     /// [`Config::call_patience`](crate::rmp::Config::call_patience).
     pub patience: Option<Duration>,
-    /// A member that forwards the request, for a non-member without multicast. Default: `None`.
+    /// A member that forwards this request and later ones, for a non-member without multicast.
+    /// Default: `None`, which keeps the member of an earlier request.
     pub via: Option<NodeId>,
 }
 
@@ -66,9 +67,9 @@ pub struct Request {
     pub place: Option<Place>,
     /// `true` if this member has to reply.
     pub is_ours: bool,
-    /// `true` if the request is delivered again because this member has become responsible for it.
+    /// `true` if the request was delivered to the group before, and this member now has to reply.
     pub is_again: bool,
-    /// `true` if a former member may already have executed the request.
+    /// `true` if the request may already have been executed.
     pub may_be_done: bool,
 }
 
@@ -93,7 +94,8 @@ pub enum Outcome {
     },
     /// The request, which named no handler, was delivered to the group with its guarantee.
     Acknowledged,
-    /// No answer was received. The request may have been executed.
+    /// No answer was received in time, or before this node left the group or was removed from it.
+    /// The request may have been executed.
     Unanswered,
 }
 
@@ -104,7 +106,7 @@ pub enum RequestError {
     /// This node is leaving the group.
     #[error("this node is leaving the group")]
     Leaving,
-    /// The request is larger than the maximum message size.
+    /// The request does not fit in a message, or in one packet if it is unreliable.
     #[error("request of {bytes} bytes is too large: expected at most {limit}")]
     TooLarge {
         /// Size of the request in bytes.
@@ -112,13 +114,13 @@ pub enum RequestError {
         /// Maximum size in bytes.
         limit: usize,
     },
-    /// The group does not support this guarantee.
+    /// The group does not support this guarantee, or it is `Resilient(0)`.
     #[error("this group does not support quality of service '{asked}' for requests")]
     Qos {
         /// The guarantee of the request.
         asked: Qos,
     },
-    /// Too many requests are waiting for their answers.
+    /// Too many requests have been sent since the oldest one that still waits for its answer.
     #[error("too many requests: {waiting} are already waiting for replies")]
     TooMany {
         /// Number of waiting requests.
@@ -136,13 +138,14 @@ pub enum RequestError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// This node is not in the group.
+    /// This node is not in the group, or is leaving it.
     #[error("this node is not in the group")]
     NotJoined,
-    /// The request belongs to another member, has been answered, or its caller no longer waits.
+    /// The request is unknown or not this member's to answer, has been answered, or its caller no
+    /// longer waits.
     #[error("the request is not open")]
     NotOpen,
-    /// The reply is larger than the maximum message size.
+    /// The reply does not fit in a message.
     #[error("reply of {bytes} bytes is too large: expected at most {limit}")]
     TooLarge {
         /// Size of the reply in bytes.

@@ -47,7 +47,7 @@ pub struct Member {
 
 impl RingView {
     /// Maximum number of members. With the maximum number of members, locks and callers, a snapshot
-    /// still fits in one packet, sent in parts, if the path MTU is at least 1280 bytes.
+    /// still fits in one packet, sent in parts, if the path MTU is at least 1400 bytes.
     pub const MAX_MEMBERS: usize = Quorum::MAX_AT_LEAST as usize;
 
     /// Creates the view of a ring that `founder` creates alone.
@@ -118,8 +118,7 @@ impl RingView {
     }
 
     /// Returns the number of voters that the ring needs to work: a majority of the electorate.
-    /// Returns `None` if there is no electorate, or after an operator has forced the ring to
-    /// continue.
+    /// Returns `None` if there is no electorate, or while the ring is [forced](Self::is_forced).
     pub fn required_voters(&self) -> Option<usize> {
         let voters = self.electorate().filter(|_| !self.is_forced)?;
         Some(voters / 2 + 1)

@@ -123,10 +123,10 @@ impl Rmp {
 
     /// Requests a lock of a group.
     ///
-    /// The lock is granted immediately if it is free. Otherwise, this node waits behind all earlier
-    /// requests. The outcome is reported by a [`RingNews::Lock`](crate::ring::RingNews::Lock). It
-    /// is a refusal if the ring has its maximum number of locks. A joining node can already request
-    /// locks.
+    /// The lock is granted if it is free. Otherwise, this node waits behind all earlier requests.
+    /// If [`Locks::MAX_ENTRIES`](crate::ring::Locks::MAX_ENTRIES) is reached, the request is
+    /// refused. The outcome is reported by a [`RingNews::Lock`](crate::ring::RingNews::Lock). A
+    /// joining node can already request locks.
     ///
     /// A node holds a lock only once, until it calls [`Self::unlock`] or leaves. If it is removed
     /// from the ring, its locks are reported as [lost](crate::ring::LockChange::Lost).
@@ -159,14 +159,15 @@ impl Rmp {
 
     /// Sends a request to a group, as a member of it or as a node that is not in it.
     ///
-    /// Every member receives it as [`RingNews::Request`](crate::ring::RingNews::Request) at its
-    /// place among the messages, and this node receives one
-    /// [`RingNews::Answer`](crate::ring::RingNews::Answer).
+    /// Every member receives the request as [`RingNews::Request`](crate::ring::RingNews::Request),
+    /// and this node receives one [`RingNews::Answer`](crate::ring::RingNews::Answer). It is
+    /// [`Outcome::Unanswered`](crate::ring::Outcome::Unanswered) if no other answer arrives in
+    /// time.
     ///
     /// With a [handler](RequestOptions::handler), the answer is the reply of the holder of the
     /// handler's lock, or of the next holder if it fails. If the lock is free, the request waits
     /// for a holder. Without a handler, the answer acknowledges the delivery with the request's
-    /// [guarantee](RequestOptions::qos). A request may be executed twice
+    /// [guarantee](RequestOptions::qos). A request may be executed more than once
     /// ([`Request::may_be_done`](crate::ring::Request::may_be_done)).
     ///
     /// # Errors
@@ -242,12 +243,13 @@ impl Rmp {
     }
 
     /// Requests that the members of a ring continue without a majority of its electorate. Only an
-    /// operator who has verified that the other voters will not return should use it: if one of
-    /// them still works elsewhere, two rings order messages and grant locks from then on.
+    /// operator who has verified that the other voters will not return should use this method: if
+    /// they still work elsewhere, two rings order messages and grant locks from then on.
     ///
     /// `epoch` names the ring, as shown by a [query](Self::query). `lost` lists each of its voters
-    /// that no longer answers. Nothing happens if a voter that is not listed is silent, if a listed
-    /// voter answers, or if the ring works. The view that follows has [`RingView::is_forced`] set.
+    /// that no longer answers. The ring is not forced if a voter that is not listed is silent, if a
+    /// listed voter answers, or if the ring works. The view that follows has
+    /// [`RingView::is_forced`] set.
     pub fn force_quorum(&mut self, now: Time, group: GroupId, epoch: Epoch, lost: Vec<NodeId>) {
         let (node, origin) = (self.id, self.origin);
         let packet = Packet::ForceQuorum { epoch, lost };

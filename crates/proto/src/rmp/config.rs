@@ -7,15 +7,17 @@ use crate::bounds::{check, out_of_bounds};
 
 /// Settings of an [`Rmp`](super::Rmp) engine. The defaults are for a local network.
 ///
-/// Each time is either zero or from 1 us to 24 h. Each number of tries is at most 1000.
+/// Each time is from 1 us to 24 h, or zero. `least_timeout`, `idle_after`, `announce`, and the
+/// times called `*_retry` must not be zero. Each number of tries is at most 1000.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Maximum size of an IP packet, in bytes, at least 576. Default: 1500.
     pub path_mtu: u16,
     /// Maximum size of a message, in bytes, from 64 bytes to 16 MiB. Default: 16 MiB.
     pub message_bytes: usize,
-    /// Maximum total size of the messages that wait for the window, in bytes. A full queue refuses
-    /// further messages, but an empty queue accepts a message of any size. Default: 32 MiB.
+    /// Maximum total size of the messages that wait for the window, in bytes. The queue refuses a
+    /// message that would exceed it, but an empty queue accepts any message. The requests that are
+    /// kept for the next holder of a handler's lock have the same limit. Default: 32 MiB.
     pub queue_bytes: usize,
     /// Maximum number of bytes in flight, that is, sent but without a place in the order. If the
     /// round-trip time exceeds 50 ms, the maximum is this number for each 50 ms or part thereof, up
@@ -37,38 +39,42 @@ pub struct Config {
     /// Time after which a missing packet is requested. Until then, the packet may merely be late.
     /// On a long path, a 16th of the round-trip time applies instead. Default: 1 ms.
     pub nack_delay: Duration,
-    /// First timeout of a packet that requires a reply. It doubles with each try. Default: 20 ms.
+    /// First timeout of a packet that requires a reply. Once the round-trip time is measured, the
+    /// minimum margin that is added to it. The timeout doubles with each try. Default: 20 ms.
     pub least_timeout: Duration,
-    /// Maximum timeout, unless the measured round-trip time requires a longer first timeout.
-    /// Default: 100 ms; the paper uses 2 s (4.6).
+    /// Maximum timeout, unless the measured round-trip time requires a longer first timeout, or the
+    /// path to the next token site has not been measured. Default: 100 ms; the paper uses 2 s
+    /// (4.6).
     pub largest_timeout: Duration,
     /// Number of retries after which a reformation begins. Default: 5; the paper uses 10 (4.4).
     pub tries: u32,
-    /// Interval between two requests of a joiner. Default: 40 ms.
+    /// Minimum interval between two requests of a joiner. Default: 40 ms.
     pub join_retry: Duration,
-    /// Number of requests without an answer after which a joiner creates its own ring. Default: 5.
+    /// Number of requests without an answer after which a joiner may create its own ring. Default:
+    /// 5.
     pub join_tries: u32,
     /// Time for which a node that has heard of another ring expects that ring to remain reachable.
     ///
-    /// A node creates a ring only if it has heard of no other ring for this time. A part of a ring
-    /// that may not continue waits this long for the missing members before it joins a ring that is
-    /// no larger. After this time, the members of a ring that never had its quorum leave it.
-    /// Default: 10 s.
+    /// A node creates a ring only if it has heard of no other ring for this time, or if all nodes
+    /// that it knows are joiners too. A part of a ring that may not continue waits this long for
+    /// the missing members before it joins a ring that is no larger. After this time, the members
+    /// of a ring that never had its quorum leave it. Default: 10 s.
     pub patience: Duration,
     /// Minimum interval between two requests of the initiator of a reformation. Default: 20 ms.
     pub recovery_retry: Duration,
     /// Number of requests after which the initiator ignores silent members. Default: 5.
     pub recovery_tries: u32,
-    /// Maximum random pause before a failed reformation is repeated. Default: 60 ms.
+    /// Maximum random part of the pause before a failed reformation is repeated. On a long path,
+    /// the interval between requests applies instead. Default: 60 ms.
     pub back_off: Duration,
-    /// Interval between two searches for other members by a part of a ring that may not continue.
-    /// Default: 500 ms.
+    /// Maximum random part of the pause between two searches for other members by a part of a ring
+    /// that may not continue. Default: 500 ms.
     pub minority_retry: Duration,
     /// Interval between two announcements of a ring to nodes that are in the group but not in the
     /// ring. Announcements let two rings of one group merge. Default: 500 ms.
     pub announce: Duration,
-    /// Maximum time that leaving takes. It is extended if the token takes longer to go around.
-    /// Default: 2 s.
+    /// Maximum time that a leaving member waits for its release. It is extended if the token takes
+    /// longer to go around. Default: 2 s.
     pub leave_within: Duration,
     /// Time for which a request waits for its answer, unless its options set another time. Default:
     /// 10 s.
@@ -230,7 +236,7 @@ pub enum ConfigError {
     /// A time is neither zero nor from 1 us to 24 h.
     #[error("{0} must be from 1 us to 24 h")]
     Time(&'static str),
-    /// A number of tries is so large that a reformation would hardly ever begin.
+    /// A number of tries is larger than 1000.
     #[error("{0} must be at most 1000")]
     Tries(&'static str),
     /// The batch is 0 and would order nothing, or so large that it would delay the ACKs for which

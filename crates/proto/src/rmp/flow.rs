@@ -9,8 +9,8 @@ use crate::transport::RttEstimator;
 /// The window algorithm that the paper proposes, after Van Jacobson.
 ///
 /// In slow start, each ACK widens the window by one packet, up to half of the window at the last
-/// congestion. Beyond that, the window grows by one packet per window, unless packets merely wait
-/// in queues. A timeout, or the first NACK of a packet, halves the window.
+/// congestion. Beyond that, the window grows by one packet per window. It does not grow while
+/// packets wait in queues. A timeout, or the first NACK of a packet, halves it.
 #[derive(Debug)]
 pub(super) struct VanJacobson {
     limits: Limits,
@@ -88,7 +88,7 @@ impl VanJacobson {
         }
     }
 
-    /// Grows with the round-trip time, to sustain the throughput of a long path.
+    /// Returns the maximum window, which grows with the round-trip time of a long path.
     fn widest(&self) -> usize {
         let trip = self.shortest.unwrap_or_default().as_nanos();
         let spans = trip.div_ceil(WINDOW_SPAN.as_nanos()) as usize;
@@ -152,8 +152,8 @@ impl VanJacobson {
 }
 
 /// Returns the size of the next packet (figure 4.2), or `None` if the sender must wait for an ACK.
-/// It waits to avoid a "silly window". A packet below the maximum size takes at most half of the
-/// window.
+/// It waits to avoid a "silly window". A packet takes at most half of the window, or the minimum
+/// size if that is larger.
 pub(super) fn packet_bytes(
     offered: usize,
     available: usize,

@@ -18,7 +18,7 @@
 //!
 //! # Deviations from the paper, with their reasons
 //!
-//! * In a working ring, a New List carries only the change, not the whole view. A lock then costs
+//! * In a working ring, a New List carries only the changes, not the whole view. A lock then costs
 //!   one small packet, regardless of the number of members. Joiners receive the whole view by
 //!   unicast.
 //! * Requests for changes are served in order of arrival. One New List serves several lock
@@ -30,17 +30,18 @@
 //! * A member that has accepted the list of a reformation reports it in later votes, and the list
 //!   counts until it is refuted. With the paper's two-phase commit alone, a member that
 //!   acknowledged two lists in turn could be in the majority of both.
-//! * K resilience and majority resilience count only members that have since taken the token. The
-//!   source does not count, because it holds its message but not the place of the message.
+//! * K resilience and majority resilience count only members that have since taken the token. Until
+//!   then, not even the source counts, because it may not hold the place of its message.
 //! * Requests for a lock that is held may wait, in order of arrival. The paper refuses them. A lock
-//!   is granted once a majority has received the grant, so that no reformation loses the grant.
+//!   is granted once a majority has received the grant, so that no reformation loses the grant,
+//!   unless a minority may continue.
 //! * A guest (a caller that is not a member) is a process of the ring, and its packets are ordered
 //!   like those of members. It begins a new life where the paper sets the first-packet flag again.
 //!   The ring keeps 256 guests. If there are more, the guest that was ordered longest ago is
 //!   flushed. An age in the total order is the same at all members, while a time is not.
-//! * A repeated request keeps its number, so that members deliver it once. A reply to a guest goes
-//!   only to the guest, in fragments that the guest requests, and the group is notified of it. The
-//!   next holder of the handler's lock receives the open requests.
+//! * A repeated request keeps its number, so that members deliver it once. A reply goes only to the
+//!   guest, which requests all fragments after the first ones, and the group is notified of the
+//!   reply. The next holder of the handler's lock receives the open requests.
 //! * Messages that wait for a place when a fault occurs get one before the new list, provided that
 //!   a member of the list has them. Views are therefore virtually synchronous at all levels from
 //!   source order on.

@@ -3,8 +3,8 @@
 //! A refused change of the list is answered with a New List that contains the current view. A node
 //! that is not in a ring therefore sends a request to leave one, which is always refused. The token
 //! site answers, and so does the first member of the list, because the query may miss a moving
-//! token. All members answer the third query, and any query during a reformation, because both of
-//! these members may be gone.
+//! token. All members answer from the third query on, and any query during a reformation, because
+//! both of these members may be gone.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;

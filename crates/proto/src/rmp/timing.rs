@@ -1,7 +1,7 @@
 //! Timers of a group, derived from the measured round-trip time to the next token site (4.6).
 //!
-//! Each member passes the token in turn, and the next site answers immediately, with a round or
-//! with a Confirm. Every member therefore measures a round trip each time the token goes around.
+//! Each member passes the token in turn, and the next site answers soon, with a round or with a
+//! Confirm. Every member therefore measures a round trip each time the token goes around.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use core::time::Duration;
@@ -114,8 +114,8 @@ impl Timing {
         self.floor_at = now;
     }
 
-    /// Forgets late answers after some time. They show nothing about a new ballot, because they
-    /// were late while a node was suspended.
+    /// Forgets late answers after some time. They show nothing about a new ballot, because a node
+    /// may have been suspended at the time.
     pub(super) fn forget_old_floor(&mut self, now: Time) {
         if now.since(self.floor_at) > FLOOR_LASTS {
             self.floor = Duration::ZERO;
@@ -172,7 +172,7 @@ impl Timing {
         least.max(self.smoothed() * (members as u32 + 4))
     }
 
-    /// Covers the packets that arrive while the token goes around.
+    /// Returns the maximum number of packets of an ACK, which grows with the round-trip time.
     pub(super) fn batch(&self, config: &Config) -> usize {
         let spans = self.smoothed().as_nanos() / BATCH_SPAN.as_nanos();
         config.batch * (spans as usize).clamp(1, MAX_SPANS)

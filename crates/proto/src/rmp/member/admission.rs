@@ -1,4 +1,4 @@
-//! Admission to a ring (4.3): a node requests to join until it is admitted or no ring exists.
+//! Admission to a ring (4.3): a node requests to join until it is admitted or creates a ring.
 
 use alloc::collections::BTreeMap;
 

@@ -37,8 +37,9 @@ impl Departure {
         self.is_leaving && !ring.view().contains(ring.me())
     }
 
-    /// Lets a leaving member wait until all of its messages have places. A member that moves to a
-    /// larger ring waits only for those that it has sent, because some may have been delivered.
+    /// Returns the next step. A leaving member waits until all of its messages have places. A
+    /// member that moves to a larger ring waits only for those that it has sent, because some may
+    /// have been delivered.
     pub(super) fn next_step(&mut self, ring: &Ring, sender: &Sender) -> Release {
         let is_done = match self.is_leaving {
             true => sender.unplaced_from().is_none(),

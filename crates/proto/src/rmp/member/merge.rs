@@ -6,7 +6,7 @@ use crate::rmp::ring::{Ring, Snapshot};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meeting {
     Ignore,
-    /// The ring belongs to another network. One of its nodes has the address of a former member.
+    /// The ring has another origin and no known node. It probably belongs to another network.
     Foreign,
     Removed,
     /// Members of this ring have continued in another ring. An idle ring may not have noticed.
@@ -72,8 +72,9 @@ impl Standpoint<'_> {
     }
 }
 
-/// Returns `true` if `theirs` remains when two rings meet. With an electorate, the ring that has
-/// its quorum or has ordered more remains. Of equal rings, the one with the smaller epoch remains.
+/// Returns `true` if `theirs` remains when two rings meet. The ring with more members remains. With
+/// an electorate, the quorum, the last order and the number of voters are compared first. Of equal
+/// rings, the one with the smaller epoch remains.
 fn is_larger(theirs: (&RingView, Timestamp), ours: (&RingView, Timestamp)) -> bool {
     let size = |(view, ordered): (&RingView, Timestamp)| {
         let has_electorate = view.electorate().is_some();

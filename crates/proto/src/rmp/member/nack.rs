@@ -159,8 +159,8 @@ const ROUNDS_IN_AN_ANSWER: usize = 32;
 const PACKETS_IN_AN_ANSWER: usize = 64;
 
 /// Choice between retransmission to one member and to all (4.2: "a topic for continuing research").
-/// If two members request the same packet within a short time, a shared part of their paths lost
-/// it.
+/// A packet that is requested twice within a short time was probably lost on a part of the path
+/// that several members share.
 #[derive(Debug, Default)]
 struct Retransmissions {
     lately: BTreeMap<(Process, u32), (Time, RetransmitTo)>,

@@ -262,7 +262,7 @@ impl Session {
         is_repeated
     }
 
-    /// Begins a reformation (4.4).
+    /// Begins a reformation (4.4), unless one is in progress or this member is alone.
     pub(super) fn suspect(&mut self, cx: &mut Context<'_>, why: &'static str) {
         if self.reformation.is_idle() && self.ring.view().len() > 1 {
             tracing::info!(me = ?self.ring.me(), group = %cx.group, why, "starts a reformation");

@@ -83,7 +83,8 @@ impl Token {
         self.send(cx, ring, What::Order(runs), next);
     }
 
-    /// Sends a New List, and `keeps_token` if messages wait, because their ACK follows immediately.
+    /// Sends a New List. If `keeps_token`, a list of lock changes does not pass the token, because
+    /// the ACK of the waiting messages follows immediately.
     pub(super) fn send_list(
         &mut self,
         cx: &mut Context<'_>,

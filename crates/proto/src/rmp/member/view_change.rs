@@ -33,7 +33,8 @@ pub(super) fn is_answered(request: u32, last: u32) -> bool {
 const MAX_REQUESTS: usize = 1024;
 
 impl ViewChanges {
-    /// Keeps the turn of a repeated request. Returns `false` if there is no room for a joiner.
+    /// Queues a request. A repeated one keeps its turn. Returns `false` if there is no room for a
+    /// joiner.
     pub(super) fn insert(&mut self, change: ListChange) -> bool {
         let known = self.waiting.get(&change.process);
         if known.is_some_and(|it| it.change == change) {
@@ -69,7 +70,7 @@ impl ViewChanges {
     }
 
     /// Returns the changes that one New List can make now, and the refused joiners. A change of the
-    /// members stands alone, because its majorities must be stable before the next one.
+    /// members stands alone, because it must be stable before the next one.
     pub(super) fn next(
         &mut self,
         cx: &mut Context<'_>,

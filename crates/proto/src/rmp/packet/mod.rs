@@ -32,7 +32,7 @@ pub enum Packet {
     Confirm { epoch: Epoch, at: Timestamp },
     /// A request for the packets and rounds that the header's sender is missing.
     Nack(Nack),
-    /// A new view.
+    /// A change to the view, a snapshot of the ring, or the list of a reformation.
     NewList(NewList),
     /// A request for a change to the view.
     ListChangeRequest {
@@ -115,8 +115,8 @@ pub struct Part {
 /// | 48 | 4 | number of the message |
 /// | 52 | 2 | [delivery guarantee](crate::ring::Qos) |
 /// | 54 | 1 | handler plus 1, 0 for none |
-/// | 55 | 1 | flags: 1 first, 2 last fragment of the message, 4 the source has more, 8 a call |
-/// | 56 | 8 | source, only with the header's flag 1 |
+/// | 55 | 1 | flags: 1 first, 2 last fragment of the message, 4 may wait for its place, 8 a call |
+/// | 56 | 8 | node of the source, only with the header's flag 1 |
 /// | 56 or 64 | n | the fragment |
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
@@ -159,7 +159,7 @@ pub enum NewList {
 /// A Non Member Data packet.
 ///
 /// The paper's flags that request an acknowledgment or a repetition of replies are not sent. A
-/// packet without a handler requests an acknowledgment. Any other packet requests a reply.
+/// request without a handler asks for an acknowledgment, any other request for a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]

@@ -62,7 +62,7 @@ pub(crate) struct FormerRing {
 }
 
 impl FormerRing {
-    /// Returns the number of missed places, or `None` if the other ring may have its own order.
+    /// Returns the number of missed places, or `None` if the new ring may have its own order.
     pub(crate) fn missed_before(&self, first: &ViewEvent) -> Option<u64> {
         let view = &first.view;
         // Several parts of such a ring may have continued.

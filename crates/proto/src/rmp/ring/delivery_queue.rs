@@ -22,7 +22,8 @@ pub(super) struct DeliveryQueue {
     shown_locks: Locks,
     /// Grants that wait until enough members are known to have them.
     grants: VecDeque<Grant>,
-    /// Members of the last delivered view. Nothing from other sources is delivered.
+    /// Members of the last delivered view. Only their messages and those of guests are delivered
+    /// early.
     shown: BTreeSet<Process>,
     is_shown_short: bool,
     pub(super) is_out: bool,
@@ -170,7 +171,7 @@ impl DeliveryQueue {
         is_unseen
     }
 
-    // No reformation loses a grant that a majority is known to have.
+    // No majority can form a ring without a grant that a majority is known to have.
     fn deliver_grants(&mut self, ring: &Applied<'_>, out: &mut Vec<Delivery>) {
         while let Some(Grant { round, name, holder }) = self.grants.front().copied()
             && self.is_held_enough(ring, Qos::MajorityResilient, round)
@@ -273,7 +274,8 @@ impl DeliveryQueue {
         out.extend(stream.take_early(arrived).into_iter().map(message));
     }
 
-    /// Counts only members that have since taken the token. The source may not know the place.
+    /// Returns `true` if enough members hold the round for this guarantee. Counts only members that
+    /// have since taken the token, because the source may not know the place.
     fn is_held_enough(&mut self, ring: &Applied<'_>, qos: Qos, round: Timestamp) -> bool {
         if qos <= Qos::TotallyOrdered {
             return true;

@@ -183,7 +183,8 @@ impl Ring {
         Some(round)
     }
 
-    /// Returns packets that can get places now, and `true` if all of them may wait for more.
+    /// Returns packets that can get places now, and `true` if there are any and all may wait for
+    /// more.
     pub(super) fn orderable(&self, limit: usize, max_runs: usize) -> (Vec<Run>, bool) {
         let (mut runs, mut left, mut may_wait) = (Vec::new(), limit, true);
         if self.shortage().is_some() {
@@ -205,7 +206,8 @@ impl Ring {
         (runs, may_wait)
     }
 
-    /// Returns the messages that are given up, with their numbers if known.
+    /// Applies the list of a reformation. Returns the messages that are given up, with their
+    /// numbers if known.
     pub(super) fn form(&mut self, proposal: &Proposal) -> Vec<(Process, Option<SeqNo>)> {
         let round = self.log.next();
         let mut place = Place { ring: proposal.view.epoch, at: round };
@@ -263,8 +265,8 @@ impl Ring {
         self.shortage().is_none() && self.deliveries.waits_for_passes(&self.standings)
     }
 
-    /// Returns `true` if the token has gone around the ring without work, so every member has
-    /// everything.
+    /// Returns `true` if this member is alone, or if the token has gone around the ring without
+    /// work, so that every member has everything.
     pub(super) fn is_quiet(&self) -> bool {
         self.view.len() == 1 || (self.nulls > self.view.len() && !self.waits_for_passes())
     }
@@ -309,7 +311,8 @@ impl Ring {
         Position { next, is_whole, received: received.collect() }
     }
 
-    /// Returns `true` if the member has taken the token since the last place.
+    /// Returns `true` if the member has everything: it has taken the token since the last round
+    /// that was not a NULL ACK.
     pub(super) fn has_all(&self, process: Process) -> bool {
         let open = self.log.range(self.standings.settled().plus(1), self.log.next());
         let last = open.filter(|round| !round.is_null()).last();

@@ -4,7 +4,8 @@ use crate::ring::{Epoch, Process, RingView, Timestamp};
 use crate::rmp::seen::Seen;
 use crate::{NodeId, SeqNo};
 
-/// State of a ring after a round.
+/// State of a ring after a round. For a node outside the ring, the lists of sources, guests and
+/// delivered requests are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Snapshot {
@@ -12,13 +13,13 @@ pub struct Snapshot {
     pub view: RingView,
     /// Place where the next round begins.
     pub next: Timestamp,
-    /// Last round that assigned a place to a message or changed a lock, or 0 if there is none.
+    /// Last round that ordered packets or accepted a lock request, or 0 if there is none.
     pub ordered: Timestamp,
     /// Process that holds the token.
     pub token: Process,
-    /// `true` if the ring works: it is not being reformed and is allowed to continue.
+    /// `true` if the ring is not being reformed.
     pub is_working: bool,
-    /// Progress of each source.
+    /// Progress of each member as a source.
     #[cfg_attr(test, proptest(strategy = "crate::strategies::few()"))]
     pub sources: Vec<SourceState>,
     /// Callers that are not members.
@@ -71,7 +72,7 @@ pub struct Position {
     pub received: Vec<(Process, SeqNo)>,
 }
 
-/// The list with which a reformation ends if all of its members accept it.
+/// The list with which a reformation ends if all members of the list accept it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Proposal {

@@ -109,7 +109,8 @@ impl Sources {
         })
     }
 
-    /// Flushes and returns earlier lives of the round's guests, and the oldest beyond the maximum.
+    /// Flushes and returns earlier lives of the round's guests, and the oldest guests beyond the
+    /// maximum.
     pub(super) fn on_ordered(&mut self, round: &Round) -> Vec<Process> {
         let runs = round.runs().iter();
         let guests: Vec<Process> =
@@ -142,7 +143,8 @@ impl Sources {
         self.guests.range(first..=last).map(|(it, _)| *it)
     }
 
-    /// Returns `true` if the stream is [kept](Self::remove) until its packets are delivered.
+    /// Removes the guest. Returns `true` if its stream is [kept](Self::remove) until all members
+    /// have the packets.
     fn flush(&mut self, guest: Process) -> bool {
         let Some(used) = self.guests.remove(&guest) else { return false };
         if used.is_none() {

@@ -15,10 +15,10 @@ pub(crate) struct Standings {
 
 #[derive(Clone, Copy, Debug)]
 struct Standing {
-    /// Place of the member's join or of the last reformation. The member has nothing from before
-    /// it.
+    /// Place of the member's join, or of the last reformation if that is later.
     joined: Timestamp,
-    /// Place of the member's join. Unlike `joined`, it does not change in a reformation.
+    /// Place of the member's join, or 0 if it joined before this member. Unlike `joined`, it does
+    /// not change in a reformation.
     since: Timestamp,
     accepted: Timestamp,
     request: u32,
@@ -101,8 +101,9 @@ impl Standings {
         self.others().filter(|(_, standing)| standing.since <= place).count()
     }
 
-    /// Returns `true` if the member has taken the token since it joined. Until then, requests and
-    /// packets may be those of a former member.
+    /// Returns `true` if the member has taken the token or was in a reformation since it joined, or
+    /// if it joined before this member. Until then, requests and packets may be those of a former
+    /// member.
     pub(crate) fn has_spoken(&self, process: Process) -> bool {
         self.members.get(&process).is_some_and(|standing| standing.accepted >= standing.joined)
     }

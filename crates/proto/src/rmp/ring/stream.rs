@@ -47,7 +47,7 @@ pub struct Data {
     pub qos: Qos,
     /// Handler whose lock holder has to reply.
     pub handler: Option<Handler>,
-    /// `true` if the message is a request or a reply, `false` if it is an application message.
+    /// `true` for requests, replies and notices of replies, `false` for application messages.
     pub is_call: bool,
     /// `true` if the packet is the first of its message.
     pub is_first: bool,
@@ -76,7 +76,8 @@ pub(crate) enum Arrival {
     TooFar,
 }
 
-/// Maximum number of slots of a stream. A message of 16 MiB has 11,800 packets.
+/// Maximum number of slots of a stream. A message of 16 MiB has about 12,000 packets if the path
+/// MTU is 1500 bytes.
 pub(crate) const MAX_SLOTS: usize = 32_768;
 
 impl Stream {

@@ -29,7 +29,8 @@ impl AcceptedLists {
         last.filter(|_| !self.released.contains(&ballot))
     }
 
-    /// Returns the number of newly released lists, or `None` if there are none or too many.
+    /// Releases this member from the lists of `ballots`. Returns the number of newly released
+    /// lists, or `None` if there are none or too many.
     pub(super) fn release_voters(&mut self, ballots: BTreeSet<Epoch>) -> Option<u64> {
         let new = ballots.into_iter().filter(|ballot| !self.released.contains(ballot));
         let new: Vec<Epoch> = new.collect();
@@ -68,7 +69,7 @@ impl AcceptedLists {
         lists.collect()
     }
 
-    /// Relies on `node` having continued with the list of `ballot`: it will accept no later one.
+    /// Refutes later lists with `node`, which has continued with the list of `ballot`.
     pub(super) fn refute_after(&mut self, ballot: Epoch, node: NodeId) {
         let later = self.accepted.iter().skip_while(|it| it.view.epoch != ballot).skip(1);
         let theirs = later.filter(|it| it.view.process_of(node).is_some());

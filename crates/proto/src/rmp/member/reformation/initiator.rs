@@ -84,8 +84,8 @@ impl Reformation {
         self.lists.refute(&refuted);
     }
 
-    /// Proposes a list if the votes permit one. With `is_last`, the list may omit members that have
-    /// not reached the common position.
+    /// Proposes a list if the votes permit one, or releases the voters from lists that prevent it.
+    /// With `is_last`, the list may omit members that have not reached the common position.
     pub(super) fn consider(&mut self, cx: &mut Context<'_>, ring: &Ring, is_last: bool) -> Verdict {
         let mine = self.position(ring);
         let view = ring.view();
@@ -124,9 +124,9 @@ impl Reformation {
         Verdict::TooFew(self.count(cx, ring, &voted))
     }
 
-    /// Returns `true` if the members may continue. Each list that may already hold must have as
-    /// many of its members among them as it requires. Lists that cannot hold have already been
-    /// [refuted](Self::refute).
+    /// Returns `true` if the members may continue. Unless they are forced to, each list that may
+    /// already hold must have as many of its voters among them as it requires. Lists that cannot
+    /// hold have already been [refuted](Self::refute).
     fn is_enough(&self, ring: &Ring, members: &[Process], votes: &BTreeMap<Process, Vote>) -> bool {
         let view = ring.view();
         if !members.contains(&ring.me()) {

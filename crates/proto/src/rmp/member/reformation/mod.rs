@@ -6,15 +6,15 @@
 //! | state | meaning | left by |
 //! |---|---|---|
 //! | idle | the ring works | a suspicion, or a Recovery Start |
-//! | voted | has promised a ballot, waits for its initiator | its New List, a higher ballot, time |
-//! | initiating | requests votes, brings all members to one position | a list, a higher ballot |
-//! | proposing | has sent the New List, waits for all its members | all their ACKs, or a timeout |
-//! | backing off | has given up a ballot, or is in a minority | a random time, a higher ballot |
+//! | voted | has promised a ballot, waits for its initiator | a list that holds, a higher ballot, time |
+//! | initiating | requests votes, brings all members to one position | a list, too few votes, a higher ballot |
+//! | proposing | has sent the New List, waits for all its members | all their ACKs, a higher ballot, a timeout |
+//! | backing off | its ballot was given up, or it is in a minority | a random time, a higher ballot |
 //!
 //! In addition to the state, each member keeps the lists that it has accepted. Once it has accepted
 //! a list, it applies no round of the old ring, because members that commit the list apply none.
-//! This ends when an initiator *releases* it from its lists. A member never commits a list that it
-//! was released from.
+//! This ends when the list is refuted (see below), or when an initiator *releases* the member from
+//! its lists. A member never commits a list that it was released from.
 //!
 //! # Why two partitions never both continue where a majority is required
 //!
@@ -149,7 +149,8 @@ impl Reformation {
         *self = Self { ancestors, highest, formation, ..Self::of(epoch) };
     }
 
-    /// Returns `false` if the version is too far ahead, so that no member can exhaust the versions.
+    /// Notes the version of a ballot. Returns `false` if it is too far ahead, so that no member can
+    /// exhaust the versions.
     fn note_version(&mut self, version: u32) -> bool {
         let is_near = version.saturating_sub(self.highest) <= MAX_LEAP;
         if is_near {
@@ -225,8 +226,8 @@ impl Reformation {
         Verdict::Voted(too_few)
     }
 
-    /// Excludes later packets while an accepted list may hold, because other members that have
-    /// accepted the list may no longer receive them.
+    /// Returns the position to report. It excludes later packets while an accepted list may hold,
+    /// because other members that have accepted the list may no longer receive them.
     fn position(&self, ring: &Ring) -> Position {
         let accepted = self.lists.last();
         accepted.map_or_else(|| ring.position(&self.heard), |proposal| proposal.position.clone())
