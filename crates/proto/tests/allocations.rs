@@ -1,4 +1,4 @@
-//! Allocations of a warm engine: at most one for each packet that it receives.
+//! Allocations of a warm engine: at most one for every ten packets that it receives.
 
 #[path = "../benches/workload/mod.rs"]
 mod workload;

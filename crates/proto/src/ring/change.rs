@@ -38,8 +38,8 @@ pub enum ListChangeKind {
     },
     /// A lock is released, or a place in its queue.
     Unlock(LockName),
-    /// Nothing changes: the lock is held and the process does not wait, or the
-    /// [maximum](super::Locks::MAX_ENTRIES) is reached. Occurs only in New Lists.
+    /// Nothing changes: the lock is [refused](super::LockChange::Refused). Occurs only in New
+    /// Lists.
     Refused(LockName),
 }
 

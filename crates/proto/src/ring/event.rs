@@ -19,8 +19,7 @@ pub struct RingEvent {
     pub news: RingNews,
 }
 
-/// A kind of ring event. Views, locks and ordered requests are reported at their places among the
-/// messages.
+/// A kind of ring event. Views, locks and ordered requests are reported at their places.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RingNews {
@@ -53,12 +52,10 @@ pub enum RingNews {
         members: usize,
         /// Number of members that are needed; with an electorate, number of voters.
         needed: usize,
-        /// Number of voters present, or `None` without an electorate. The event repeats when the
-        /// number changes.
+        /// Number of voters present, or `None` without an electorate. Reported when it changes.
         voters: Option<usize>,
     },
-    /// The [electorate](super::Quorum::QuorumOf) already has all of its voters. This node, a
-    /// further voter, keeps waiting.
+    /// The [electorate](super::Quorum::QuorumOf) has all of its voters. This node keeps waiting.
     ElectorateFull {
         /// Number of voters of the ring.
         voters: usize,

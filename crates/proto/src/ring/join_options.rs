@@ -13,9 +13,9 @@ pub struct JoinOptions {
     pub is_multicast: bool,
     /// A node of the group, for a host without multicast that knows no other node. Default: `None`.
     pub via: Option<NodeId>,
-    /// `true` if the node is a voter of the group's [electorate](super::Quorum::QuorumOf). If
-    /// `false`, it is a client, which counts toward no quorum and creates no ring. Has no effect
-    /// without an electorate. Default: `true`.
+    /// `true` if the node is a voter of the group's [electorate](super::Quorum::QuorumOf), if any.
+    /// If `false`, it is a client, which counts toward no quorum and creates no ring. Default:
+    /// `true`.
     pub is_voter: bool,
 }
 

@@ -22,8 +22,7 @@ pub struct Locks {
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct LockName(pub u64);
 
-/// One of the six handlers of a group (3.3). The holder of the handler's lock replies to the
-/// requests that name the handler.
+/// One of the six handlers of a group (3.3). The holder of its lock answers requests to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Handler(#[cfg_attr(test, proptest(strategy = "0..6_u8"))] u8);
@@ -164,8 +163,7 @@ impl Locks {
         queue.contains(&process) || (waits && self.has_room_for(1))
     }
 
-    /// Adds `process` to the queue of the lock, unless it is already there. If the queue was empty,
-    /// the process holds the lock.
+    /// Queues `process` for the lock, unless it is queued. The first process holds the lock.
     pub fn ask(&mut self, name: LockName, process: Process) {
         let queue = self.queues.entry(name).or_default();
         if !queue.contains(&process) {

@@ -23,8 +23,7 @@ pub enum Qos {
     /// survives the simultaneous failure of that many members.
     Resilient(#[cfg_attr(test, proptest(strategy = "1_u8.."))] u8),
     /// Delivered once a majority holds the message and its place. The order is then final across
-    /// all partitions. Refused in groups with [`AtLeast`](super::Quorum::AtLeast), in which a
-    /// minority may continue.
+    /// all partitions. Refused in groups with [`AtLeast`](super::Quorum::AtLeast).
     MajorityResilient,
     /// Delivered once every member holds the message and its place ("safe").
     TotallyResilient,

@@ -42,8 +42,7 @@ pub struct RequestOptions {
     /// Maximum time to wait for the answer. Default: `None`, which selects
     /// [`Config::call_patience`](crate::rmp::Config::call_patience).
     pub patience: Option<Duration>,
-    /// A member that forwards this request and later ones, for a non-member without multicast.
-    /// Default: `None`, which keeps the member of an earlier request.
+    /// Member that forwards this and later requests of a caller without multicast. Default: `None`.
     pub via: Option<NodeId>,
 }
 
@@ -94,8 +93,7 @@ pub enum Outcome {
     },
     /// The request, which named no handler, was delivered to the group with its guarantee.
     Acknowledged,
-    /// No answer was received in time, or before this node left the group or was removed from it.
-    /// The request may have been executed.
+    /// No answer came in time, or before this node left. The request may have been executed.
     Unanswered,
 }
 
@@ -141,8 +139,7 @@ pub enum ReplyError {
     /// This node is not in the group, or is leaving it.
     #[error("this node is not in the group")]
     NotJoined,
-    /// The request is unknown or not this member's to answer, has been answered, or its caller no
-    /// longer waits.
+    /// The request is unknown or another member's, was answered, or its caller no longer waits.
     #[error("the request is not open")]
     NotOpen,
     /// The reply does not fit in a message.

@@ -93,7 +93,7 @@ impl Sender {
         number
     }
 
-    /// Returns the next unreliable message. It has no packet number, so that no member requests it.
+    /// Returns the next unreliable message. It has no packet number, so no member requests it.
     pub(super) fn next_unreliable(&mut self) -> Option<Data> {
         let Waiting { number, qos, handler, is_call, rest, .. } = self.unreliable.pop_front()?;
         self.waiting_bytes -= rest.len() + MESSAGE_BYTES;
@@ -129,8 +129,8 @@ impl Sender {
         Some((seqno, Data { message, qos, handler, is_call, is_first, is_last, may_wait, payload }))
     }
 
-    /// Returns `true` if the packet may wait for its place. At least one packet in each half of the
-    /// window may not, so that the window opens again in time.
+    /// Returns `true` if the packet may wait for its place. One packet in each half of the window
+    /// may not, so that the window opens again in time.
     fn may_wait(&mut self, qos: Qos, bytes: usize, window: usize) -> bool {
         self.unhurried_bytes += bytes;
         let is_open = self.in_flight_bytes < window && self.unhurried_bytes < window / 2;

@@ -37,7 +37,7 @@ fn well_made_nonsense_panics_nobody_and_breaks_no_invariant() {
     }
 }
 
-/// Changes some bytes, mostly to nearby values, or the length, and seals the datagram again.
+/// Changes some bytes or shortens the datagram, and seals it again.
 fn distort(rng: &mut Rng, datagram: &mut Vec<u8>) {
     for _ in 0..rng.below(4) {
         let place = HEADER_BYTES - 5 + rng.below(datagram.len().min(130) - (HEADER_BYTES - 5));

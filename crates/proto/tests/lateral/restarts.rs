@@ -13,8 +13,8 @@ use crate::rig::{GROUP, MILLISECOND, SECOND, World, datagram, heartbeat, payload
 const SENDER: NodeId = NodeId(1);
 const CUT_OFF: NodeId = NodeId(2);
 
-/// Sends 50 messages from host 0 to all. Then cuts host 0 off from host 1, and reports it as
-/// failed.
+/// Restarts host 0 and sends 50 messages from it. Then cuts host 0 off from host 1, and reports
+/// host 0 as failed.
 fn cut_off_from_sender(incarnation: u64) -> World {
     let mut world = World::of_members(3, &Config::default(), Loss::None, 7);
     world.restart(0, incarnation);

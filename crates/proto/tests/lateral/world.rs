@@ -120,7 +120,7 @@ impl<E: Engine + ?Sized> World<E> {
         self.hosts[number].alive = false;
     }
 
-    /// Notifies no other host. The new process learns the members of its groups.
+    /// Restarts host `number`, which joins its groups again. The other hosts are not notified.
     pub(crate) fn restart(&mut self, number: usize, incarnation: u64) {
         let origin = Origin { node: self.hosts[number].id, incarnation: Incarnation(incarnation) };
         self.hosts[number].engine = (self.make)(origin, incarnation);

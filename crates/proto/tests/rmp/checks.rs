@@ -74,8 +74,9 @@ pub(crate) fn check_safety(world: &World) {
 
 /// Asserts that a group in which a minority stops has one lineage of rings.
 ///
-/// Two rings can follow the same ring only if the second contains a majority of the first, and no
-/// member that entered the first. All members agree on the order of messages that a majority held.
+/// Two rings can follow the same ring only if the second contains as many members of the first as
+/// the first requires, and none that entered it. All members agree on the order of messages that a
+/// majority held.
 pub(crate) fn check_one_lineage(world: &World) {
     let mut views: BTreeMap<Epoch, &RingView> = BTreeMap::new();
     for told in world.hosts.iter().flat_map(|host| &host.story) {

@@ -54,10 +54,10 @@ fn restarted_token_site_of_a_quiet_ring_is_readmitted() {
     }
 }
 
-/// A list is in force, but only its initiator and one other member have learned of it when they are
-/// cut off. The three other members have accepted it too, and continue with a list of their own.
-/// When that list has all necessary acknowledgments, the last of the three is cut off from its
-/// initiator, and receives from the first two members.
+/// A list is in force, but at most its initiator and one other member have learned of it when they
+/// are cut off. The three other members have accepted it too, and continue with a list of their
+/// own. When that list has all necessary acknowledgments, one of the three is cut off from the
+/// others, and receives from the first two members.
 #[test]
 fn member_that_accepted_a_later_list_does_not_revert() {
     let (mut torn, mut undecided) = (0, 0);

@@ -20,8 +20,8 @@ fn grants(world: &World, number: usize) -> usize {
     world.hosts[number].story.iter().filter(is_grant).count()
 }
 
-/// Runs for `ms` milliseconds. The first `lockers` members acquire and release one lock as fast as
-/// they can, and member 5 always has more to send.
+/// Runs for `ms` milliseconds. The first `lockers` hosts acquire and release one lock as fast as
+/// they can, and host 5 always has more to send.
 fn storm(world: &mut World, lockers: usize, ms: u32) {
     let name = LockName::of_name("cycled");
     let end = world.now + ms * MS;

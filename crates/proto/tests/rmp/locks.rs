@@ -117,7 +117,7 @@ fn lock_is_requested_once_and_released_once() {
     assert_eq!(engine.lock(now, carom_proto::GroupId(8), LEADER), Err(LockError::NotJoined));
 }
 
-/// A member that released a lock and requested it again is not notified of the first grant.
+/// A member that withdrew a lock request and repeated it is not notified of the first grant.
 #[test]
 fn late_grant_is_not_taken_for_that_of_a_later_request() {
     let mut world = World::joined(3, 0, 3);

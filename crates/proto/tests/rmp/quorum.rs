@@ -221,7 +221,7 @@ fn voter_that_dies_is_followed_by_another_one() {
     }
 }
 
-/// Voter 1 may be in another part of the network, and continue with voter 2 there.
+/// The ring cannot know whether voter 1 has crashed or continues in another part of the network.
 #[test]
 fn half_of_the_voters_wait_for_the_others_or_for_an_operator() {
     for seed in 0..10 {

@@ -90,7 +90,7 @@ fn settle(world: &mut World) {
     world.run_for(Duration::from_secs(20));
 }
 
-/// Asserts that all live members are in one ring, or that each waits for lost members of its view.
+/// Asserts that all live members are in one complete ring, or that each waits for lost members.
 fn check_liveness(world: &World, seed: u64) {
     let up = |number: &usize| world.hosts[*number].is_alive && world.hosts[*number].is_joined;
     let left: Vec<usize> = (0..world.hosts.len()).filter(up).collect();

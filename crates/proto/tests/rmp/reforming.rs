@@ -81,8 +81,8 @@ fn members_continue_when_the_initiator_of_a_new_list_dies() {
 
 const MAX_ACCEPTED: usize = 32;
 
-/// Begins a ballot of member 0, as member `to` receives it. Returns the ballot, and the list of the
-/// last two members that member 0 might propose.
+/// Begins a ballot of member 0, as member `to` receives it. Returns the ballot, and a list of the
+/// other members in the name of member 0.
 fn begin_ballot(world: &mut World, to: usize, version: u32) -> (Epoch, Packet) {
     let ring = world.hosts[0].engine.view(GROUP).cloned().expect("it is in a ring");
     let ballot = Epoch { version, creator: world.process(0).expect("it is in a ring") };

@@ -7,7 +7,7 @@ use crate::checks::{self, Sent};
 use crate::rig::{GROUP, MS, Told, World};
 
 /// Runs five members that send messages of this level, and kills `deaths` of them at one instant.
-/// Asserts that the messages that the dead members received are the first ones that a survivor
+/// Asserts that the messages that each dead member received are the first ones that a survivor
 /// received.
 fn kill_at_once(qos: Qos, deaths: usize, seed: u64) {
     let mut rng = Rng::new(seed);

@@ -95,7 +95,7 @@ impl World {
         self.start(NodeId(self.hosts.len() as u64 + 1).into())
     }
 
-    /// Starts another process under the same id, which is not in the group yet.
+    /// Crashes a host, and starts another process under its id, which is not in the group yet.
     pub(crate) fn restart(&mut self, number: usize, incarnation: Incarnation) -> usize {
         self.crash(number);
         self.start(Origin { node: self.hosts[number].id, incarnation })

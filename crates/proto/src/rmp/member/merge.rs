@@ -73,8 +73,8 @@ impl Standpoint<'_> {
 }
 
 /// Returns `true` if `theirs` remains when two rings meet. The ring with more members remains. With
-/// an electorate, the quorum, the last order and the number of voters are compared first. Of equal
-/// rings, the one with the smaller epoch remains.
+/// an electorate, quorum, last order and voters count first. Of equal rings, the one with the
+/// smaller epoch remains.
 fn is_larger(theirs: (&RingView, Timestamp), ours: (&RingView, Timestamp)) -> bool {
     let size = |(view, ordered): (&RingView, Timestamp)| {
         let has_electorate = view.electorate().is_some();

@@ -33,8 +33,7 @@ pub(super) fn is_answered(request: u32, last: u32) -> bool {
 const MAX_REQUESTS: usize = 1024;
 
 impl ViewChanges {
-    /// Queues a request. A repeated one keeps its turn. Returns `false` if there is no room for a
-    /// joiner.
+    /// Queues a request. A repeated one keeps its turn. Returns `false` if a joiner finds no room.
     pub(super) fn insert(&mut self, change: ListChange) -> bool {
         let known = self.waiting.get(&change.process);
         if known.is_some_and(|it| it.change == change) {

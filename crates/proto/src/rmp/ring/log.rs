@@ -148,8 +148,7 @@ impl Log {
         Some(round)
     }
 
-    /// Drops rounds that begin within an applied round, which no correct member sends. Returns
-    /// their number.
+    /// Drops and counts rounds that begin within an applied round, which no correct member sends.
     pub(crate) fn drop_overlapped(&mut self) -> u64 {
         let known = self.early.len();
         if self.early.first_key_value().is_some_and(|(at, _)| *at < self.next) {

@@ -183,8 +183,7 @@ impl Ring {
         Some(round)
     }
 
-    /// Returns packets that can get places now, and `true` if there are any and all may wait for
-    /// more.
+    /// Returns packets that can get places now, and `true` if they may wait for more.
     pub(super) fn orderable(&self, limit: usize, max_runs: usize) -> (Vec<Run>, bool) {
         let (mut runs, mut left, mut may_wait) = (Vec::new(), limit, true);
         if self.shortage().is_some() {
@@ -206,8 +205,7 @@ impl Ring {
         (runs, may_wait)
     }
 
-    /// Applies the list of a reformation. Returns the messages that are given up, with their
-    /// numbers if known.
+    /// Applies a reformation's list. Returns the messages given up, with their numbers if known.
     pub(super) fn form(&mut self, proposal: &Proposal) -> Vec<(Process, Option<SeqNo>)> {
         let round = self.log.next();
         let mut place = Place { ring: proposal.view.epoch, at: round };
@@ -311,8 +309,7 @@ impl Ring {
         Position { next, is_whole, received: received.collect() }
     }
 
-    /// Returns `true` if the member has everything: it has taken the token since the last round
-    /// that was not a NULL ACK.
+    /// Returns `true` if the member has taken the token since the last round with a place.
     pub(super) fn has_all(&self, process: Process) -> bool {
         let open = self.log.range(self.standings.settled().plus(1), self.log.next());
         let last = open.filter(|round| !round.is_null()).last();

@@ -110,7 +110,7 @@ impl Sources {
     }
 
     /// Flushes and returns earlier lives of the round's guests, and the oldest guests beyond the
-    /// maximum.
+    /// limit.
     pub(super) fn on_ordered(&mut self, round: &Round) -> Vec<Process> {
         let runs = round.runs().iter();
         let guests: Vec<Process> =
@@ -143,8 +143,7 @@ impl Sources {
         self.guests.range(first..=last).map(|(it, _)| *it)
     }
 
-    /// Removes the guest. Returns `true` if its stream is [kept](Self::remove) until all members
-    /// have the packets.
+    /// Removes the guest. Returns `true` if its stream is kept until it is [removed](Self::remove).
     fn flush(&mut self, guest: Process) -> bool {
         let Some(used) = self.guests.remove(&guest) else { return false };
         if used.is_none() {

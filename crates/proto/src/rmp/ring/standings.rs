@@ -17,8 +17,7 @@ pub(crate) struct Standings {
 struct Standing {
     /// Place of the member's join, or of the last reformation if that is later.
     joined: Timestamp,
-    /// Place of the member's join, or 0 if it joined before this member. Unlike `joined`, it does
-    /// not change in a reformation.
+    /// Place of the member's join, or 0 if it joined before this member. No reformation changes it.
     since: Timestamp,
     accepted: Timestamp,
     request: u32,

@@ -71,8 +71,7 @@ impl Guest {
         };
     }
 
-    /// Handles a packet. This node is not in a ring, so packets between members are at most
-    /// counted.
+    /// Handles a packet. Those between members are at most counted.
     pub(crate) fn on_packet(&mut self, cx: &mut Context<'_>, from: NodeId, packet: Packet) {
         match packet {
             Packet::NonMemberAck(ack) => self.on_ack(cx, from, ack),

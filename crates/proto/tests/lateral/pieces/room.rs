@@ -1,4 +1,4 @@
-//! Nodes without memory for whole messages. Each that does not fit is reported as lost once.
+//! Nodes without memory for whole messages. Each message without room is reported as lost once.
 
 use std::time::Duration;
 

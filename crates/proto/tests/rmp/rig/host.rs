@@ -53,7 +53,7 @@ impl Host {
         self.story.iter().filter_map(pick).collect()
     }
 
-    /// Applies a lock event. It belongs to the last request of the host, unless the host has left.
+    /// Applies a lock event, which must belong to the host's last request unless the host has left.
     pub(super) fn on_lock(&mut self, news: LockNews) -> Told {
         let is_wanted = self.wanted.contains(&news.name);
         match news.change {

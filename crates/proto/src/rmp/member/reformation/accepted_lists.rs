@@ -29,8 +29,7 @@ impl AcceptedLists {
         last.filter(|_| !self.released.contains(&ballot))
     }
 
-    /// Releases this member from the lists of `ballots`. Returns the number of newly released
-    /// lists, or `None` if there are none or too many.
+    /// Releases the lists of `ballots`. Returns the number of new ones, or `None` if 0 or too many.
     pub(super) fn release_voters(&mut self, ballots: BTreeSet<Epoch>) -> Option<u64> {
         let new = ballots.into_iter().filter(|ballot| !self.released.contains(ballot));
         let new: Vec<Epoch> = new.collect();

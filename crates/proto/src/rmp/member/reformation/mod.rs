@@ -6,10 +6,10 @@
 //! | state | meaning | left by |
 //! |---|---|---|
 //! | idle | the ring works | a suspicion, or a Recovery Start |
-//! | voted | has promised a ballot, waits for its initiator | a list that holds, a higher ballot, time |
-//! | initiating | requests votes, brings all members to one position | a list, too few votes, a higher ballot |
-//! | proposing | has sent the New List, waits for all its members | all their ACKs, a higher ballot, a timeout |
-//! | backing off | its ballot was given up, or it is in a minority | a random time, a higher ballot |
+//! | voted | has promised a ballot to its initiator | a list that holds, a higher ballot, time |
+//! | initiating | brings all members to one position | a list, too few votes, a higher ballot |
+//! | proposing | waits for all members of its New List | all their ACKs, a higher ballot, a timeout |
+//! | backing off | a ballot was given up, or too few voted | a random time, a higher ballot |
 //!
 //! In addition to the state, each member keeps the lists that it has accepted. Once it has accepted
 //! a list, it applies no round of the old ring, because members that commit the list apply none.
