@@ -119,7 +119,7 @@ pub enum RequestError {
         asked: Qos,
     },
     /// Too many requests have been sent since the oldest one that still waits for its answer.
-    #[error("too many requests: {waiting} are already waiting for replies")]
+    #[error("too many requests: {waiting} are already waiting for answers")]
     TooMany {
         /// Number of waiting requests.
         waiting: usize,
@@ -127,7 +127,7 @@ pub enum RequestError {
     /// The send queue is full.
     #[error("the send queue is full: {waiting_bytes} bytes are waiting")]
     QueueFull {
-        /// Total size of the waiting messages, in bytes.
+        /// Total size of the waiting messages with their overhead, in bytes.
         waiting_bytes: usize,
     },
 }
@@ -153,7 +153,7 @@ pub enum ReplyError {
     /// The send queue is full.
     #[error("the send queue is full: {waiting_bytes} bytes are waiting")]
     QueueFull {
-        /// Total size of the waiting messages, in bytes.
+        /// Total size of the waiting messages with their overhead, in bytes.
         waiting_bytes: usize,
     },
 }

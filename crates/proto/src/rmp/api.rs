@@ -160,9 +160,8 @@ impl Rmp {
     /// Sends a request to a group, as a member of it or as a node that is not in it.
     ///
     /// Every member receives the request as [`RingNews::Request`](crate::ring::RingNews::Request),
-    /// and this node receives one [`RingNews::Answer`](crate::ring::RingNews::Answer). It is
-    /// [`Outcome::Unanswered`](crate::ring::Outcome::Unanswered) if no other answer arrives in
-    /// time.
+    /// and this node receives one [`RingNews::Answer`](crate::ring::RingNews::Answer). Without
+    /// another answer in time, it is [`Unanswered`](crate::ring::Outcome::Unanswered).
     ///
     /// With a [handler](RequestOptions::handler), the answer is the reply of the holder of the
     /// handler's lock, or of the next holder if it fails. If the lock is free, the request waits

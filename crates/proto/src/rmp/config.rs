@@ -42,16 +42,14 @@ pub struct Config {
     /// First timeout of a packet that requires a reply. Once the round-trip time is measured, the
     /// minimum margin that is added to it. The timeout doubles with each try. Default: 20 ms.
     pub least_timeout: Duration,
-    /// Maximum timeout, unless the measured round-trip time requires a longer first timeout, or the
-    /// path to the next token site has not been measured. Default: 100 ms; the paper uses 2 s
-    /// (4.6).
+    /// Maximum timeout, unless the round-trip time is long or has not been measured. Default: 100
+    /// ms; the paper uses 2 s (4.6).
     pub largest_timeout: Duration,
     /// Number of retries after which a reformation begins. Default: 5; the paper uses 10 (4.4).
     pub tries: u32,
     /// Minimum interval between two requests of a joiner. Default: 40 ms.
     pub join_retry: Duration,
-    /// Number of requests without an answer after which a joiner may create its own ring. Default:
-    /// 5.
+    /// Number of unanswered requests after which a joiner may create its own ring. Default: 5.
     pub join_tries: u32,
     /// Time for which a node that has heard of another ring expects that ring to remain reachable.
     ///
@@ -64,8 +62,8 @@ pub struct Config {
     pub recovery_retry: Duration,
     /// Number of requests after which the initiator ignores silent members. Default: 5.
     pub recovery_tries: u32,
-    /// Maximum random part of the pause before a failed reformation is repeated. On a long path,
-    /// the interval between requests applies instead. Default: 60 ms.
+    /// Maximum random part of the pause before a failed reformation is repeated. It is longer on a
+    /// long path. Default: 60 ms.
     pub back_off: Duration,
     /// Maximum random part of the pause between two searches for other members by a part of a ring
     /// that may not continue. Default: 500 ms.

@@ -39,9 +39,9 @@
 //!   like those of members. It begins a new life where the paper sets the first-packet flag again.
 //!   The ring keeps 256 guests. If there are more, the guest that was ordered longest ago is
 //!   flushed. An age in the total order is the same at all members, while a time is not.
-//! * A repeated request keeps its number, so that members deliver it once. A reply goes only to the
-//!   guest, which requests all fragments after the first ones, and the group is notified of the
-//!   reply. The next holder of the handler's lock receives the open requests.
+//! * A repeated request keeps its number, so that members deliver it once. A reply to a guest goes
+//!   only to the guest, which requests all fragments after the first ones. The group is notified of
+//!   it. The next holder of the handler's lock receives the open requests.
 //! * Messages that wait for a place when a fault occurs get one before the new list, provided that
 //!   a member of the list has them. Views are therefore virtually synchronous at all levels from
 //!   source order on.

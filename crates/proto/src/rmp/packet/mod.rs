@@ -159,7 +159,7 @@ pub enum NewList {
 /// A Non Member Data packet.
 ///
 /// The paper's flags that request an acknowledgment or a repetition of replies are not sent. A
-/// request without a handler asks for an acknowledgment, any other request for a reply.
+/// request without a handler expects an acknowledgment, any other request a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]

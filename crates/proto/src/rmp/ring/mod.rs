@@ -309,7 +309,7 @@ impl Ring {
         Position { next, is_whole, received: received.collect() }
     }
 
-    /// Returns `true` if the member has taken the token since the last round with a place.
+    /// Returns `true` if the member has taken the token since the last round other than NULL ACKs.
     pub(super) fn has_all(&self, process: Process) -> bool {
         let open = self.log.range(self.standings.settled().plus(1), self.log.next());
         let last = open.filter(|round| !round.is_null()).last();

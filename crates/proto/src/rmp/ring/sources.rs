@@ -109,8 +109,7 @@ impl Sources {
         })
     }
 
-    /// Flushes and returns earlier lives of the round's guests, and the oldest guests beyond the
-    /// limit.
+    /// Flushes and returns earlier lives of the round's guests, and the oldest guests if too many.
     pub(super) fn on_ordered(&mut self, round: &Round) -> Vec<Process> {
         let runs = round.runs().iter();
         let guests: Vec<Process> =

@@ -76,7 +76,7 @@ pub(crate) enum Arrival {
     TooFar,
 }
 
-/// Maximum number of slots of a stream. 16 MiB are about 12,000 packets of 1500 bytes.
+/// Maximum number of slots of a stream. A message of 16 MiB has about 12,000 packets of 1500 bytes.
 pub(crate) const MAX_SLOTS: usize = 32_768;
 
 impl Stream {

@@ -8,7 +8,7 @@
 //! | idle | the ring works | a suspicion, or a Recovery Start |
 //! | voted | has promised a ballot to its initiator | a list that holds, a higher ballot, time |
 //! | initiating | brings all members to one position | a list, too few votes, a higher ballot |
-//! | proposing | waits for all members of its New List | all their ACKs, a higher ballot, a timeout |
+//! | proposing | waits for all members of its New List | their ACKs, a higher ballot, a timeout |
 //! | backing off | a ballot was given up, or too few voted | a random time, a higher ballot |
 //!
 //! In addition to the state, each member keeps the lists that it has accepted. Once it has accepted
