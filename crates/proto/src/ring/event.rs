@@ -86,7 +86,7 @@ pub enum Removal {
     Removed,
     /// The member left for another ring of the same group, usually a larger one.
     Merged,
-    /// The member's application did not take the delivered events.
+    /// The member's application did not take the delivered events in time.
     TooSlow,
 }
 

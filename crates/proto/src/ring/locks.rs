@@ -29,8 +29,8 @@ pub struct Handler(#[cfg_attr(test, proptest(strategy = "0..6_u8"))] u8);
 
 /// A change to a lock that this node has requested, at its place among the messages.
 ///
-/// It refers to the latest request, provided that the caller takes all events before it sends
-/// another one.
+/// The change refers to the latest request, provided that the caller takes all events before it
+/// sends another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockNews {
     /// Name of the lock.

@@ -12,7 +12,7 @@ use super::quorum::Quorum;
 pub struct RingView {
     /// Epoch of the ring. While it is the same, only New Lists change the view.
     pub epoch: Epoch,
-    /// Number of changes by New Lists since the ring was formed; wraps around.
+    /// Number of changes in New Lists since the ring was formed, including refusals; wraps around.
     pub version: u32,
     /// First ring of the lineage.
     pub origin: Epoch,

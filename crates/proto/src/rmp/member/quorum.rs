@@ -6,7 +6,7 @@
 //! # Why two rings never both work
 //!
 //! A process is in one ring at a time, and counts once it has taken that ring's token. Two working
-//! rings would need more voters than the electorate has.
+//! rings would need more voters than the electorate has, unless one is forced.
 //!
 //! This argument holds at one point in time. A restarted voter has no memory of its former ring,
 //! and may be counted in another ring that lacks messages which the first ring has acknowledged.
