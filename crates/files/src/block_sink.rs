@@ -2,8 +2,8 @@ use bytes::Bytes;
 
 /// A multicast stream to all receivers, which the application provides.
 ///
-/// The stream may lose, duplicate and reorder messages, because missing pieces are fetched over
-/// TCP.
+/// The stream may lose, duplicate, reorder and corrupt messages, because missing pieces are fetched
+/// over TCP.
 pub trait BlockSink {
     /// Sends a message. Blocks while the stream is full, which slows down the sender.
     ///

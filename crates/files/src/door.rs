@@ -103,7 +103,8 @@ impl<S: Fn(TcpStream, SocketAddr, Opening) + Send + Sync + 'static> Keeper<S> {
         true
     }
 
-    /// Reads from the ready connections, and serves those whose first frame is complete.
+    /// Reads from the ready connections. Serves those whose first frame is complete, and drops
+    /// those whose first frame is late or invalid.
     fn hear(&mut self, ready: &[bool]) {
         let now = Instant::now();
         for (index, mut waiting) in std::mem::take(&mut self.waiting).into_iter().enumerate() {

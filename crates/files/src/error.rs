@@ -8,7 +8,7 @@ use crate::block_sink::SinkError;
 use crate::manifest::ManifestError;
 use crate::names::{EntryPath, NameError};
 
-/// An entry of a directory that cannot be sent.
+/// A directory entry that cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unsendable {
@@ -49,18 +49,18 @@ pub enum SourceError {
     /// No source was given.
     #[error("no source was given")]
     Nothing,
-    /// A source cannot be read.
+    /// A source, or an entry of a source directory, cannot be read.
     #[error("cannot read '{path}': {}", plain(.error))]
     Read {
-        /// Path of the source.
+        /// Path of the source or entry.
         path: String,
         /// Error of the operating system.
         error: io::Error,
     },
-    /// A source has changed since the transfer began. Receivers discard the transfer.
+    /// A file has changed since it was scanned. Receivers discard incomplete transfers.
     #[error("'{0}' has changed since the transfer began")]
     Changed(String),
-    /// A source no longer exists. Receivers keep the received pieces for a later transfer.
+    /// A file no longer exists. Receivers keep the received pieces for a later transfer.
     #[error("'{0}' no longer exists")]
     Gone(String),
     /// Two sources have the same name.
@@ -69,7 +69,7 @@ pub enum SourceError {
     /// A path such as `/` has no name for receivers, or the name of a reader contains a slash.
     #[error("'{0}' has no name that a receiver could use")]
     Nameless(PathBuf),
-    /// The name of an entry violates the rules for names.
+    /// The name of a source violates the rules for names.
     #[error("cannot send '{path}': {error}")]
     Name {
         /// Path of the entry, escaped for display.
@@ -80,19 +80,19 @@ pub enum SourceError {
     /// A source is a device, pipe or socket.
     #[error("'{0}' is not a file, directory or symlink")]
     Special(PathBuf),
-    /// A source directory contains entries that receivers would refuse. See
+    /// A source directory contains entries that cannot be sent. See
     /// [`SendOptions::skip_unsendable`](crate::SendOptions::skip_unsendable).
     #[error("cannot send {}", unsendable(.0, .1))]
     Unsendable(
-        /// The first entries that cannot be sent.
+        /// The first five entries that cannot be sent, or all if there are fewer.
         Vec<Unsendable>,
         /// Total number of entries that cannot be sent.
         usize,
     ),
-    /// The sources exceed a limit of the manifest.
+    /// The sources do not fit in a manifest, for example because they exceed a limit.
     #[error("{0}")]
     Manifest(#[from] ManifestError),
-    /// The temporary file for the data of a reader cannot be written.
+    /// The data of a reader cannot be copied into a temporary file.
     #[error("cannot copy the input into a temporary file in '{directory}': {}", plain(.error))]
     Spool {
         /// Directory of the temporary file.
@@ -107,7 +107,7 @@ impl SourceError {
         Self::Read { path: path.display().to_string(), error }
     }
 
-    /// Converts a read error of a source that was readable during the scan.
+    /// Converts a read error of an entry that could be read before.
     pub(crate) fn from_read(path: &EntryPath, error: io::Error) -> Self {
         let is_symlink_now = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
         match error.kind() {
@@ -134,16 +134,16 @@ pub enum SendError {
         /// Error of the operating system.
         error: io::Error,
     },
-    /// The options contradict each other or do not suit the stream.
+    /// The options are invalid or do not suit the stream.
     #[error("{0}")]
     Options(&'static str),
-    /// No receiver had connected by the start time.
-    #[error("no receiver has connected by the start time")]
+    /// No receiver was ready, preparing or failed at the start time.
+    #[error("no receiver was ready at the start time")]
     NoReceivers,
     /// The stream is closed.
     #[error("{0}")]
     Sink(#[from] SinkError),
-    /// The system cannot create a thread.
+    /// The system cannot create a thread or prepare the listening socket.
     #[error("cannot create a thread for the sender: {}", plain(.0))]
     Start(io::Error),
     /// [`SendHandle::cancel`](crate::SendHandle::cancel) was called.
@@ -155,21 +155,21 @@ pub enum SendError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// The sender does not answer at any of its addresses.
+    /// The sender cannot be connected, or the connection fails before the transfer begins.
     #[error("the sender cannot be reached: {0}")]
     Unreachable(String),
     /// The connection to the sender was lost for longer than `patience`. A later transfer resumes
     /// with the received pieces.
     #[error("the connection to the sender was lost; the received pieces are kept")]
     SenderGone,
-    /// The sender ended the transfer for all receivers.
+    /// The sender ended the transfer before this receiver had all pieces.
     #[error("the sender ended the transfer: {0}")]
     Aborted(String),
     /// The sender ended the transfer because a source has changed. The received pieces are useless
     /// and were removed.
     #[error("the sender ended the transfer: {0}; the received pieces were removed")]
     Discarded(String),
-    /// The sender rejected this receiver.
+    /// The sender rejected this receiver or gave it up.
     #[error("the sender rejected this receiver: {0}")]
     Refused(String),
     /// The manifest exceeds a limit or is invalid.
@@ -181,18 +181,19 @@ pub enum ReceiveError {
     /// An entry already exists, and `overwrite` is not set.
     #[error("'{0}' already exists")]
     Exists(String),
-    /// An existing entry cannot be replaced, even with `overwrite`.
+    /// An existing entry cannot be replaced, even with `overwrite`, or the staging directory
+    /// belongs to another user.
     #[error("'{path}' already exists and is {is}")]
     InTheWay {
         /// Path of the existing entry.
         path: String,
-        /// Kind of the existing entry.
+        /// Description of the existing entry.
         is: &'static str,
     },
-    /// The disk space is insufficient. This is detected before any data is received.
+    /// The disk space is insufficient. This is detected before the receiver joins the transfer.
     #[error("not enough space: {needed} bytes needed, {free} bytes free in '{directory}'")]
     NoSpace {
-        /// Number of bytes still to be received.
+        /// Number of bytes of the transfer for which no space is allocated yet.
         needed: u64,
         /// Number of bytes that the file system has available for this user.
         free: u64,
@@ -213,7 +214,7 @@ pub enum ReceiveError {
     /// The system cannot create a thread or bind an address.
     #[error("cannot start the receiver: {0}")]
     Start(String),
-    /// The receiver was dropped or stopped.
+    /// The receiver was dropped or stopped before it had all pieces.
     #[error("the receiver was stopped; the received pieces are kept")]
     Stopped,
 }

@@ -63,11 +63,11 @@ pub enum Way {
 /// The reason why a fetch failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FetchFailure {
-    /// The source does not answer, or has stopped sending.
+    /// The source does not answer, has stopped sending, or is no longer trusted.
     Unreachable,
     /// The source does not have the piece.
     NotThere,
-    /// The received bytes do not match the piece's hash.
+    /// The reply is malformed, or the received bytes do not match the piece's hash.
     Wrong,
 }
 
@@ -95,7 +95,7 @@ pub enum FromReceiver {
     Missed {
         /// Ranges of pieces.
         pieces: Ranges,
-        /// Number of these pieces that were received with a wrong hash.
+        /// Number of pieces since the last report that the stream delivered with a wrong hash.
         wrong: u32,
     },
     /// The stream is over for this receiver: after [`FromSender::StreamOver`], no block arrived for
@@ -124,14 +124,14 @@ pub enum FromReceiver {
 /// A frame from the sender to a receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromSender {
-    /// The reply to [`Opening::Hello`].
+    /// The reply to an accepted [`Opening::Hello`].
     Welcome {
         /// Size of the manifest that follows, in bytes, or 0 if the receiver has the manifest.
         manifest_bytes: u32,
     },
     /// The receiver is rejected or was given up.
     Refused {
-        /// Reason why the receiver is rejected.
+        /// Reason for the rejection, or for giving up.
         reason: String,
     },
     /// The multicast stream has ended.
@@ -140,12 +140,12 @@ pub enum FromSender {
     Fetch {
         /// Piece number.
         piece: u32,
-        /// Number of the source. Reports about the fetch contain it.
+        /// Number of the source. The report of a failed fetch contains it.
         source: u32,
         /// Address of the source, or `None` for the sender itself.
         address: Option<SocketAddr>,
     },
-    /// The transfer has ended without success for all receivers.
+    /// The sender has ended the transfer with an error.
     Aborted {
         /// Reason why the transfer has ended.
         reason: String,
@@ -186,8 +186,8 @@ pub fn write(to: &mut impl Write, frame: &impl Serialize) -> io::Result<()> {
 /// Reads a frame of at most `most` bytes.
 ///
 /// # Errors
-/// Returns the errors of the reader, and [`io::ErrorKind::InvalidData`] if the bytes are not a
-/// valid frame of this type.
+/// Returns the errors of the reader, and [`io::ErrorKind::InvalidData`] if the frame is too long or
+/// not valid for this type.
 pub fn read<T: DeserializeOwned>(from: &mut impl Read, most: u32) -> io::Result<T> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
@@ -202,7 +202,7 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read, most: u32) -> io::Result<
     }
 }
 
-/// Reads exactly `length` bytes. Allocates memory only as the bytes arrive.
+/// Reads exactly `length` bytes. Allocates more than 64 KiB only as the bytes arrive.
 ///
 /// # Errors
 /// Returns the errors of the reader.
@@ -220,7 +220,7 @@ pub(crate) fn nonsense(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Limits text to [`MAX_TEXT_BYTES`] and replaces control characters, which could move a cursor.
+/// Truncates text to [`MAX_TEXT_BYTES`] and replaces control characters, which could move a cursor.
 pub(crate) fn plain_text(text: &str) -> String {
     let mut plain = String::new();
     for char in text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }) {

@@ -30,7 +30,7 @@ pub struct Segment {
 impl Holes {
     /// Appends a hole at offset `at` of a file of `file_bytes` bytes. Returns `false` and changes
     /// nothing if the hole is empty, is not separated from the previous hole by data, or exceeds
-    /// the file.
+    /// the file, or if the file exceeds [`MAX_FILE_BYTES`].
     pub fn push(&mut self, at: u64, bytes: u64, file_bytes: u64) -> bool {
         let last = self.holes.last().copied();
         let is_behind = last.is_none_or(|last| at > last.at + last.bytes);

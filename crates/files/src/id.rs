@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The id of a transfer: a hash over its manifest without modes and times.
 ///
-/// The same content with the same names has the same id.
+/// The same content with the same names and holes has the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TransferId(pub [u8; 32]);
 

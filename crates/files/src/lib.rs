@@ -5,11 +5,12 @@
 //! writes messages to a [`BlockSink`], and the receiving application passes each message of the
 //! stream to [`Receiving::on_block`]. Everything else uses TCP: the manifest, the reports on
 //! received pieces, and the pieces that the stream did not deliver. Receivers fetch these pieces
-//! from each other.
+//! from each other, or from the sender if no other receiver has them.
 //!
 //! The stream may lose, duplicate, reorder and corrupt messages. Files get their final names only
 //! after each piece has been verified against a hash in the manifest. The transfer id is a hash
-//! over the manifest. `docs/files.md` describes the formats, the states and the trust model.
+//! over the manifest without modes and times. `docs/files.md` has the formats, states and trust
+//! model.
 //!
 //! In this example, the stream is a queue within the process:
 //!

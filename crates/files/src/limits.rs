@@ -1,4 +1,4 @@
-//! Limits for all data that is received from other hosts.
+//! Limits for all data that is received from other hosts, and further constants of transfers.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub const MIN_PIECE_BYTES: u32 = 1 << 20;
 /// Maximum size of a piece, in bytes.
 pub const MAX_PIECE_BYTES: u32 = 1 << 24;
-/// Target number of pieces. The piece size is doubled until the transfer's bytes fit in it.
+/// Target number of pieces. The piece size is doubled, up to its maximum, to stay below it.
 pub(crate) const PIECES_AIMED_AT: u64 = 1 << 16;
 
 /// Maximum number of entries in a transfer.
@@ -16,7 +16,7 @@ pub const MAX_ENTRIES: u32 = 1 << 20;
 pub const MAX_PIECES: u32 = 1 << 21;
 /// Maximum number of holes in all files of a transfer.
 pub const MAX_HOLES: u32 = 1 << 20;
-/// Minimum size of a hole, in bytes. Shorter holes are sent as zeros.
+/// Minimum size, in bytes, of a hole that the sender omits. Shorter holes are sent as zeros.
 pub(crate) const MIN_HOLE_BYTES: u64 = 1 << 16;
 /// Maximum length of an entry's path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
@@ -46,16 +46,16 @@ pub(crate) const PIECE_CONNECTIONS: usize = 256;
 pub(crate) const PIECES_GIVEN_AT_A_TIME: usize = 16;
 /// Idle time after which a connection for pieces is closed.
 pub(crate) const PIECE_PAUSE: Duration = Duration::from_millis(250);
-/// Minimum rate of a piece transfer, in bytes per second. A slower transfer is aborted.
+/// Minimum rate of a piece transfer, in bytes per second. Transfers have [`SILENCE`] more.
 pub(crate) const SLOWEST_PIECE: u32 = 128 << 10;
 /// Assumed speed of a disk, in bytes per second, while its receiver sends only keepalives.
 pub(crate) const SLOWEST_DISK: u64 = 8 << 20;
-/// Interval of reports. Reports that other receivers wait for are sent at once.
+/// Interval of reports. Reports of missed and fetched pieces are sent at once.
 pub(crate) const REPORT: Duration = Duration::from_millis(200);
 pub(crate) const FRAMES_WAITING: usize = 64;
 /// Time without expected data after which a connection counts as lost.
 pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 pub(crate) const STACK_BYTES: usize = 256 << 10;
-/// Maximum number of wrong pieces from the sender itself before the receiver fails.
+/// Number of wrong pieces from the sender itself at which a receiver fails.
 pub(crate) const MAX_WRONG_FROM_SENDER: u32 = 3;

@@ -3,8 +3,8 @@
 //! The encoded manifest consists of a version byte, a head with the piece size and the numbers of
 //! entries and pieces, the entries, and the hashes of all pieces (32 bytes each). The head and the
 //! entries are encoded by `postcard`. Each entry is followed by its holes. A hole is encoded as its
-//! distance in bytes from the end of the previous hole, and its length in bytes. The memory of the
-//! decoder is bounded by the size of the encoded manifest, regardless of the numbers in it.
+//! distance in bytes from the end of the previous hole, if any, and its length in bytes. The memory
+//! of the decoder is bounded by the size of the encoded manifest, regardless of the numbers in it.
 
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +80,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// The bytes do not have the format of a manifest.
+    /// The format, the piece size or the number of hashes is invalid.
     #[error("the manifest is malformed")]
     Malformed,
     /// The manifest has a version that is not supported.
@@ -103,8 +103,8 @@ pub enum ManifestError {
     /// An entry is out of order, occurs twice, or is in a directory that the manifest lacks.
     #[error("entry '{0}' is misplaced in the manifest")]
     Misplaced(String),
-    /// An entry has an invalid size, mode or time.
-    #[error("entry '{0}' has an invalid size, mode or time")]
+    /// An entry has an invalid size, mode, time or hole.
+    #[error("entry '{0}' has an invalid size, mode, time or hole")]
     Unbelievable(String),
 }
 
@@ -198,7 +198,7 @@ impl Manifest {
         Some(Place { entry, packed, bytes })
     }
 
-    /// Returns the numbers of the pieces of an entry.
+    /// Returns the numbers of the pieces of an entry, which must exist.
     pub fn pieces_of(&self, entry: usize) -> std::ops::Range<u32> {
         let next = self.first_pieces.get(entry + 1).copied();
         self.first_pieces[entry]..next.unwrap_or(self.pieces())
@@ -279,7 +279,7 @@ impl Entry {
         if let Kind::File { bytes, .. } = &self.kind { *bytes } else { 0 }
     }
 
-    /// Returns the size, in bytes, of the data of a file that is sent, or 0 for other kinds.
+    /// Returns the size of a file without its holes, in bytes, or 0 for other kinds.
     pub fn data_bytes(&self) -> u64 {
         if let Kind::File { bytes, holes } = &self.kind { bytes - holes.bytes() } else { 0 }
     }
@@ -381,7 +381,7 @@ impl Checked {
         Ok(())
     }
 
-    /// Checks that each directory is directly before its contents, and that no entry occurs twice.
+    /// Checks that the entry follows the last one in order, and that its directory precedes it.
     fn check_place(&mut self, entry: &Entry) -> Result<(), ManifestError> {
         let path = &entry.path;
         let is_next = self.last.as_ref().is_none_or(|last| last.components().lt(path.components()));

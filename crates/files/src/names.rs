@@ -10,13 +10,13 @@ use std::path::Path;
 
 use crate::limits::{MAX_COMPONENTS, MAX_NAME_BYTES, MAX_PATH_BYTES};
 
-/// Prefix of the names of staging directories. Names of entries must not start with it.
+/// Prefix of the names of staging directories. Paths of entries must not start with it.
 pub(crate) const BESIDE: &str = ".carom-";
 
 /// The path of an entry below the target directory.
 ///
-/// Its components are separated by `/`, and none is empty, `.` or `..`. All other bytes except NUL
-/// are allowed.
+/// Its components are separated by `/`, and none is empty, `.` or `..`. Components may contain all
+/// other bytes except NUL. [`NameError`] lists all rules.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryPath(Box<[u8]>);
 
@@ -51,7 +51,7 @@ pub enum NameError {
 }
 
 impl EntryPath {
-    /// Creates a path from the bytes of a received name.
+    /// Creates a path from its encoded bytes.
     ///
     /// # Errors
     /// Returns an error for the first violated rule.
@@ -137,13 +137,14 @@ fn check_component(component: &[u8]) -> Result<(), NameError> {
     }
 }
 
-/// Checks that the target of the symlink `at` is below the first component of `at`.
+/// Checks that the symlink `at` leads to the top-level directory of `at` or below it.
 ///
 /// In `target`, `..` is allowed only at the start, where it leads to directories of the manifest.
 /// After a component that could itself be a symlink, the meaning of `..` would be unknown.
 ///
 /// # Errors
-/// Returns [`NameError::Leaves`] if the target is outside, or the error for another violated rule.
+/// Returns [`NameError::Leaves`] if it could lead elsewhere, or the error for another violated
+/// rule.
 pub fn check_link(at: &EntryPath, target: &[u8]) -> Result<(), NameError> {
     if target.len() > MAX_PATH_BYTES {
         return Err(NameError::TooLong);

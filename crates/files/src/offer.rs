@@ -17,7 +17,7 @@ const MAGIC: [u8; 4] = *b"CFO1";
 pub struct Offer {
     /// Id of the transfer.
     pub id: TransferId,
-    /// Addresses of the sender. A receiver uses the first address that answers.
+    /// Addresses of the sender. A receiver uses the first address that accepts a connection.
     pub addresses: Vec<SocketAddr>,
     /// Name for display: the first source, and the number of further sources.
     pub name: String,
@@ -48,7 +48,7 @@ impl Offer {
     /// cursor.
     ///
     /// # Errors
-    /// Returns [`NoOffer`] for any other bytes.
+    /// Returns [`NoOffer`] if the bytes are not a valid offer.
     pub fn decode(bytes: &[u8]) -> Result<Self, NoOffer> {
         if bytes.len() > MAX_OFFER_BYTES {
             return Err(NoOffer);

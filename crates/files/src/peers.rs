@@ -16,7 +16,7 @@ pub(crate) const MAX_OPENING_BYTES: u32 = 512;
 const CONNECT: Duration = Duration::from_secs(5);
 
 pub(crate) trait Pieces: Send + Sync + 'static {
-    /// Returns the verified bytes of the piece.
+    /// Returns the verified bytes of the piece, or `None` if they are not available.
     fn piece(&self, id: &TransferId, piece: u32) -> Option<Bytes>;
 }
 
@@ -59,7 +59,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// A stream with a time limit for a whole piece, in addition to the time limit for each byte.
+/// A stream with a time limit for a whole piece, in addition to that for each read or write.
 struct Hurried<'a> {
     stream: &'a TcpStream,
     until: Instant,

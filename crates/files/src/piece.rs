@@ -18,7 +18,7 @@ pub struct Place {
 
 /// Returns the piece size of a transfer, in bytes.
 ///
-/// It depends only on the size of the transfer, so that the same content has the same id.
+/// It depends only on the size of the data, so that the same content has the same id.
 pub(crate) fn piece_bytes(total_bytes: u64) -> u32 {
     let mut size = MIN_PIECE_BYTES;
     while size < MAX_PIECE_BYTES && total_bytes.div_ceil(size.into()) > PIECES_AIMED_AT {
@@ -113,8 +113,8 @@ impl PieceSet {
         words.take(bytes).collect()
     }
 
-    /// Decodes a set for a transfer of `pieces` pieces. Returns `None` if the bytes do not have
-    /// this size.
+    /// Decodes a set for a transfer of `pieces` pieces. Returns `None` if the bytes do not have the
+    /// size of such a set, or contain further pieces.
     pub fn from_bytes(bytes: &[u8], pieces: u32) -> Option<Self> {
         if bytes.len() != (pieces as usize).div_ceil(8) {
             return None;

@@ -46,7 +46,7 @@ pub enum Event {
     Waiting {
         /// Number of receivers that are ready.
         ready: usize,
-        /// Number of receivers that have failed.
+        /// Number of receivers that have failed, or have been disconnected for too long.
         failed: usize,
         /// Number of receivers to wait for, or `None` if the stream starts only by time.
         of: Option<usize>,
@@ -66,9 +66,9 @@ pub enum Event {
         /// yet.
         bytes: u64,
     },
-    /// Sender: the stream has ended. Receivers now fetch missing pieces.
+    /// Sender: the stream has ended. Pieces that are still missing are fetched over TCP.
     StreamOver,
-    /// Receiver: the sender was connected, for the first time or again.
+    /// Receiver: the connection to the sender was established, for the first time or again.
     Connected {
         /// Number of pieces that the receiver already has.
         has: u32,
@@ -88,7 +88,7 @@ pub enum Event {
     Wrong {
         /// Piece number.
         piece: u32,
-        /// Name of the source of the piece, or `None` for the stream.
+        /// Address of the source of the piece, or `None` for the stream.
         from: Option<String>,
     },
     /// Receiver: the connection to the sender was lost. The receiver tries to reconnect.
@@ -116,7 +116,7 @@ impl Reporter {
         Self::default()
     }
 
-    /// Returns the number of events that did not fit in the queue.
+    /// Returns the number of events that were dropped, because the queue was full or closed.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }

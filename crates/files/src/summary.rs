@@ -33,7 +33,7 @@ pub struct ReceiverRow {
     pub peer_bytes: u64,
     /// Bytes of pieces that the receiver fetched from the sender over TCP.
     pub sender_bytes: u64,
-    /// Bytes of pieces that the receiver already had when it first connected.
+    /// Bytes of pieces that the receiver had when it connected, and had not reported before.
     pub resumed_bytes: u64,
     /// Number of pieces received with a wrong hash, from any source.
     pub wrong_pieces: u64,
@@ -52,14 +52,14 @@ pub struct Summary {
     pub data_bytes: u64,
     /// Bytes of file data that were multicast.
     pub stream_bytes: u64,
-    /// Number of pieces that were not multicast because no receiver lacked them.
+    /// Number of pieces that were not multicast because no connected receiver lacked them.
     pub pieces_skipped: u32,
     /// Bytes of pieces that the sender served over TCP.
     pub sender_bytes: u64,
     /// Number of connections that were closed before they were served.
     pub connections_refused: u64,
-    /// All receivers that were not refused, in the order in which they became ready, failed or were
-    /// lost.
+    /// All receivers that were not refused, in the order in which they first became ready, failed
+    /// or were lost.
     pub receivers: Vec<ReceiverRow>,
 }
 
@@ -84,13 +84,13 @@ pub struct Received {
     pub peer_bytes: u64,
     /// Bytes of pieces fetched from the sender over TCP.
     pub sender_bytes: u64,
-    /// Bytes of pieces that existed before the transfer.
+    /// Bytes of pieces that existed when the receiver started.
     pub resumed_bytes: u64,
-    /// Number of messages that were not blocks of this transfer.
+    /// Number of messages that were not valid blocks of this transfer.
     pub blocks_foreign: u64,
-    /// Number of blocks whose data had already been received.
+    /// Number of blocks whose data had already been received, or that came after the end.
     pub blocks_duplicate: u64,
-    /// Number of blocks of pieces that were given up in the stream. These pieces are fetched.
+    /// Number of blocks that were dropped because their pieces, given up earlier, are fetched.
     pub blocks_dropped: u64,
     /// Number of pieces received with a wrong hash.
     pub wrong_pieces: u64,

@@ -28,7 +28,8 @@ enum Home {
 }
 
 impl Store {
-    /// Verifies the existing data, and records the pieces that need not be received again.
+    /// Verifies the existing data, records the pieces that need not be received again, and prepares
+    /// the files for the others.
     ///
     /// `noted` contains the pieces in the journal, if it existed.
     pub(super) fn take_stock(
@@ -130,9 +131,10 @@ impl Store {
         bytes.is_ok_and(|bytes| self.manifest.is_piece(piece, &bytes))
     }
 
-    /// Moves the files of the transfer back to `data/`, and removes `tree/` and `built`.
+    /// Moves the files of the transfer back to `data/`, and removes `tree/` and `built`. Without
+    /// `overwrite`, also removes the transfer's other entries from the target directory.
     ///
-    /// All other entries in the target directory belong to the user.
+    /// Entries in the target directory that do not match the manifest belong to the user.
     fn take_back(&self, was_built: bool, alive: &mut dyn FnMut()) -> io::Result<()> {
         for (index, entry) in self.manifest.entries().iter().enumerate() {
             let (name, data) = (entry.path.name(), data_name(index));

@@ -5,12 +5,12 @@
 //!    moved there from `data/`.
 //! 3. The directories in `tree/` are synchronized to the disk.
 //! 4. The file `built` records that this is done. The file `manifest` is written before it.
-//! 5. Files get their modes and times. This is not done earlier, because a file without read
-//!    permission could not be verified again.
+//! 5. Files get their modes and times, and symlinks their times. This is not done earlier, because
+//!    a file without read permission could not be verified again.
 //! 6. Each top-level entry of `tree/` is moved into the target directory. If its name does not
 //!    exist there, this is one atomic step. Existing directories are merged file by file.
 //! 7. Directories get their modes and times, the innermost first, and are synchronized to the disk.
-//! 8. The staging directory is removed.
+//! 8. The target directory is synchronized to the disk, and the staging directory is removed.
 //!
 //! Each step can be interrupted at any point. At the next start, the existing data is read again
 //! and checked against the manifest (`existing_data`). If `built` exists and all entries match, the

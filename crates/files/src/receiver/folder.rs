@@ -158,7 +158,7 @@ impl Folder {
         Ok(mode)
     }
 
-    /// Moves an entry to `new_name` in `to`, which must not exist unless `replace` is set.
+    /// Moves an entry to `new_name` in `to`. This name must not exist unless `replace` is set.
     pub(crate) fn rename(
         &self,
         name: &OsStr,
@@ -254,7 +254,7 @@ impl Folder {
         Ok(rustix::fs::futimens(&self.0, &timestamps(modified))?)
     }
 
-    /// Sets the time of an entry of the manifest, and its mode if it is a file.
+    /// Sets the time of an entry of the manifest, if known, and its mode if it is a file.
     pub(crate) fn dress_entry(&self, entry: &Entry) -> io::Result<()> {
         let name = entry.path.name();
         if self.look(name)? == Found::File {

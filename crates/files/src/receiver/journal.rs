@@ -2,8 +2,8 @@
 //!
 //! The file contains eight bytes that identify the format, the transfer id, the key by which the
 //! sender recognizes this receiver, and the numbers of the verified and written pieces (four bytes
-//! each, big-endian). The file is synchronized only when it contains all pieces. After a crash of
-//! the machine, each piece is verified again: the numbers only show which pieces are worth reading.
+//! each, big-endian). The file is synchronized only when it contains all pieces. At the next start,
+//! each piece is verified again: the numbers only show which pieces are worth reading.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -20,7 +20,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens a journal, and returns its pieces, or `None` for a new journal.
+    /// Opens a journal, and returns its pieces. Begins a new one if the file is not a journal of
+    /// this transfer, and returns `None`.
     ///
     /// The file must be readable, appendable and locked.
     pub(crate) fn open(

@@ -17,8 +17,8 @@ pub struct Kept {
     pub bytes: u64,
 }
 
-/// Returns the incomplete transfers in `directory`, interrupted or in progress, in order of their
-/// names.
+/// Returns this user's incomplete transfers in `directory`, interrupted or in progress, in order of
+/// their names.
 ///
 /// A transfer that is never resumed uses disk space until its directory is removed.
 pub fn kept(directory: &Path) -> Vec<Kept> {

@@ -76,7 +76,7 @@ impl Life {
         self.known.clone()
     }
 
-    /// Sets the result, which is also reported to the sender. Only the first result counts.
+    /// Sets the result. Only the first result counts.
     pub(crate) fn end(&mut self, ending: Result<(), ReceiveError>) {
         if !self.is_ending() {
             self.ending = Some(ending);

@@ -56,10 +56,11 @@ pub struct Receiving {
 impl Receiving {
     /// Connects to the sender of an offer, prepares the directory, and joins the transfer.
     ///
-    /// The call first reads and verifies the data of an earlier attempt. This may take a long time.
+    /// The call also reads and verifies the data of an earlier attempt, which may take a long time.
     ///
     /// # Errors
-    /// Returns an error if the sender cannot be reached or the content cannot be accepted.
+    /// Returns an error if the sender cannot be reached or rejects this receiver, if the content
+    /// cannot be stored in the directory, or if the system cannot start the receiver.
     pub fn start(offer: &Offer, options: ReceiveOptions) -> Result<Self, ReceiveError> {
         let greeted = greet(&offer.addresses, offer.id, &options, false)?;
         let reported = |error: ReceiveError| {
@@ -127,8 +128,9 @@ impl Receiving {
         (self.shared.store.have().count(), self.shared.store.verified_bytes())
     }
 
-    /// Waits until all entries have their final names and the sender has ended the transfer, or
-    /// until the receiver has failed. Until then, other receivers can fetch pieces from this one.
+    /// Waits until all entries have their final names and the connection to the sender has ended,
+    /// or the receiver has failed or was stopped. Other receivers can meanwhile fetch pieces from
+    /// it.
     ///
     /// # Errors
     /// Returns the reason for the failure.
@@ -136,8 +138,8 @@ impl Receiving {
         self.shared.wait()
     }
 
-    /// Stops the receiver, as if it were dropped. Entries still get their final names if all pieces
-    /// have been received.
+    /// Stops the receiver, as dropping it does, but returns at once. Entries still get their final
+    /// names if all pieces have been received.
     pub fn stop(&self) {
         self.shared.stop();
     }

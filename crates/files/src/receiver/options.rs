@@ -14,17 +14,18 @@ pub struct ReceiveOptions {
     /// `true` to replace existing files and symlinks, and to merge directories. Default: `false`.
     pub overwrite: bool,
     /// TCP address at which pieces are served to other receivers. Default: any free port on all
-    /// IPv4 addresses.
+    /// IPv4 addresses, or on all IPv6 addresses if the sender was reached by IPv6.
     pub listen: SocketAddr,
-    /// Time from the last block of the stream until missing pieces are fetched. Default: 250 ms.
+    /// Time after the last block of an ended stream until all missing pieces are fetched. Default:
+    /// 250 ms.
     pub settle: Duration,
     /// Time for which the receiver tries to reconnect to a lost sender. Default: 5 min.
     pub patience: Duration,
     /// Maximum memory for incomplete pieces, in bytes. At least two pieces are always allowed.
     /// Default: 64 MiB.
     pub assembly_bytes: usize,
-    /// `true` to write through the page cache, for files that will be read soon. Default: `false`,
-    /// which halves the processor time and leaves the memory to other programs.
+    /// `true` to write into the page cache, for files that will be read soon. Default: `false`,
+    /// which saves processor time and leaves the memory to other programs.
     pub cached: bool,
     /// Reporter of progress events. Default: none.
     pub reporter: Reporter,

@@ -14,7 +14,7 @@ use crate::receiver::store::{BUILT, MANIFEST, Store};
 const DAMAGED: &str =
     "some of the received data has been changed or lost; a sender is needed to restore it";
 
-/// Finishes transfers into `directory` that had all pieces when their receiver was interrupted.
+/// Finishes transfers into `directory` that were interrupted when only final names were missing.
 ///
 /// The data is read and verified first. If it does not match, it is kept, and a sender is needed
 /// for the missing pieces. Returns the id and the result of each transfer that no other process is

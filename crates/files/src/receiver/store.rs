@@ -2,7 +2,7 @@
 //!
 //! The staging directory is `.carom-ID/` in the target directory. It contains `journal`, `data/N`
 //! for the data of entry N, and, during the final steps, `tree/` with the entries under their
-//! names. Before the final steps, no name that the sender has chosen is used.
+//! names, `manifest` and `built`. Before the final steps, no name chosen by the sender is used.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};

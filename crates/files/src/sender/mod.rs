@@ -28,8 +28,8 @@ use crate::summary::{ReceiverRow, Summary};
 
 /// A transfer that is offered to receivers, and sent by [`run`](Self::run).
 ///
-/// The application multicasts [`offer`](Self::offer) repeatedly until `run` returns. If it is
-/// dropped earlier, receivers can resume when the same content is offered again.
+/// The application multicasts [`offer`](Self::offer) repeatedly until `run` returns. If the
+/// `Sending` is dropped before that, receivers can resume when the same content is offered again.
 pub struct Sending {
     shared: Arc<Shared>,
     offer: Offer,
@@ -48,8 +48,8 @@ impl Sending {
     /// Reads the sources and starts to listen for receivers.
     ///
     /// # Errors
-    /// Returns an error if a source cannot be read or sent, the address cannot be bound, or the
-    /// options are invalid.
+    /// Returns an error if a source cannot be read or sent, the address cannot be bound, the
+    /// options are invalid, or the system cannot create a thread.
     pub fn open(sources: Vec<Source>, options: SendOptions) -> Result<Self, SendError> {
         options.check()?;
         let (spool, skips) = (options.spool.as_deref(), options.skip_unsendable);
@@ -92,7 +92,7 @@ impl Sending {
     ///
     /// # Errors
     /// Returns an error if the transfer ends for all receivers, which are notified of the reason.
-    /// The failure of a single receiver is only in the summary.
+    /// Failures of individual receivers are only in the summary, even if all of them fail.
     pub fn run(mut self, sink: &mut dyn BlockSink) -> Result<Summary, SendError> {
         let ran = self.shared.run(sink);
         // Receivers that connect from now on are too late.
@@ -124,7 +124,7 @@ impl Drop for Sending {
 }
 
 impl SendHandle {
-    /// Returns the rows of all receivers that have connected so far.
+    /// Returns the rows of all receivers that have become ready, failed or been lost so far.
     pub fn receivers(&self) -> Vec<ReceiverRow> {
         self.shared.state().roster.rows.iter().map(|row| row.told.clone()).collect()
     }
@@ -135,8 +135,8 @@ impl SendHandle {
         !self.shared.state().roster.is_anybody_lacking()
     }
 
-    /// Returns the time since a receiver with missing pieces last obtained one, or
-    /// [`Duration::MAX`] if there is no such receiver. If this time grows after the stream was
+    /// Returns the time since any receiver with missing pieces last obtained one or became ready,
+    /// or [`Duration::MAX`] if there is no such receiver. If this time grows after the stream was
     /// sent, return from [`BlockSink::flush`] early, so that the missing pieces are fetched sooner.
     pub fn still_for(&self) -> Duration {
         self.shared.state().roster.still_for()

@@ -10,9 +10,10 @@ use crate::progress::Reporter;
 /// suffices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartWhen {
-    /// Number of receivers to wait for. Failed receivers count once none is preparing.
+    /// Number of receivers to wait for. Failed receivers, and those gone for longer than
+    /// `patience`, count once none is preparing.
     pub receivers: Option<usize>,
-    /// Time after which one ready receiver suffices. If none is ready, the transfer fails.
+    /// Time after which one ready receiver suffices. The transfer fails if none is even preparing.
     pub after: Option<Duration>,
 }
 
@@ -22,8 +23,8 @@ pub struct SendOptions {
     /// TCP address at which the sender listens for receivers. Default: any free port on all IPv4
     /// addresses.
     pub listen: SocketAddr,
-    /// Addresses in the offer, at most 8. Port 0 stands for the bound port. Default: the address
-    /// `listen`.
+    /// Addresses in the offer, at most 8. Port 0 stands for the bound port. Default: empty, which
+    /// stands for the address `listen` and requires that it is specified.
     pub advertise: Vec<SocketAddr>,
     /// Condition for the start of the stream. Default: one receiver is ready.
     pub start: StartWhen,
@@ -33,7 +34,7 @@ pub struct SendOptions {
     pub fetches_per_peer: usize,
     /// Maximum number of assigned fetches that the sender serves at a time. Default: 8.
     pub fetches_from_sender: usize,
-    /// Maximum number of receivers. Further receivers are refused. Default: 2048.
+    /// Maximum number of connected receivers. Further receivers are refused. Default: 2048.
     pub max_receivers: usize,
     /// Directory for the data of a [`Source::Reader`](crate::Source::Reader). Default: the system's
     /// directory for temporary files.

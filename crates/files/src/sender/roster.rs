@@ -43,7 +43,7 @@ pub(crate) struct Row {
     wrong_from_sender: u32,
     /// `true` if the receiver has reported the end of its stream, and thereby all pieces from it.
     pub(crate) is_settled: bool,
-    /// Time at which the receiver last obtained a piece, became ready or was lost.
+    /// Time of the receiver's last piece, connection or loss, or of the end of the stream.
     pub(crate) moved_at: Instant,
     pub(crate) heard_at: Instant,
     busy_until: Instant,
@@ -146,8 +146,8 @@ impl Roster {
         Some(name)
     }
 
-    /// Records the loss of a preparing receiver. Returns its name, or `None` if the receiver is
-    /// already known, for example by another connection.
+    /// Records the loss of a preparing receiver. Returns its name, or `None` if it is unknown, or
+    /// still known by another connection.
     pub(crate) fn lost_early(&mut self, link: u64) -> Option<String> {
         let (who, _) = self.preparing.remove(&link)?;
         let mut others = self.preparing.values().map(|(other, _)| other);
@@ -171,7 +171,7 @@ impl Roster {
     /// Returns the row of a receiver that connected before.
     ///
     /// Names do not identify receivers, because all receivers on a host may have the host's name.
-    /// The place of a receiver that is gone or failed identifies it.
+    /// The key identifies a receiver, as does the place if the receiver is gone or failed.
     fn known(&self, key: &[u8; 16], who: &Who) -> Option<Index> {
         let by_key = self.rows.iter().position(|row| row.key == *key && row.key != [0; 16]);
         by_key.or_else(|| {
@@ -211,7 +211,8 @@ impl Roster {
         receiving.all(|row| row.is_settled || row.have.is_full())
     }
 
-    /// Records a failed fetch. Returns `true` if the sender itself has sent wrong data too often.
+    /// Records a failed fetch. Returns `true` if the sender has sent the receiver wrong data too
+    /// often.
     ///
     /// A peer that two receivers report for wrong data is no longer assigned to any receiver.
     pub(crate) fn fetch_failed(&mut self, index: Index, piece: u32, why: FetchFailure) -> bool {
@@ -239,7 +240,7 @@ impl Roster {
         row.told.state = State::Failed(reason);
     }
 
-    /// Records the loss of a connection. Returns `false` if the receiver already has another one.
+    /// Records the loss of a connection. Returns `false` if it was not the current one.
     pub(crate) fn lost(&mut self, index: Index, link: u64) -> bool {
         if self.rows[index].link.as_ref().is_none_or(|now| now.number != link) {
             return false;
@@ -380,7 +381,7 @@ impl Row {
         }
     }
 
-    /// Queues a frame. If the queue is full, the receiver does not read, and its connection is
+    /// Queues a frame. If the queue is full, because the receiver does not read, the connection is
     /// closed.
     pub(crate) fn tell(&self, frame: FromSender) -> bool {
         let Some(link) = &self.link else { return false };

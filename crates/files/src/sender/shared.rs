@@ -17,7 +17,7 @@ use crate::summary::State;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Waiting,
-    /// All pieces before this one are done.
+    /// All pieces before this one were skipped, or were sent or are being sent.
     Streaming(u32),
     Over,
 }
@@ -211,7 +211,7 @@ impl Shared {
         }
     }
 
-    /// Waits until `last` is written to all connections, for at most `SIGN_OF_LIFE`.
+    /// Sends `last` to all receivers, and waits for at most `SIGN_OF_LIFE` until they have read it.
     pub(super) fn say_goodbye(&self, last: &FromSender) {
         let deadline = Instant::now() + crate::limits::SIGN_OF_LIFE;
         let mut state = self.state();

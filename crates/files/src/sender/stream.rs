@@ -55,7 +55,7 @@ impl Shared {
         self.state().broken.take().unwrap_or(error)
     }
 
-    /// Returns the number of ready receivers, or 0 if all receivers have failed.
+    /// Waits for the start. Returns the number of ready receivers, or 0 if all have failed.
     fn wait_for_receivers(&self) -> Result<usize, SendError> {
         let mut told_at = Instant::now();
         let began = Instant::now();
@@ -101,10 +101,10 @@ impl Shared {
         (ready, failed.count())
     }
 
-    /// Decides whether a piece is sent, which is the case if a receiver lacks it.
+    /// Decides whether a piece is sent, which is the case if a connected receiver lacks it.
     ///
-    /// If all receivers were lost recently, waits for them, because they would otherwise have to
-    /// fetch the piece.
+    /// If no receiver is connected but some were lost recently, waits for one to return, because
+    /// they would otherwise have to fetch the piece.
     fn next(&self, piece: u32) -> Result<Next, SendError> {
         let mut state = self.state();
         loop {
@@ -174,8 +174,9 @@ impl Shared {
         }
     }
 
-    /// Fails a receiver if no receiver obtains a piece for `patience`. A receiver with all pieces
-    /// has the time that a slow disk needs for the final steps.
+    /// Returns `true` if a receiver is still waited for. Fails it if no receiver obtains a piece
+    /// for `patience`, or if it has all pieces and exceeds the time that a slow disk needs to
+    /// finish.
     fn is_awaited(&self, state: &mut TransferState, index: usize, is_moving: bool) -> bool {
         let patience = self.options.patience;
         let row = &state.roster.rows[index];
@@ -199,7 +200,7 @@ impl Shared {
     }
 
     /// Returns the time without progress after which a receiver fails although it still sends
-    /// keepalives. Until then, it is assumed to be writing to a slow disk.
+    /// keepalives. Until then, it is assumed to be using a slow disk.
     pub(super) fn disk_patience(&self) -> Duration {
         let bytes = self.content.manifest.data_bytes();
         self.options.patience + Duration::from_secs(bytes / SLOWEST_DISK)
