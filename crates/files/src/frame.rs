@@ -175,6 +175,9 @@ pub enum PieceAnswer {
 ///
 /// # Errors
 /// Returns the errors of the writer.
+///
+/// # Panics
+/// Panics if the encoded frame exceeds [`MAX_FRAME_BYTES`].
 pub fn write(to: &mut impl Write, frame: &impl Serialize) -> io::Result<()> {
     let mut bytes = postcard::to_extend(frame, vec![0; 4]).expect("a Vec never fails");
     let length = u32::try_from(bytes.len() - 4).expect("frames are short");

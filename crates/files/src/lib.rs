@@ -9,8 +9,7 @@
 //!
 //! The stream may lose, duplicate, reorder and corrupt messages. Files get their final names only
 //! after each piece has been verified against a hash in the manifest. The transfer id is a hash
-//! over the manifest without modes and times. `docs/files.md` has the formats, states and trust
-//! model.
+//! over the manifest without modes and times. `docs/files.md` describes formats, states and trust.
 //!
 //! In this example, the stream is a queue within the process:
 //!

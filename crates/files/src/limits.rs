@@ -7,7 +7,7 @@ use std::time::Duration;
 pub const MIN_PIECE_BYTES: u32 = 1 << 20;
 /// Maximum size of a piece, in bytes.
 pub const MAX_PIECE_BYTES: u32 = 1 << 24;
-/// Target number of pieces. The piece size is doubled, up to its maximum, to stay below it.
+/// Target number of pieces. The piece size is doubled, up to its maximum, until this suffices.
 pub(crate) const PIECES_AIMED_AT: u64 = 1 << 16;
 
 /// Maximum number of entries in a transfer.
@@ -46,7 +46,7 @@ pub(crate) const PIECE_CONNECTIONS: usize = 256;
 pub(crate) const PIECES_GIVEN_AT_A_TIME: usize = 16;
 /// Idle time after which a connection for pieces is closed.
 pub(crate) const PIECE_PAUSE: Duration = Duration::from_millis(250);
-/// Minimum rate of a piece transfer, in bytes per second. Transfers have [`SILENCE`] more.
+/// Minimum rate of a piece transfer, in bytes per second, apart from a delay of [`SILENCE`].
 pub(crate) const SLOWEST_PIECE: u32 = 128 << 10;
 /// Assumed speed of a disk, in bytes per second, while its receiver sends only keepalives.
 pub(crate) const SLOWEST_DISK: u64 = 8 << 20;

@@ -143,8 +143,7 @@ fn check_component(component: &[u8]) -> Result<(), NameError> {
 /// After a component that could itself be a symlink, the meaning of `..` would be unknown.
 ///
 /// # Errors
-/// Returns [`NameError::Leaves`] if it could lead elsewhere, or the error for another violated
-/// rule.
+/// Returns [`NameError::Leaves`] if it could lead elsewhere, or the error for another broken rule.
 pub fn check_link(at: &EntryPath, target: &[u8]) -> Result<(), NameError> {
     if target.len() > MAX_PATH_BYTES {
         return Err(NameError::TooLong);

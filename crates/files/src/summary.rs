@@ -90,7 +90,7 @@ pub struct Received {
     pub blocks_foreign: u64,
     /// Number of blocks whose data had already been received, or that came after the end.
     pub blocks_duplicate: u64,
-    /// Number of blocks that were dropped because their pieces, given up earlier, are fetched.
+    /// Number of blocks of pieces that the receiver had given up in the stream and fetches instead.
     pub blocks_dropped: u64,
     /// Number of pieces received with a wrong hash.
     pub wrong_pieces: u64,

@@ -30,8 +30,7 @@ struct Partial {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// The block was kept, or its piece was given up for having too many gaps. The number is that
-    /// of the piece that was given up, if any.
+    /// The block was processed. The number is that of the piece that was given up for it, if any.
     Kept(Option<u32>),
     /// All data of the block was already received.
     Duplicate,

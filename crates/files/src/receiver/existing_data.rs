@@ -28,8 +28,7 @@ enum Home {
 }
 
 impl Store {
-    /// Verifies the existing data, records the pieces that need not be received again, and prepares
-    /// the files for the others.
+    /// Verifies the existing data, records its pieces, and prepares the files for the other pieces.
     ///
     /// `noted` contains the pieces in the journal, if it existed.
     pub(super) fn take_stock(

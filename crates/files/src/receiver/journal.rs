@@ -20,8 +20,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens a journal, and returns its pieces. Begins a new one if the file is not a journal of
-    /// this transfer, and returns `None`.
+    /// Opens a journal, and returns its pieces, or `None` if the file had to be initialized.
     ///
     /// The file must be readable, appendable and locked.
     pub(crate) fn open(

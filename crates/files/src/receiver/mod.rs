@@ -128,9 +128,8 @@ impl Receiving {
         (self.shared.store.have().count(), self.shared.store.verified_bytes())
     }
 
-    /// Waits until all entries have their final names and the connection to the sender has ended,
-    /// or the receiver has failed or was stopped. Other receivers can meanwhile fetch pieces from
-    /// it.
+    /// Waits until the entries have their final names and the connection to the sender has ended,
+    /// or the receiver has failed or was stopped. Others can meanwhile fetch pieces from it.
     ///
     /// # Errors
     /// Returns the reason for the failure.

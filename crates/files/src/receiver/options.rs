@@ -16,8 +16,7 @@ pub struct ReceiveOptions {
     /// TCP address at which pieces are served to other receivers. Default: any free port on all
     /// IPv4 addresses, or on all IPv6 addresses if the sender was reached by IPv6.
     pub listen: SocketAddr,
-    /// Time after the last block of an ended stream until all missing pieces are fetched. Default:
-    /// 250 ms.
+    /// Time without blocks until an ended stream is over for this receiver. Default: 250 ms.
     pub settle: Duration,
     /// Time for which the receiver tries to reconnect to a lost sender. Default: 5 min.
     pub patience: Duration,

@@ -23,8 +23,8 @@ pub struct SendOptions {
     /// TCP address at which the sender listens for receivers. Default: any free port on all IPv4
     /// addresses.
     pub listen: SocketAddr,
-    /// Addresses in the offer, at most 8. Port 0 stands for the bound port. Default: empty, which
-    /// stands for the address `listen` and requires that it is specified.
+    /// Addresses in the offer, at most 8. Port 0 stands for the bound port. Default: none, for the
+    /// address `listen`, which must then be specific.
     pub advertise: Vec<SocketAddr>,
     /// Condition for the start of the stream. Default: one receiver is ready.
     pub start: StartWhen,

@@ -146,8 +146,8 @@ impl Roster {
         Some(name)
     }
 
-    /// Records the loss of a preparing receiver. Returns its name, or `None` if it is unknown, or
-    /// still known by another connection.
+    /// Records the loss of a preparing receiver. Returns its name, or `None` if it was not
+    /// preparing or is already known, for example by another connection.
     pub(crate) fn lost_early(&mut self, link: u64) -> Option<String> {
         let (who, _) = self.preparing.remove(&link)?;
         let mut others = self.preparing.values().map(|(other, _)| other);
@@ -211,8 +211,7 @@ impl Roster {
         receiving.all(|row| row.is_settled || row.have.is_full())
     }
 
-    /// Records a failed fetch. Returns `true` if the sender has sent the receiver wrong data too
-    /// often.
+    /// Records a failed fetch. Returns `true` if the sender sent the receiver too much wrong data.
     ///
     /// A peer that two receivers report for wrong data is no longer assigned to any receiver.
     pub(crate) fn fetch_failed(&mut self, index: Index, piece: u32, why: FetchFailure) -> bool {

@@ -17,7 +17,7 @@ use crate::summary::State;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Waiting,
-    /// All pieces before this one were skipped, or were sent or are being sent.
+    /// All pieces before this one were skipped, were sent, or are being sent.
     Streaming(u32),
     Over,
 }

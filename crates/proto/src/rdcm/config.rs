@@ -10,7 +10,8 @@ use crate::{NodeId, Origin, Rng, SeqNo};
 
 /// Settings of an [`Rdcm`](super::Rdcm) engine. The defaults suit an unknown local network.
 ///
-/// Each duration must be zero or from 1 us to 24 h.
+/// Each duration must be from 1 us to 24 h. `detect_after`, `retry_link_after`, `readmit_after` and
+/// `linger` may also be zero.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Size, in bytes, of the largest IP packet that needs no fragmentation. Default 1500.
@@ -22,8 +23,8 @@ pub struct Config {
     /// MiB.
     pub send_bytes: usize,
     /// Maximum number of packets that a receiver keeps for itself and for the receivers that it
-    /// serves. It must exceed the number of packets of the largest message. Default 16384, which is
-    /// 24 MiB with packets of 1500 bytes.
+    /// serves. It must exceed the number of packets of the largest message. Default 16384, about 24
+    /// MB with packets of 1500 bytes.
     pub window_packets: u32,
     /// Congestion control of the sending rate. Default BIC.
     pub congestion: Congestion,
@@ -32,10 +33,10 @@ pub struct Config {
     /// Default 2 %, as in BBR. With zero, BIC works as published and shares a link with TCP fairly.
     pub tolerated_loss: f64,
     /// Maximum rate of a sender's multicast in bytes per second, including the headers of IP and
-    /// UDP. A packet counts once, regardless of the number of unicast copies. Default `None`: no
-    /// limit.
+    /// UDP. A packet counts once, regardless of unicast copies and repeated multicast. Default
+    /// `None`: no limit.
     pub rate: Option<u64>,
-    /// Maximum number of packets that are multicast at once. Default 48.
+    /// Number of packets that a paced sender may multicast at once. Default 48.
     pub burst_packets: u32,
     /// Number of copies of a packet, from 1 to 16, that the sender and each relaying receiver send
     /// where multicast does not reach all receivers. More copies make the path shorter, but each
@@ -49,8 +50,8 @@ pub struct Config {
     /// later ones. It is the paper's time to detect a loss (4). With zero, packets are repaired at
     /// once. Default 4 ms, as in the paper.
     pub detect_after: Duration,
-    /// Maximum time until an unacknowledged repair is sent again. The repair is sent earlier if the
-    /// round-trip time is known to be shorter. Default 8 ms.
+    /// Maximum time until an unacknowledged repair is sent again, unless acknowledgments take
+    /// longer. It is sent earlier if the round-trip time is known to be shorter. Default 8 ms.
     pub resend_after: Duration,
     /// Maximum number of packets per acknowledgment. Default 64.
     pub ack_every: u32,
@@ -74,7 +75,7 @@ pub struct Config {
     pub cut_after: Duration,
     /// Time after which a link that was assumed to be dead is tried again. Default 30 s.
     pub retry_link_after: Duration,
-    /// Time of silence after which a receiver is evicted until it is heard again. Default 400 ms.
+    /// Minimum silence after which a receiver is evicted until it is heard again. Default 400 ms.
     pub gone_after: Duration,
     /// Time after which a receiver that stalls the others is evicted. With `None`, no receiver is
     /// evicted for this reason. The setting has no effect with [`Slowest::Wait`]. Default 5 s.
@@ -88,9 +89,9 @@ pub struct Config {
     pub readmit_after: Duration,
     /// Time for which receivers repair for each other after the sender is gone. Default 1 s.
     pub linger: Duration,
-    /// Epoch of the first places of this node's streams. Default `None`: a random epoch, which
-    /// cannot be guessed. Simulations set it just below 2^31 or 2^32, so that epochs wrap around
-    /// early.
+    /// Epoch before that of the first places of this node's streams. Default `None`: a random
+    /// epoch, which cannot be guessed. Simulations set it just below 2^31 or 2^32, so that epochs
+    /// wrap around early.
     pub first_epoch: Option<u32>,
     /// Number that precedes the number of this node's first stream. Default `None`: a number that
     /// differs between nodes and between starts, because streams of two nodes must not have the
@@ -196,7 +197,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns these settings with a path MTU of `bytes`, or with the smallest possible one.
+    /// Returns these settings with a path MTU of `bytes`, or with the minimum if that is larger.
     pub fn with_path_mtu(self, bytes: u16) -> Self {
         Self { path_mtu: bytes.max(MIN_MTU as u16), ..self }
     }

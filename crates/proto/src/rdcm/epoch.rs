@@ -1,5 +1,5 @@
 //! Epochs: the version numbers of places. They wrap around and begin at a random number. A node
-//! that has not seen a receiver's places can therefore forge neither a place nor a report.
+//! that has not seen a receiver's places can hardly forge a place or a report.
 
 use crate::SeqNo;
 

@@ -40,7 +40,7 @@ struct EndedStream {
     epoch: u32,
 }
 
-/// Maximum number of streams whose end is remembered. Earlier packets may be delivered again.
+/// Maximum number of streams whose end is remembered. Packets of others may be delivered again.
 const MAX_ENDED: usize = 64;
 
 impl Group {
@@ -85,7 +85,7 @@ impl Group {
         }
     }
 
-    /// Returns the sender, unless it is no longer heard, because it may have yielded to another.
+    /// Returns the other node that sends, unless it is no longer heard and may have yielded.
     pub(super) fn sender(&self, now: Time, config: &Config) -> Option<NodeId> {
         match &self.role {
             Role::Receiver(receiver) if receiver.hears_sender(now, config) => Some(receiver.sender),
@@ -204,7 +204,7 @@ impl Group {
         }
     }
 
-    /// Requests readmission if this node was evicted for lack of a place.
+    /// Reports that this node has no place in a stream, unless it has just done so.
     fn report_no_place(&mut self, cx: &mut Context<'_>, sender: NodeId, stream: u32) {
         if self.report_again_at > cx.now {
             return;
@@ -255,7 +255,7 @@ impl Group {
     }
 
     /// Returns `true` if `from` may be the sender of the group. Of two senders, the one with the
-    /// smaller id continues. A node that is not a member may be gone and its packets late.
+    /// larger id yields, which may be this node. Packets of a non-member may be late.
     fn accepts_sender(&mut self, cx: &mut Context<'_>, from: NodeId, stream: u32) -> bool {
         let is_member = self.members.binary_search(&from).is_ok();
         // The numbers of streams wrap around, like the numbers of packets.
@@ -377,7 +377,7 @@ impl Group {
         }
     }
 
-    /// Returns the time of the next timer, without data to be sent while the network is blocked.
+    /// Returns the time of the next timer. Ignores unsent data while the network is blocked.
     pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
         let due = match &mut self.role {
             Role::Waiting => Time::MAX,

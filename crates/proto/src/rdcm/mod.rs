@@ -25,9 +25,9 @@
 //!
 //! A group has one sender at a time: the first member that [sends](Engine::send). It assigns each
 //! other member a place in the overlay, and starts to multicast when all of them have taken their
-//! places. A receiver sends acknowledgments to its predecessors, which repair for it, and to its
-//! overlay parents. The parents learn from them which packets the receiver's branch has, and how
-//! many more it expects. The application gets the messages in the order in which they were sent.
+//! places, or after 500 ms. A receiver sends acknowledgments to its predecessors, which repair for
+//! it, and to its overlay parents. The parents learn from them which packets the receiver's branch
+//! has, and how many more it expects. The application gets the messages in the order of sending.
 //!
 //! # Deviations from the paper
 //!
@@ -45,16 +45,16 @@
 //! * The branch of a proxy has a packet if the proxy or one of its overlay children has it, and
 //!   lacks it if none of them does. A repair for the branch is sent only when the whole branch
 //!   lacks the packet, so that it does not duplicate a repair from the proxy's own leaf ring.
-//! * A receiver that is silent for [`Config::gone_after`], or stalls the others for
-//!   [`Config::slow_after`], is evicted, and the others continue. It is readmitted when it is heard
-//!   again, and its application is notified of the losses.
+//! * A receiver that is silent for [`Config::gone_after`], stalls the others for
+//!   [`Config::slow_after`], or slows them down ([`Config::slowest`]), is evicted, and the others
+//!   continue. Once heard again, it is readmitted, and its application is notified of losses.
 //! * A window is not reduced if only a few percent of the packets are lost
 //!   ([`Config::tolerated_loss`]). Repairs make up for these losses, but BIC would slow down at a
 //!   loss of 1 %.
 //! * A window grows only while it is used, and a loss reduces the part that was in use. For this
-//!   purpose, each packet carries the number of packets in flight. With BIC alone, a receiver that
-//!   is not the slowest would have a window of thousands of packets when its links get busy, and
-//!   would need dozens of losses to reduce it.
+//!   purpose, each packet carries the approximate number of packets in flight. With BIC alone, a
+//!   receiver that is not the slowest would have a window of thousands of packets when its links
+//!   get busy, and would need dozens of losses to reduce it.
 //! * Repairs in flight to one successor are bounded, as TCP bounds its packets in flight. In the
 //!   paper, they are sent at once, regardless of losses among them.
 //! * Data to receivers that multicast does not reach ([`NetworkChange::Unreached`]) is sent down a
@@ -204,7 +204,7 @@ impl Rdcm {
         self.sender_in(group)?.receivers.manager.tree()
     }
 
-    /// Returns the relay tree of this node's stream in a group, or `None` if there is none.
+    /// Returns the relay tree of this node's stream in a group, or `None` if there is no stream.
     pub fn relays(&self, group: GroupId) -> Option<&RelayTree> {
         Some(&self.sender_in(group)?.receivers.relays.tree)
     }
@@ -216,8 +216,8 @@ impl Rdcm {
         receivers.map(|(node, state)| (node, *state)).collect()
     }
 
-    /// Returns `true` if all receivers of this node's stream in a group have taken their places, or
-    /// if this node sends nothing there. Evicted receivers are not counted.
+    /// Returns `true` unless this node sends in a group, and some receivers have not taken their
+    /// places or the manager has not answered. Evicted receivers do not count.
     pub fn is_settled(&self, group: GroupId) -> bool {
         self.sender_in(group).is_none_or(|sender| sender.receivers.are_settled())
     }
@@ -227,13 +227,13 @@ impl Rdcm {
         self.receiver_in(group).map(|receiver| &receiver.place)
     }
 
-    /// Returns the number of the stream that this node last sent or received in a group.
+    /// Returns the number of the stream that this node last sent or received in a group, or 0.
     pub fn stream(&self, group: GroupId) -> u32 {
         self.groups.get(&group).map_or(0, Group::stream)
     }
 
-    /// Returns the numbers of packets that arrived through the tree and as repairs, or `None` if
-    /// this node is not a receiver in the group.
+    /// Returns the number of packets that arrived through the tree, and of those that arrived as
+    /// repairs or were multicast again, or `None` if this node is not a receiver in the group.
     pub fn arrived(&self, group: GroupId) -> Option<(u64, u64)> {
         self.receiver_in(group).map(|receiver| (receiver.by_tree, receiver.by_repair))
     }
@@ -244,8 +244,8 @@ impl Rdcm {
         self.config.first_number.minus(1)
     }
 
-    /// Returns the number of farewells that members have not acknowledged. There is one for each
-    /// member and each stream that this node has given up in the group.
+    /// Returns the number of farewells that this node still repeats: one for each stream that it
+    /// has given up in the group and each member that has not acknowledged its end.
     pub fn pending_farewells(&self, group: GroupId) -> usize {
         self.groups.get(&group).map_or(0, |state| state.farewells.pending())
     }
@@ -423,7 +423,7 @@ impl Engine for Rdcm {
         }
     }
 
-    /// Keeps messages that the application does not accept, while there is room.
+    /// Holds back received messages while the application has a backlog.
     fn set_backpressure(&mut self, now: Time, group: GroupId, backlog: f64) {
         self.with(now, group, |state, cx| state.hold(cx, backlog > 0.0));
     }
@@ -436,7 +436,7 @@ impl Engine for Rdcm {
         self.manager.queue.pop_front().map(|request| request.encode())
     }
 
-    /// Switches senders to this manager while it is reachable, and to their own managers otherwise.
+    /// Switches senders to the registry's manager or to their own, or passes on an answer.
     fn handle_manager(&mut self, now: Time, news: &ManagerNews) {
         let event = match news {
             ManagerNews::Reached => {

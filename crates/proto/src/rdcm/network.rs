@@ -15,8 +15,8 @@ pub enum Network {
         topology: Box<Topology>,
         /// Hosts of the nodes. A node without a host, or whose host already has another node, gets
         /// one of the topology's [places for visitors](Topology::with_visitors). If there are no
-        /// such places, a node without a host cannot be a receiver. Of several nodes on one host,
-        /// only the last one to join is then placed, because a restarted node has another id.
+        /// such places, a node without a host gets no place. Of several nodes on one host, only a
+        /// sender or the last one to join is then placed, because a restarted node has another id.
         hosts: Hosts,
     },
 }

@@ -4,13 +4,13 @@ use core::time::Duration;
 
 /// Policy for a receiver that gets less data than the other receivers could.
 ///
-/// The sender measures the time in which it had data to send but could not send it, because one
-/// receiver expected no more while most of the others did. The fraction of time that is spent in
-/// this way is the share by which the receiver slows down the others. The text form is `wait`,
-/// `leave-behind`, or a percentage such as `50%`.
+/// The sender measures the time in which it had data to send but could not send it, because a
+/// receiver expected no more while at least half of all receivers did. The fraction of time that is
+/// spent in this way is the share by which the receiver slows down the others. The text form is
+/// `wait`, `leave-behind`, or a percentage such as `50%`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Slowest {
-    /// The other receivers wait for the receiver indefinitely. It is reported.
+    /// The other receivers wait for the receiver as long as it is heard. It is reported.
     Wait,
     /// The receiver is evicted once the others have waited for it for more than 10 % of the last 4
     /// seconds. They keep 90 % of their rate.

@@ -11,7 +11,7 @@
 use core::fmt;
 use core::ops::Range;
 
-/// Number of a host or a switch in a [`Topology`]. Hosts have the lowest numbers.
+/// Number of a host or a switch in a [`Topology`]. Hosts, except visitors, have the lowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vertex(pub u32);
 
@@ -35,7 +35,7 @@ pub struct Topology {
 /// Reason why a topology cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// A number is zero, or is odd although it has to be halved.
+    /// A number is too small, or is odd although it has to be halved.
     #[error("{what} must be {must}, not {given}")]
     Shape {
         /// Description of the number.

@@ -48,8 +48,8 @@ pub enum Command {
         /// Maximum number of overlay children in a place.
         most_children: u16,
     },
-    /// The nodes become receivers. Each has the address at which it is reachable. There are at most
-    /// [`MAX_JOINING`] nodes.
+    /// The nodes become receivers. Each has its address, or 0.0.0.0:0 if that is unknown. There are
+    /// at most [`MAX_JOINING`] nodes.
     Join(Vec<(NodeId, Endpoint)>),
     /// The node is no longer a receiver.
     Leave(NodeId),
@@ -66,7 +66,7 @@ pub struct Answer {
     pub group: GroupId,
     /// Opening to which the answer refers.
     pub opening: u32,
-    /// Number of the last request that the manager has handled.
+    /// Number of the last request that this answer completes.
     pub number: u32,
     /// At most [`MAX_PLACES`] changed places, or the reason why there are none.
     pub result: Result<Vec<PlaceChange>, Refusal>,
@@ -79,8 +79,8 @@ pub struct PlaceChange {
     pub group: GroupId,
     /// Receiver whose place has changed.
     pub receiver: NodeId,
-    /// New place, or `None` if the receiver no longer has one. The sender fills in the first packet
-    /// and the number of receivers.
+    /// New place, or `None` if the receiver no longer has one. The sender fills in the fields on
+    /// packets, receivers and relays, and sets another epoch.
     pub place: Option<Place>,
 }
 

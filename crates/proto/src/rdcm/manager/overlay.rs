@@ -2,8 +2,8 @@
 //! repair for each other.
 //!
 //! Each vertex of the tree with more than one child has an overlay ring. It contains one receiver
-//! from below each child, its *proxy*. In a ring, each member repairs for its successor. If a
-//! receiver is the only one below its branch, this ring is its *leaf ring*. Otherwise, the ring is
+//! from below each child, the child's *proxy*. In a ring, each member repairs for its successor. If
+//! a receiver is the only one in its branch, this ring is its *leaf ring*. Otherwise, the ring is
 //! the receiver's *proxy ring*. A receiver that forwards packets counts as a switch with itself as
 //! an additional child.
 //!
@@ -52,7 +52,7 @@ impl Overlay {
     /// sender, among the receivers that are in the fewest rings. Repairs in higher rings then cross
     /// few links. Ties are broken at random. The proxy in `previous`, the overlay before the last
     /// change of the tree, remains if it is in as few rings, so that few rings change. The order of
-    /// the members minimizes the time in which repairs reach all of them.
+    /// the members shortens the time in which repairs reach all of them.
     ///
     /// A single receiver is alone in a ring of the sender.
     pub(super) fn of_tree(tree: &MulticastTree, previous: Option<&Self>, rng: &mut Rng) -> Self {

@@ -17,7 +17,7 @@ pub(super) struct NodePlacement {
 }
 
 impl NodePlacement {
-    /// Limits the switches below each switch to `most_children` if the network is unknown.
+    /// Creates a placement and its topology: at most `most_children` racks for an unknown network.
     pub(super) fn new(network: &Network, most_children: usize) -> (Topology, Self) {
         let (topology, fresh) = match network {
             Network::Known { topology, .. } => ((**topology).clone(), topology.visitors()),
@@ -37,8 +37,8 @@ impl NodePlacement {
         Some(vertex)
     }
 
-    /// Places a node. If its host is occupied, the node gets a place for visitors. If there is
-    /// none, it displaces the other node, because a restarted node has another id.
+    /// Places a node. If its host is occupied or unknown, the node gets a place for visitors. If
+    /// there is none, it displaces a receiver on its host, because a restarted node has another id.
     pub(super) fn place(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
         if let Some(vertex) = self.hosts.get(&node) {
             return Some(*vertex);

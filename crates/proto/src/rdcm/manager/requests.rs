@@ -25,8 +25,8 @@ impl ManagerRequests {
         (node, self.endpoints.get(&node).copied().unwrap_or(unknown))
     }
 
-    /// Queues a request. If the queue is full, no answer will arrive, and the sender continues
-    /// without the manager.
+    /// Queues a request if the manager is reachable. If the queue is full, no answer will arrive,
+    /// and the sender continues without the manager.
     pub(crate) fn push(&mut self, request: Request) {
         if !self.is_reachable {
             return;

@@ -144,7 +144,7 @@ impl ManagerService {
         }
     }
 
-    /// Closes the groups of a node that is gone or disconnected.
+    /// Closes the groups of a sender that is gone or disconnected.
     pub fn forget(&mut self, node: NodeId) {
         let groups = self.senders.iter().filter(|(_, sender)| sender.node == node);
         let groups: Vec<GroupId> = groups.map(|(group, _)| *group).collect();
@@ -152,7 +152,7 @@ impl ManagerService {
         self.answers.retain(|(to, _)| *to != node);
     }
 
-    /// Refuses all senders, because this registry process no longer runs the manager.
+    /// Closes all groups and refuses their senders: this process no longer runs the manager.
     pub fn give_up(&mut self) {
         let senders: Vec<(GroupId, Sender)> =
             self.senders.iter().map(|(group, sender)| (*group, *sender)).collect();

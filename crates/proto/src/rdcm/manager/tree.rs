@@ -112,8 +112,8 @@ impl MulticastTree {
         }
     }
 
-    /// Adds a receiver by the shortest path from the current tree. Of equal paths, the one that
-    /// leaves the tree nearest to the sender is used. Returns `false` if there is no path.
+    /// Adds a receiver by the shortest path from the tree. Of equal paths, the one that leaves the
+    /// tree nearest to the sender is used. Returns `false` for the sender, or if there is no path.
     pub fn graft(
         &mut self,
         topology: &Topology,

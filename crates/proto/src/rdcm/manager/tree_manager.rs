@@ -24,8 +24,8 @@ pub struct TreeManager {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkTiming {
     pub(crate) retry_after: Duration,
-    /// Time after a rebuild of a tree for which reports are attributed to the former tree, slightly
-    /// longer than the time for which receivers observe the tree.
+    /// Time after a rebuild of a tree for which reports are attributed to the former tree, longer
+    /// than the time for which receivers observe the tree.
     pub(crate) settle: Duration,
 }
 
@@ -168,8 +168,8 @@ impl TreeManager {
     /// dead. None of these links is used again for some time in any group. A link that is the only
     /// path to a receiver remains in use.
     ///
-    /// Returns the links that are newly assumed to be dead. There are none if the report refers to
-    /// a former tree, or to a ring that does not contain the receiver.
+    /// Returns the links that are newly assumed to be dead. There are none if the tree has just
+    /// been rebuilt, or if the ring does not contain the receiver.
     pub(super) fn report(&mut self, now: Time, report: LinkReport) -> Vec<LinkId> {
         let Some(managed) = self.groups.get(&report.group) else { return Vec::new() };
         if now < managed.settled_at {

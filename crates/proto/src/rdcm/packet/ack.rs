@@ -34,7 +34,7 @@ pub struct RingAck {
 
 impl RingAck {
     /// Creates an acknowledgment in `ring`. It contains at most the first [`MAX_RANGES`] ranges of
-    /// `has`.
+    /// `has`, and lowers `known_to` if it omits others.
     pub fn new(ring: u32, has: &SackSet, known_to: u64, limit: u64, by_tree: u32) -> Self {
         let mut listed = SackSet::all_below(has.next());
         let mut known_to = known_to.max(has.next());

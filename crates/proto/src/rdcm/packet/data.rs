@@ -65,7 +65,7 @@ impl Fragment {
 }
 
 impl Way {
-    /// Returns [`Way::Tree`] while `in_flight` packets are in flight.
+    /// Returns [`Way::Tree`] for a packet that is sent while `in_flight` packets are in flight.
     pub fn tree(in_flight: u64) -> Self {
         let doublings = in_flight.max(1).ilog2().min(MAX_DOUBLINGS.into());
         Self::Tree { doublings: doublings as u8 }

@@ -27,19 +27,18 @@ mod tests;
 /// An RDCM packet.
 ///
 /// # Streams
-/// The packets of one sender in one group are numbered consecutively, by default from 1. If a node
-/// leaves and sends in the group again, it begins another stream with a later number.
+/// The packets of a stream are numbered consecutively, by default from 1. A node that sends in a
+/// group again, after it left or yielded, begins another stream with a later number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Packet {
     /// A data packet.
     Data(DataPacket),
-    /// The current end of the stream, multicast while the sender has nothing to send.
+    /// The current end of the stream, multicast while the sender sends no data.
     Announce {
-        /// Epoch of the receiver's place, or 0 if the packet is sent to all receivers. An end
-        /// beyond a receiver's window is cut to the window, unless the epoch is near that of its
-        /// place.
+        /// Epoch of an evicted receiver's last place, or 0 if the packet is sent to all receivers.
+        /// An end beyond a receiver's window is cut to it, unless the epoch is near that of its place.
         epoch: u32,
         /// Number after the last packet that was multicast.
         #[cfg_attr(test, proptest(strategy = "tests::numbers()"))]
@@ -99,7 +98,7 @@ pub enum Packet {
 /// | 40 | 8 | first packet that it lacks |
 /// | 48 | 8 | number after the last packet that it expects |
 /// | 56 | 8 | packets that it received through the tree |
-/// | 64 | 8 | packets that it received as repairs |
+/// | 64 | 8 | packets that it received as repairs or multicast again |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Report {
@@ -113,7 +112,7 @@ pub struct Report {
     pub limit: u64,
     /// Number of packets that the receiver got through the tree.
     pub by_tree: u64,
-    /// Number of packets that the receiver got as repairs.
+    /// Number of packets that the receiver got as repairs or that were multicast again.
     pub by_repair: u64,
 }
 

@@ -17,11 +17,11 @@ const LOW_WINDOW: u32 = 14;
 const MAX_INCREMENT: u32 = 16;
 /// Part of a window that remains after a loss, in units of 1/1024.
 const BETA: u64 = 819;
-/// Divisor of the distance to the last maximum that each round trip covers.
+/// Each round trip covers the distance to the last maximum divided by this number.
 const SEARCH_PART: u32 = 4;
-/// Number of round trips per step of one packet near the last maximum.
+/// Number of round trips for growth by [`SEARCH_PART`] packets near the last maximum.
 const SMOOTH_PART: u32 = 20;
-/// Maximum step, in packets, before the first loss: growth of at least 5 % per round trip.
+/// Maximum arrivals per increment before the first loss: growth by at least 5 % per round trip.
 const UNTRIED_STEP: u32 = 20;
 
 const MAX_WINDOW: u32 = 1 << 24;

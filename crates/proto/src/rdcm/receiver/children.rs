@@ -22,7 +22,8 @@ struct Child {
 }
 
 impl Children {
-    /// Returns `true` if the children changed. New ones expect the packets below `limit`.
+    /// Adopts a place. Returns `true` if children changed. New ones expect the packets below
+    /// `limit`.
     pub(super) fn on_place(&mut self, now: Time, node: NodeId, place: &Place, limit: u64) -> bool {
         let children = &place.children;
         let others: BTreeSet<NodeId> = children.iter().copied().filter(|it| *it != node).collect();
@@ -41,7 +42,7 @@ impl Children {
         self.children.is_empty()
     }
 
-    /// Returns `true` if a child sent it. The receiver has room for packets below `end`.
+    /// Records an acknowledgment. Returns `true` if a child sent it. There is room up to `end`.
     pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, end: u64) -> bool {
         let child = self.children.get_mut(&from).filter(|_| ack.ring == self.ring);
         let Some(child) = child else { return false };
@@ -70,7 +71,7 @@ impl Children {
         self.heard().map(|child| child.limit).fold(own, u64::min)
     }
 
-    /// Excludes silent children, which request packets from the sender and do not delay the others.
+    /// Returns the children, except silent ones, which request packets from the sender.
     fn heard(&self) -> impl Iterator<Item = &Child> {
         self.children.values().filter(|child| !child.is_silent)
     }

@@ -10,7 +10,7 @@ use crate::{Event, How, LossCause, Message, NodeId};
 pub(super) struct Delivery {
     sender: NodeId,
     pub(super) reassembly: Reassembly,
-    /// First packet after a gap. The packets between it and the next message are lost.
+    /// First packet after a gap. The packets from this one up to the next message are lost.
     resumed_at: Option<u64>,
     pub(super) is_held: bool,
 }

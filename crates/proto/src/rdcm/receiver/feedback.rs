@@ -9,7 +9,7 @@ use crate::{NodeId, Time};
 
 #[derive(Debug)]
 pub(super) struct Feedback {
-    /// Acknowledgments in the leaf ring, to the predecessor and to the parent.
+    /// Acknowledgments in the leaf ring, to the predecessor (`own`) and to the parent.
     own: AckScheduler,
     parent: AckScheduler,
     branch: Option<BranchFeedback>,
@@ -111,7 +111,7 @@ impl Feedback {
         }
     }
 
-    /// Returns what is due. If `is_same`, the predecessor in the leaf ring is also the parent.
+    /// Returns and resets what is due. If `is_same`, the leaf ring's predecessor is the parent.
     pub(super) fn take_due(&mut self, now: Time, is_same: bool) -> DueAcks {
         let (own, parent) = (self.own.take_due(now), self.parent.take_due(now));
         if is_same && (own || parent) {

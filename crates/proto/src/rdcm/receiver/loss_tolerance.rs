@@ -6,7 +6,7 @@ pub(super) struct LossTolerance {
     lost: u32,
 }
 
-/// Number of packets after which the counts are halved.
+/// Minimum number of packets that are considered. The counts are halved after twice as many.
 const SPAN: u32 = 1000;
 /// Number of losses tolerated in addition to the share, because a few losses can coincide.
 const CHANCE: f64 = 4.0;

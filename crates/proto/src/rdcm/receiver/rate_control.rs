@@ -7,7 +7,7 @@ use super::loss_tolerance::LossTolerance;
 pub(super) struct RateControl {
     bic: Option<Bic>,
     tolerance: LossTolerance,
-    /// Number after the last packet that arrived through the tree for the first time.
+    /// Number after the highest packet that arrived when it was multicast for the first time.
     pub(super) next: u64,
 }
 
@@ -23,7 +23,7 @@ impl RateControl {
         self.next = self.next.max(first);
     }
 
-    /// Returns `true` if packets between this one and the previous one were lost on the tree.
+    /// Updates the window. Returns `true` if a gap in the packets of the tree precedes this one.
     pub(super) fn on_packet(&mut self, number: u64, in_flight: u32) -> bool {
         let Some(gap) = number.checked_sub(self.next) else { return false };
         if let Some(bic) = &mut self.bic {

@@ -24,7 +24,7 @@ pub(super) struct Whole {
 }
 
 impl Reassembly {
-    /// Drops packets before the start of a message, and messages larger than `limit` bytes.
+    /// Adds a packet, and returns the message that it completes, unless that exceeds `limit` bytes.
     pub(super) fn push(&mut self, number: u64, packet: KeptPacket, limit: usize) -> Option<Whole> {
         let KeptPacket { fragment, repaired_by } = packet;
         if fragment.is_first {

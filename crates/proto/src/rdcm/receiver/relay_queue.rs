@@ -12,8 +12,8 @@ pub(super) struct RelayQueue {
 }
 
 impl RelayQueue {
-    /// Returns `true` if a packet has to be relayed. Each packet is relayed once, even if it
-    /// arrived as a repair first, so that it does not circulate while places change.
+    /// Returns `true` if a packet has to be relayed. Further copies are not relayed, so that they
+    /// do not circulate while places change. A packet that arrived as a repair first is relayed.
     fn takes(&mut self, arrival: Arrival, data: &DataPacket) -> bool {
         let is_next = matches!(data.way, Way::Tree { .. }) && data.number >= self.next;
         if is_next {
@@ -42,7 +42,7 @@ impl RelayQueue {
         Some(data)
     }
 
-    /// Drops the packet if the queue is full: the receivers below then repair it for each other.
+    /// Queues a packet to be relayed. If the queue is full, the receivers below must repair it.
     pub(super) fn offer(
         &mut self,
         cx: &mut Context<'_>,

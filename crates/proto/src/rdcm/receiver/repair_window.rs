@@ -126,7 +126,7 @@ impl RepairWindow {
         self.release();
     }
 
-    /// Handles a former successor, or one that will be as soon as this receiver gets its new place.
+    /// Handles a release by a former successor, or by one that will be when the new place arrives.
     pub(super) fn on_release(&mut self, node: NodeId, ring: u32, epoch: u32, from: u64) {
         let its = self.successors.iter_mut().find(|it| (it.ring, it.node) == (ring, node));
         if let Some(successor) = its {
@@ -141,7 +141,7 @@ impl RepairWindow {
         its.for_each(|successor| successor.record_has(number));
     }
 
-    /// Serves new successors, and former ones until they need nothing or are silent for `linger`.
+    /// Serves new successors, and for a limited time former ones that need packets and are heard.
     pub(super) fn serve(
         &mut self,
         now: Time,
@@ -223,7 +223,7 @@ impl RepairWindow {
         self.release();
     }
 
-    /// Drops former successors that need nothing or were silent, because they only hold packets.
+    /// Drops former successors that need nothing or whose time is over.
     fn drop_former(&mut self, now: Time) {
         let is_late = |it: &Successor| it.until().is_some_and(|until| until <= now);
         self.successors.retain(|it| !is_late(it) && !it.is_released());

@@ -25,8 +25,8 @@ impl Announcements {
         self.next_at = now + self.delay(config, buffer);
     }
 
-    /// Announces the end soon, and then at doubling intervals, as in LBRM, because the last packets
-    /// or the announcements may be lost.
+    /// Returns the time to the next announcement. The intervals double, as in LBRM, because the
+    /// last packets or the announcements may be lost.
     fn delay(&self, config: &Config, buffer: &SendBuffer) -> Duration {
         let every = config.announce_every;
         if buffer.has_unsent() {
@@ -39,5 +39,5 @@ impl Announcements {
     }
 }
 
-/// Part of the maximum acknowledgment delay after which the end is first announced.
+/// The end is first announced after the maximum acknowledgment delay divided by this number.
 const FIRST_PART: u32 = 4;

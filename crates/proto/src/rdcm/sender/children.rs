@@ -65,7 +65,7 @@ impl Children {
         }
     }
 
-    /// Returns `true` if a child expects fewer packets than before. `base` is the first one kept.
+    /// Returns `true` if an acknowledgment lowers a child's limit. `base` is the first packet kept.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context<'_>,

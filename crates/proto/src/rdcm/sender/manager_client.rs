@@ -2,8 +2,7 @@
 //!
 //! The sender uses the service as long as it answers. Places do not change until an answer has
 //! arrived. The sender uses its own manager when the service is lost, does not answer, or refuses.
-//! Each manager begins with epochs above all that were assigned before, so that receivers accept
-//! the latest place.
+//! Each manager begins with epochs above all that were assigned before.
 
 use core::time::Duration;
 
@@ -133,7 +132,7 @@ impl ManagerClient {
         }
     }
 
-    /// Returns `true` if links are now assumed dead. The service reports changed places later.
+    /// Reports a cut. Returns `true` if links are now assumed dead. The service answers later.
     pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) -> bool {
         match &mut self.at {
             Location::Local(manager) => manager.report(cx.now, self.group, ring, successor) > 0,
@@ -160,7 +159,7 @@ impl ManagerClient {
         self.epoch = epochs.fold(self.epoch, u32::max);
     }
 
-    /// Processes an answer of the service. Returns `None` if it refers to an earlier opening.
+    /// Processes an answer of the service. Returns `None` if it is of no current opening.
     pub(super) fn on_answer(
         &mut self,
         answer: Answer,

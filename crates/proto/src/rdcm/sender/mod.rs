@@ -247,7 +247,7 @@ impl Sender {
     }
 
     /// Evicts a receiver, except for the last one, because data sent to no receiver is lost.
-    /// Returns `true` if the other receivers waited for it until now.
+    /// Returns `true` if it is evicted now.
     fn evict(&mut self, cx: &mut Context<'_>, node: NodeId, cause: EvictionCause) -> bool {
         let Some(state) = self.receivers.get(node) else { return false };
         if self.receivers.current().all(|(other, _)| other == node) {
@@ -279,7 +279,7 @@ impl Sender {
         self.update_children(cx.config);
     }
 
-    /// Resumes the stream to a receiver that considered the sender gone.
+    /// Resumes the stream to a receiver that has ended it, for example because it heard no sender.
     ///
     /// Packets that the receiver lacks and that are no longer kept are lost to it. This affects
     /// only the last receiver, which is never evicted.

@@ -1,7 +1,7 @@
 //! The sender's record of one receiver, with its progress, its place, and its evictions.
 //!
-//! The epoch of a place is known only to the receiver to which the place was sent. A report with
-//! another epoch is therefore not trusted.
+//! The epochs of places are known only to receivers to which places were sent. A report with an
+//! epoch that is far away is therefore not trusted.
 
 use core::time::Duration;
 
@@ -21,7 +21,7 @@ pub struct ReceiverState {
     pub limit: u64,
     /// Number of packets that the receiver got through the tree.
     pub by_tree: u64,
-    /// Number of packets that the receiver got as repairs.
+    /// Number of packets that the receiver got as repairs or that were multicast again.
     pub by_repair: u64,
     /// Time at which the receiver was evicted, or `None` if the other receivers wait for it.
     pub evicted_at: Option<Time>,
@@ -79,7 +79,7 @@ impl Record {
         self.state.evicted_at.is_none()
     }
 
-    /// Returns `true` only if the receiver is entitled to a packet before `end`. It may be evicted.
+    /// Returns `true` if the receiver has all packets before `end` and is entitled to some of them.
     pub(super) fn has_all_before(&self, end: u64) -> bool {
         self.owed_from < end && self.state.next >= end
     }
@@ -205,7 +205,7 @@ impl Record {
         }
     }
 
-    /// Advances nothing if the report has no place, or an unknown one, because it may be forged.
+    /// Returns the first missing packet. A report that may be forged does not advance it.
     pub(super) fn reported_next(&self, report: &Report) -> u64 {
         match self.knows(report) {
             true => report.next,

@@ -272,7 +272,7 @@ impl Receivers {
         self.manager.poll_timeout().min(self.send_at.unwrap_or(Time::MAX))
     }
 
-    /// Excludes receivers that are not entitled to any packet before `end`.
+    /// Returns the number of receivers that are entitled to a packet before `end` and lack none.
     pub(super) fn confirmed(&self, end: u64) -> usize {
         self.records.values().filter(|record| record.has_all_before(end)).count()
     }

@@ -97,7 +97,7 @@ impl RelayTree {
         &self.order[below]
     }
 
-    /// Returns the parent of a receiver in the tree, or `None` if its parent is the sender.
+    /// Returns the parent of a receiver, or `None` for a child of the sender or an unknown node.
     pub fn parent(&self, node: NodeId) -> Option<NodeId> {
         let place = *self.at.get(&node)?;
         self.above(place).map(|parent| self.order[parent])
@@ -115,8 +115,8 @@ impl RelayTree {
     }
 
     /// Swaps a receiver with a random one that has another parent, and prefers one without
-    /// children, so that no other receiver is affected. With [`Moved::ToLeaf`], receivers with
-    /// children are excluded.
+    /// children, so that few others are affected. With [`Moved::ToLeaf`], receivers with children
+    /// are excluded.
     pub(super) fn move_away(&mut self, node: NodeId, most: Moved, rng: &mut Rng) -> Option<Moved> {
         let place = self.at.get(&node).copied()?;
         let (count, parent) = (self.order.len(), self.above(place));

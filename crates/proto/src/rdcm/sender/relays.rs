@@ -42,8 +42,8 @@ impl Relays {
     /// Moves a receiver that gets nothing through the tree to another parent, unless its current
     /// parent gets nothing either. No receiver is moved again until the last move could have had an
     /// effect, which takes the time `settle`. The pause between moves to a position with receivers
-    /// below it doubles each time, and is reset after a long time without such a move. Otherwise,
-    /// two receivers that do not hear each other could displace each other forever.
+    /// below it doubles each time, and is reset after a long time without such a move. Without the
+    /// pause, two receivers that do not hear each other could displace each other forever.
     pub(super) fn move_away(
         &mut self,
         now: Time,

@@ -7,7 +7,7 @@ use crate::{NodeId, Time};
 pub(super) struct StallDetector(Option<(NodeId, Time)>);
 
 impl StallDetector {
-    /// Returns a receiver that has stalled the others. `next` is the packet that waits to be sent.
+    /// Returns a receiver that has stalled the others for `slow_after`. `next` waits to be sent.
     pub(super) fn check<'a>(
         &mut self,
         now: Time,

@@ -41,7 +41,8 @@ pub(super) struct Delay {
 }
 
 impl Waits {
-    /// Charges a wait that has ended to its suspects. All receivers report within `settled_after`.
+    /// Begins a wait, or ends one and charges its suspects. Receivers report within
+    /// `settled_after`.
     pub(super) fn update(&mut self, now: Time, is_waiting: bool, settled_after: Duration) {
         match (self.waits_since, is_waiting) {
             (None, true) => {
@@ -122,8 +123,8 @@ impl Waits {
     }
 }
 
-/// Returns the silence of a receiver that is heard now, if most of its window was used up and most
-/// of the other `receivers` were heard. `next` is the next packet to multicast.
+/// Returns the silence of a receiver that is heard now, if it reached `settled_after`, the window
+/// was almost used up, and at least half of `receivers` were heard. `next` is to be sent next.
 pub(super) fn costly_silence<'a>(
     now: Time,
     next: u64,

@@ -23,7 +23,7 @@ pub(super) struct InFlight {
     /// Window up to which the current window doubles in each round trip.
     threshold: u32,
     arrived: u32,
-    /// Time at which the window was last reduced. Losses of repairs sent before then are ignored.
+    /// Time at which the window was last reduced. Losses of earlier repairs do not reduce it.
     reduced_at: Time,
     rtt: RttEstimator,
     timeouts: u32,

@@ -35,7 +35,7 @@ pub(super) struct Successor {
     /// `true` if the successor was silent at the last check, and was not heard since.
     pub(super) is_given_up: bool,
     watch: Watch,
-    /// Set if another receiver already serves the successor.
+    /// Set if the successor has another predecessor.
     lingering: Option<Lingering>,
     epoch: u32,
     released_from: Option<u64>,
@@ -61,7 +61,7 @@ pub(super) struct RepairTiming {
     pub(super) detect_after: Duration,
     /// Time after which a packet that the successor has not acknowledged counts as missing there.
     pub(super) silent_after: Duration,
-    /// Maximum time before a repair is sent again. It is shorter once the round-trip time is known.
+    /// Maximum time before a repair is sent again, unless acknowledgments are known to take longer.
     pub(super) resend_after: Duration,
     pub(super) in_flight: u32,
 }
@@ -124,7 +124,7 @@ impl Successor {
     }
 
     /// Marks the successor as served by another receiver. It is still served here until it needs
-    /// nothing, or until the time `after` has passed since it was last heard.
+    /// nothing or is silent for `after`, and for at most [`LINGERING`] times as long.
     pub(super) fn linger(&mut self, now: Time, after: Duration) {
         self.lingering.get_or_insert(Lingering { after, at_most: now + LINGERING * after });
         self.forget_released();
