@@ -36,7 +36,7 @@ fn wrong_use_is_refused_at_once_with_a_fix() {
 fn missing_receivers_and_missing_sources_are_reported() {
     let net = Net::with_data(23_106, b"1");
     let alone = net.send(&["--start-after", "300ms"]).ended_with(2);
-    assert_says(&alone, "no receiver has connected");
+    assert_says(&alone, "no receiver was ready");
     let nothing = net.start(&["send", "absent", "--to", "g"]).ended_with(2);
     assert_says(&nothing, "absent");
     let waited = net.start(&["recv", "--from", "g", "x", "--timeout", "300ms"]).ended_with(2);

@@ -204,7 +204,7 @@ impl Group {
         }
     }
 
-    /// Reports that this node has no place in a stream, unless it has just done so.
+    /// Reports to a sender that this node has no place, unless it has just done so.
     fn report_no_place(&mut self, cx: &mut Context<'_>, sender: NodeId, stream: u32) {
         if self.report_again_at > cx.now {
             return;

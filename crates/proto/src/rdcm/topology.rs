@@ -11,7 +11,7 @@
 use core::fmt;
 use core::ops::Range;
 
-/// Number of a host or a switch in a [`Topology`]. Hosts, except visitors, have the lowest.
+/// Number of a host or a switch in a [`Topology`]. Hosts, except visitors, come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vertex(pub u32);
 

@@ -22,8 +22,7 @@ struct Child {
 }
 
 impl Children {
-    /// Adopts a place. Returns `true` if children changed. New ones expect the packets below
-    /// `limit`.
+    /// Adopts a place. Returns `true` if children changed. New ones expect packets below `limit`.
     pub(super) fn on_place(&mut self, now: Time, node: NodeId, place: &Place, limit: u64) -> bool {
         let children = &place.children;
         let others: BTreeSet<NodeId> = children.iter().copied().filter(|it| *it != node).collect();
@@ -42,7 +41,7 @@ impl Children {
         self.children.is_empty()
     }
 
-    /// Records an acknowledgment. Returns `true` if a child sent it. There is room up to `end`.
+    /// Records an acknowledgment. Returns `true` if a child sent it. The window ends at `end`.
     pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, end: u64) -> bool {
         let child = self.children.get_mut(&from).filter(|_| ack.ring == self.ring);
         let Some(child) = child else { return false };

@@ -65,7 +65,8 @@ impl Children {
         }
     }
 
-    /// Returns `true` if an acknowledgment lowers a child's limit. `base` is the first packet kept.
+    /// Records an acknowledgment. Returns `true` if it lowers a limit. `base` is the first packet
+    /// kept.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context<'_>,

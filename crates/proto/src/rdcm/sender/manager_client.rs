@@ -159,7 +159,7 @@ impl ManagerClient {
         self.epoch = epochs.fold(self.epoch, u32::max);
     }
 
-    /// Processes an answer of the service. Returns `None` if it is of no current opening.
+    /// Processes an answer of the service. Returns `None` for an answer to another opening.
     pub(super) fn on_answer(
         &mut self,
         answer: Answer,

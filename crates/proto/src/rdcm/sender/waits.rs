@@ -41,8 +41,7 @@ pub(super) struct Delay {
 }
 
 impl Waits {
-    /// Begins a wait, or ends one and charges its suspects. Receivers report within
-    /// `settled_after`.
+    /// Begins a wait, or ends it and charges the suspects. Receivers report within `settled_after`.
     pub(super) fn update(&mut self, now: Time, is_waiting: bool, settled_after: Duration) {
         match (self.waits_since, is_waiting) {
             (None, true) => {
