@@ -137,7 +137,7 @@ pub enum SendError {
     /// The options are invalid or do not suit the stream.
     #[error("{0}")]
     Options(&'static str),
-    /// No receiver was ready, preparing or failed at the start time.
+    /// At the start time, no receiver was ready or preparing, and none had failed.
     #[error("no receiver was ready at the start time")]
     NoReceivers,
     /// The stream is closed.
@@ -155,7 +155,7 @@ pub enum SendError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// The sender cannot be connected, or the connection fails before the transfer begins.
+    /// The sender cannot be reached, or the connection fails before the transfer begins.
     #[error("the sender cannot be reached: {0}")]
     Unreachable(String),
     /// The connection to the sender was lost for longer than `patience`. A later transfer resumes

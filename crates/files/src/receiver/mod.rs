@@ -129,7 +129,7 @@ impl Receiving {
     }
 
     /// Waits until the entries have their final names and the connection to the sender has ended,
-    /// or the receiver has failed or was stopped. Others can meanwhile fetch pieces from it.
+    /// or the receiver has failed or was stopped. Meanwhile, others can fetch its pieces.
     ///
     /// # Errors
     /// Returns the reason for the failure.

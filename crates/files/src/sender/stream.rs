@@ -174,8 +174,9 @@ impl Shared {
         }
     }
 
-    /// Returns `true` if a receiver is waited for. Fails it if no receiver obtains a piece for
-    /// `patience`, or if it has all pieces and does not finish in the time of a slow disk.
+    /// Returns `true` if a receiver is still waited for. Fails it if no receiver obtains a piece
+    /// for `patience`, or if it has all pieces but does not finish within
+    /// [`disk_patience`](Self::disk_patience).
     fn is_awaited(&self, state: &mut TransferState, index: usize, is_moving: bool) -> bool {
         let patience = self.options.patience;
         let row = &state.roster.rows[index];
