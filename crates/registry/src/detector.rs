@@ -35,18 +35,18 @@ pub struct Detector {
 pub struct DetectorOptions {
     /// Name of the rack to watch, as given to its nodes. At most 255 bytes.
     pub rack: String,
-    /// Addresses of registry processes. One is enough: each process announces all others.
+    /// Addresses of registry processes. One is enough: it announces all partition owners.
     pub registries: Vec<SocketAddr>,
     /// Cluster name of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
-    /// UDP address for pings. Default: all addresses of the host, and any free port.
+    /// UDP address for pings. Default: 0.0.0.0 and any free port.
     pub listen: SocketAddr,
     /// Address at which other detectors ping this one. Set it if the registry runs on the same
     /// machine. Default: `listen`, or, if `listen` is the unspecified address, the source address
     /// of the connections to the registry processes.
     pub advertise: Option<SocketAddr>,
-    /// Time without answers after which a node is reported, at least 100 ms. Default: `None`, which
-    /// selects the detection time of the registry.
+    /// Time without answers after which a node is reported. A value below 100 ms is raised to it.
+    /// Default: `None`, the detection time of the registry.
     pub detection_time: Option<Duration>,
     /// Seed of the id and of random pauses. Default: `None`, a seed from the operating system.
     pub seed: Option<u64>,
@@ -59,7 +59,7 @@ pub struct DetectorStatus {
     pub detector: String,
     /// Rack that the detector watches.
     pub rack: String,
-    /// UDP address from which the detector pings, and at which it is pinged.
+    /// Advertised UDP address, or the bound one if none is configured.
     pub address: String,
     /// Registry processes that the detector knows.
     pub processes: Vec<ProcessStatus>,
@@ -77,7 +77,7 @@ pub struct DetectorStatus {
 pub struct ProcessStatus {
     /// TCP address of the process.
     pub address: String,
-    /// `true` if a connection to the process is open.
+    /// `true` if the detector is connected to the process, which has accepted it.
     pub linked: bool,
 }
 
@@ -103,8 +103,8 @@ impl Detector {
     /// process.
     ///
     /// # Errors
-    /// Returns an error if the UDP address cannot be bound, or if the system cannot create a
-    /// thread.
+    /// Returns an error if the UDP address cannot be bound, or if the system cannot create a thread
+    /// or its runtime.
     ///
     /// # Panics
     /// Panics if `registries` is empty.

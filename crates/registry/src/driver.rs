@@ -41,7 +41,7 @@ struct Opened {
     result: std::io::Result<TcpStream>,
 }
 
-/// Maximum number of arrivals and datagrams handled before the machine's commands are polled.
+/// Maximum number of arrivals, or of datagrams, handled before the machine's commands are polled.
 const BATCH: usize = 64;
 /// Size of the receive buffer, in bytes. It is larger than any ping.
 const DATAGRAM_BYTES: usize = 2048;
@@ -244,7 +244,7 @@ fn register(runtime: &Runtime, socket: StdSocket) -> std::io::Result<UdpSocket> 
     UdpSocket::from_std(socket)
 }
 
-/// Locks the machine. A panic of another user of the lock leaves the machine in a valid state.
+/// Locks the machine, even if another thread panicked while it held the lock.
 fn locked<M>(machine: &Mutex<M>) -> MutexGuard<'_, M> {
     machine.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,18 +1,18 @@
 //! Embedded store: one file for one process, without any other server.
 //!
-//! All data is in one `redb` database. A commit is on disk before it is acknowledged, so no join is
-//! lost if the process is killed or the machine crashes. Only one process at a time can open the
-//! file. That process owns all partitions.
+//! All data is in one `redb` database. A commit is synced to the disk before it is acknowledged. It
+//! therefore survives a crash of the process or the host, but not the loss of the disk. Only one
+//! process at a time can open the file. That process owns all partitions.
 //!
 //! Every page is verified when the store is opened, which reads the whole file. Without this,
-//! `redb` trusts a file that was closed cleanly, and panics if it has been damaged since then. In
-//! addition, a panic while opening, reading or writing is treated as damage ([`catch_panics`]). A
-//! marker file next to the database records that a store existed, so that a missing or empty
-//! database is not mistaken for a new one.
+//! `redb` trusts a file that was closed cleanly, and panics if it has been damaged since then. A
+//! panic while opening, reading or writing is treated as damage ([`catch_panics`]). A marker file
+//! next to the database records that a store existed, so that a missing database is not mistaken
+//! for a new one. An empty file always counts as lost.
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `about` | name | format u32, partitions u16, cluster text |
+//! | `about` | `store` | format u32, partitions u16, cluster text |
 //! | `versions` | partition u16 | version u64 |
 //! | `groups` | partition u16, group u32 | settings, version u64 |
 //! | `members` | partition u16, group u32, node u64 | [`Member`] |
@@ -168,7 +168,7 @@ impl EmbeddedStore {
     }
 
     /// Stores all commits in one transaction, or none of them. Skips commits that are already
-    /// stored. Fails only if the store can no longer be used.
+    /// stored. Returns a [`StoreError`] only if the store can no longer be used.
     pub(crate) fn commit(
         &mut self,
         commits: &[Commit],
@@ -233,7 +233,7 @@ impl EmbeddedStore {
         Ok(())
     }
 
-    /// Closes the database, and catches the panic that a damaged one causes.
+    /// Closes the database, and catches the panic that a damaged one may cause.
     fn close(&mut self) {
         let database = self.database.take();
         let closed = catch_panics(|| {
@@ -274,7 +274,7 @@ impl StoreFiles {
         std::fs::create_dir_all(&self.directory).map_err(|error| self.cannot_open(&error))
     }
 
-    /// Fails if there was a store and its data is lost.
+    /// Returns `true` if no store existed. Fails if the data of a store is lost.
     fn is_new(&self) -> Result<bool, StoreError> {
         let lost = |how: &'static str| StoreError::Lost { path: self.database.clone(), how };
         let exists = |path: &Path| path.try_exists().map_err(|error| self.cannot_open(&error));
@@ -328,7 +328,7 @@ impl StoreFiles {
 
 const DATABASE: &str = "membership.redb";
 const MARKER: &str = "membership.store";
-/// Name of a damaged database after a new store has replaced it.
+/// Name of an empty or damaged database after a new store has replaced it.
 const ASIDE: &str = "membership.redb.damaged";
 
 fn version_of(versions: &impl ReadableTable<u16, u64>, partition: u16) -> Result<u64, StoreError> {

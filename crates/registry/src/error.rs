@@ -2,7 +2,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// An error that prevents a registry process from starting, or ends it.
+/// An error that prevents a registry process, detector or observer from starting, or ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     /// The store cannot be used.
@@ -18,10 +18,10 @@ pub enum RegistryError {
         /// Error from the operating system.
         error: io::Error,
     },
-    /// The system cannot create a thread or a runtime.
+    /// The system cannot set up a thread, its runtime or its sockets.
     #[error("cannot start a thread or its runtime: {}", plain(.0))]
     Start(io::Error),
-    /// A thread of the registry panicked. It has already reported the panic.
+    /// The thread of the process or detector panicked, and has already reported the panic.
     #[error("a thread of the registry has panicked")]
     Panicked,
 }
@@ -29,7 +29,7 @@ pub enum RegistryError {
 /// Reason why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The directory cannot be created or the file cannot be opened.
+    /// The directory or a file in it cannot be created, inspected, moved or opened.
     #[error("cannot open {path}: {error}")]
     Open {
         /// Path of the database.
@@ -37,7 +37,7 @@ pub enum StoreError {
         /// Error from the system or the database.
         error: String,
     },
-    /// A store existed in the directory, but its data is lost.
+    /// The database is empty, or is missing although a store existed in the directory.
     #[error("the store has lost its data: {path} {how}")]
     Lost {
         /// Path of the database.
@@ -45,13 +45,13 @@ pub enum StoreError {
         /// Kind of loss: `is empty` or `is missing`.
         how: &'static str,
     },
-    /// Another process has the file open.
+    /// The file is already open, usually in another process.
     #[error("{path} is in use by another process")]
     InUse {
         /// Path of the database.
         path: PathBuf,
     },
-    /// The store was written by another version of this program.
+    /// The tables or keys of the store have the format of another version of this program.
     #[error("store format {found} is not supported: expected {expected}")]
     Format {
         /// Format of the store.
@@ -75,20 +75,20 @@ pub enum StoreError {
         /// Requested cluster and number of partitions.
         ours: String,
     },
-    /// No etcd member answers, or no member that answers is connected to a majority.
+    /// Etcd gives no conclusive answer in time: no member answers, or none can reach a majority.
     #[error("etcd does not answer at {addresses}: {error}")]
     Unreachable {
-        /// Client addresses that were tried.
+        /// Client addresses of the etcd members, separated by commas.
         addresses: String,
         /// Error of the last attempt.
         error: String,
     },
-    /// Etcd rejects a request.
+    /// Etcd or its client rejects a request, or the database of etcd is full.
     #[error("etcd at {addresses} rejected the request: {error}")]
     Refused {
-        /// Client addresses that were tried.
+        /// Client addresses of the etcd members, separated by commas.
         addresses: String,
-        /// Error that etcd returned.
+        /// Reason for the rejection.
         error: String,
     },
     /// The settings for etcd are invalid, for the given reason.
@@ -103,12 +103,12 @@ pub enum StoreError {
         /// Description of the damage.
         what: String,
     },
-    /// A read from the store, or a write to it, failed.
+    /// The embedded store cannot be opened, read, written or marked as existing.
     #[error("the store failed: {error}")]
     Failed {
-        /// Error from the database.
+        /// Error from the system or the database.
         error: String,
-        /// `true` if the disk is full.
+        /// `true` if the disk or the quota is full.
         is_full: bool,
     },
 }
@@ -119,7 +119,7 @@ impl StoreError {
     }
 }
 
-/// Returns the text of a system error without its number.
+/// Returns the text of a system error without its number, starting with a lowercase letter.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -158,8 +158,8 @@ impl RegistryError {
                     .into()
             }
             Self::Store(StoreError::Lost { .. } | StoreError::Damaged { .. }) => {
-                "restore it from a backup, or pass --new-store to start with an empty store (with \
-                 etcd: another --cluster); running nodes then rejoin"
+                "restore it from a backup, or use --new-store to start with an empty store (with \
+                 etcd: another --cluster); running nodes then join again"
                     .into()
             }
             Self::Store(StoreError::Failed { is_full: true, .. }) => "free some disk space".into(),

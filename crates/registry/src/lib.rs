@@ -1,14 +1,14 @@
 //! Carom's registry as a process.
 //!
 //! The decisions are made by the sans-IO code in [`carom_proto::membership::service`]. This crate
-//! adds the TCP connections, the store, the clock, the status and the metrics. `carom registry`
-//! runs the registry, and a test or another program can run it as well:
+//! adds the connections, the store, the clock, the status and the metrics. It also runs failure
+//! detectors and observers. `carom registry` runs the registry, and so can any other program:
 //!
 //! ```no_run
 //! use carom_registry::{Registry, Options};
 //!
 //! let registry = Registry::start(Options::new("membership"))?;
-//! println!("nodes give --registry {}", registry.address());
+//! println!("nodes join with --registry {}", registry.address());
 //! registry.wait()?;
 //! # Ok::<(), carom_registry::RegistryError>(())
 //! ```

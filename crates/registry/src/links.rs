@@ -1,4 +1,4 @@
-//! TCP connections of a registry process, with a reading and a writing task each.
+//! TCP connections of a process or client, with a reading and a writing task each.
 //!
 //! Received data enters one bounded queue. Data to be sent is queued per connection, up to a bound.
 
@@ -17,7 +17,7 @@ use tokio::task::{AbortHandle, JoinSet};
 #[derive(Debug)]
 pub(crate) enum Arrival {
     Bytes(LinkId, Vec<u8>),
-    /// End of the connection; no further event follows.
+    /// End of the connection. Later arrivals of the connection are ignored.
     End(LinkId, LinkEnd),
 }
 
@@ -81,7 +81,7 @@ impl Links {
     }
 
     /// Queues `bytes` for writing, or drops them if the connection has ended. Closes the
-    /// connection, and fails, if more than [`MAX_WAITING_BYTES`] are unwritten.
+    /// connection, and fails, if more than [`MAX_WAITING_BYTES`] would be unwritten.
     pub(crate) fn send(&mut self, id: LinkId, bytes: Vec<u8>) -> Result<(), LinkEnd> {
         let Some(link) = self.links.get(&id) else { return Ok(()) };
         let before = link.waiting.fetch_add(bytes.len(), Ordering::Relaxed);

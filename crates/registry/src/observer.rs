@@ -31,7 +31,7 @@ pub struct Observer {
 /// Settings of an observer.
 #[derive(Clone, Debug)]
 pub struct ObserverOptions {
-    /// Addresses of registry processes. One is enough: each process announces all others.
+    /// Addresses of registry processes. One is enough: it announces all partition owners.
     pub registries: Vec<SocketAddr>,
     /// Cluster name of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
@@ -42,7 +42,8 @@ pub struct ObserverOptions {
 /// Snapshot of an observer's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// `false` if the registry, or a part of it, is unreachable, so that the data may be outdated.
+    /// `false` if a part of the registry is unreachable or has not answered yet, so that the data
+    /// may be incomplete or outdated.
     pub is_current: bool,
     /// Reason for the last refusal by a registry process, or `None` if a process has accepted the
     /// observer since then.
@@ -93,7 +94,7 @@ impl Observer {
     /// The observer keeps trying if a registry process is unreachable or refuses it.
     ///
     /// # Errors
-    /// Returns an error if the system cannot create a thread.
+    /// Returns an error if the system cannot create a thread or its runtime.
     ///
     /// # Panics
     /// Panics if `registries` is empty.
@@ -132,7 +133,8 @@ impl Observer {
         }
     }
 
-    /// Returns the changes since the previous call, in the order of the registry's reports.
+    /// Returns the changes since the previous call, in the order of the registry's reports. Between
+    /// two calls, changes after the first 65,536 are dropped.
     pub fn take_changes(&self) -> Vec<ObservedChange> {
         let mut machine = self.driver.machine();
         let changes = std::iter::from_fn(|| machine.poll_change());

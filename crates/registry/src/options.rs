@@ -10,14 +10,14 @@ use carom_proto::membership::service::server::ServerConfig;
 pub struct Options {
     /// Store for the state of the registry.
     pub store: StoreOptions,
-    /// `true` to replace a lost or damaged embedded store with an empty one. A damaged store is
-    /// moved aside, a readable one is kept, and running nodes join again. Default: `false`, which
-    /// makes a lost or damaged store an error.
+    /// `true` to replace an embedded store that is lost or cannot be opened because of damage. Its
+    /// file, if any, is moved aside, and running nodes join again. Any other store is kept.
+    /// Default: `false`, which makes a lost or damaged store an error.
     pub new_store: bool,
-    /// TCP address for nodes. Port 0 selects a free port. Default: port 7402 on all addresses.
+    /// TCP address for nodes. Port 0 selects a free port. Default: 0.0.0.0:7402.
     pub listen: SocketAddr,
-    /// Address announced to nodes, if it differs from `listen`. Default: `listen`, or, if `listen`
-    /// is the unspecified address, the host's first address that is not loopback.
+    /// Address announced to nodes, if it differs from the bound one. Default: `None`, the bound
+    /// address or, if it is unspecified, the host's first IPv4 address that is not loopback.
     pub advertise: Option<SocketAddr>,
     /// Address of the HTTP server for `/status`, `/members` and `/metrics`. `None` disables the
     /// server. Every host that can reach it can list the members. Default: port 7403 on loopback.
@@ -44,14 +44,14 @@ pub struct EtcdOptions {
     /// does not answer, another one is used.
     pub urls: Vec<String>,
     /// Time for which this process may be disconnected from etcd before other processes take over
-    /// its partitions, in whole seconds. Etcd raises it to its own minimum, which depends on its
-    /// election timeout. Default: 5 s.
+    /// its partitions. It is rounded down to whole seconds, but is at least 1 s. Etcd raises it to
+    /// its own minimum, which depends on its election timeout. Default: 5 s.
     pub lease: Duration,
     /// User name and password. Default: none.
     pub user: Option<(String, String)>,
-    /// File with the CA certificate (PEM) of the etcd servers, for `https`. Default: `None`.
+    /// File with the CA certificate (PEM) of the etcd servers. Required for `https`. Default: none.
     pub ca: Option<PathBuf>,
-    /// Files with the client certificate and its key (PEM), for `https`. Default: `None`.
+    /// Files with the client certificate and its key (PEM). Ignored without `ca`. Default: none.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 

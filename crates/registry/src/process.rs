@@ -23,7 +23,7 @@ pub(crate) struct Process<S: Store> {
     links: Links,
     store: S,
     address: SocketAddr,
-    /// Reason why the process currently cannot serve, if any.
+    /// Current problem of the store, if any.
     trouble: watch::Sender<Option<String>>,
     begun: Instant,
 }

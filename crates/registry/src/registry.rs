@@ -21,7 +21,7 @@ use crate::writer::Writer;
 
 /// A running registry process.
 ///
-/// Dropping it ends the process, after the requests received so far are stored and acknowledged.
+/// Dropping it ends the process like [`Registry::stop`], but ignores errors.
 #[derive(Debug)]
 pub struct Registry {
     address: SocketAddr,
@@ -52,8 +52,11 @@ impl Registry {
     /// is registered.
     ///
     /// # Errors
-    /// Returns an error if the store cannot be opened or belongs to another cluster, or if an
-    /// address cannot be bound. No thread is left running in that case.
+    /// Returns an error if the store cannot be read or belongs to another cluster, if an address
+    /// cannot be bound, or if the system cannot create a thread. No thread is then left running.
+    ///
+    /// # Panics
+    /// Panics if a field of `options.server` is out of its documented bounds.
     pub fn start(options: Options) -> Result<Self, RegistryError> {
         let Options { store, new_store, listen, advertise, http, server: config, seed } = options;
         match store {
@@ -91,8 +94,8 @@ impl Registry {
         self.http
     }
 
-    /// Returns the reason why the process currently cannot serve, or `None` if it can. While it
-    /// cannot serve, nodes continue with the members that they know.
+    /// Returns the current problem of the store, if any. While the process cannot serve because of
+    /// it, nodes continue with the members that they know.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.borrow().clone()
     }
@@ -111,7 +114,8 @@ impl Registry {
         Ok(ended.map_err(|_| RegistryError::Panicked)??)
     }
 
-    /// Stores and acknowledges the requests received so far, and ends the process.
+    /// Stores and acknowledges the requests received so far, if possible within 1 s, and ends the
+    /// process.
     ///
     /// # Errors
     /// Returns the same errors as [`Registry::wait`].

@@ -21,7 +21,7 @@ pub struct Status {
     pub up_s: u64,
     /// Time after which a silent node is declared dead, in milliseconds.
     pub lease_ms: u64,
-    /// Number of connections of nodes, detectors and observers.
+    /// Number of TCP connections, including those on which no hello has been received yet.
     pub links: usize,
     /// Number of requests that wait for the store.
     pub open_requests: usize,
@@ -42,7 +42,7 @@ pub struct Status {
 /// Multicast manager of a registry process. Senders use the one at the owner of partition 0.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct MulticastStatus {
-    /// Number of hosts in the network.
+    /// Number of hosts in the network, excluding default places of unlisted nodes.
     pub hosts: u32,
     /// Number of links in the network, excluding the links to default places of unlisted nodes.
     pub links: usize,
@@ -78,10 +78,11 @@ pub struct KnownDetector {
     pub linked: bool,
     /// Time since the detector was last heard, in milliseconds.
     pub silent_ms: u64,
-    /// Nodes assigned to the detector: those of its rack, and of the racks without a detector that
-    /// follow it in the chain.
+    /// Nodes assigned to the detector: those of its rack, and those of racks without a detector
+    /// between it and the next detector.
     pub watches: Vec<String>,
-    /// Next detector in the chain, which this detector pings as well. `None` for the only detector.
+    /// Next detector in the chain, which this detector pings as well. `None` for the only detector
+    /// and for an unconnected one.
     pub next: Option<String>,
 }
 
@@ -90,7 +91,7 @@ pub struct KnownDetector {
 pub struct StoreStatus {
     /// Kind of store: `embedded` or `etcd`.
     pub kind: String,
-    /// `true` if the process may own partitions, because its lease at the store is valid.
+    /// `true` if the process may own partitions: the store is embedded, or its lease is valid.
     pub registered: bool,
     /// Current problem of the store, if any.
     pub trouble: Option<String>,
@@ -127,15 +128,16 @@ pub struct NodeStatus {
     pub incarnation: u32,
     /// UDP endpoint of the node.
     pub endpoint: String,
-    /// Rack of the node. Empty if the node did not name one.
+    /// Rack of the node. Empty if the node has not named one to this process.
     pub rack: String,
     /// `true` if the node is connected to this process.
     pub linked: bool,
-    /// Time since the node was last heard, in milliseconds.
+    /// Time since the node was last heard here, or else since the process started, in milliseconds.
     pub silent_ms: u64,
     /// Failure detector that pings the node. If `None`, the lease or the ring detects a failure.
     pub watched_by: Option<String>,
-    /// Node that this node pings in the ring, or `None` if there is no ring.
+    /// Node that this node pings in the ring. `None` if there is no ring or no other node, or if
+    /// this node is not connected.
     pub next: Option<String>,
 }
 
@@ -144,9 +146,9 @@ pub struct NodeStatus {
 pub struct GroupStatus {
     /// Id of the group.
     pub group: String,
-    /// Settings of the group, taken from its first join.
+    /// Profile of the group, set by its first join.
     pub profile: String,
-    /// Version of the partition after the last change of the group.
+    /// Version of the partition after the last change to the group.
     pub version: u64,
     /// Members of the group.
     pub members: Vec<MemberStatus>,
@@ -163,7 +165,7 @@ pub struct MemberStatus {
     pub endpoint: String,
 }
 
-/// The state is unknown: the process is away from its store or has not read it yet.
+/// The partition is unknown: the process has not read it since it started or lost the partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unknown;
 
@@ -279,7 +281,8 @@ impl MulticastStatus {
 }
 
 impl GroupStatus {
-    /// Returns `None` if the group has no members, and fails while its partition is unknown here.
+    /// Returns the status of a group, or `None` if it has no members. Fails while its partition is
+    /// unknown here.
     pub(crate) fn of(server: &Server, group: GroupId) -> Result<Option<Self>, Unknown> {
         let partition = server.owners().partition_of(group);
         let state = server.state(partition).ok_or(Unknown)?;

@@ -7,13 +7,14 @@ use carom_proto::membership::service::{Change, Owners, PartitionState};
 use crate::error::StoreError;
 use crate::status::StoreStatus;
 
-/// Store of partitions, and source of their ownership. The process calls [`Store::handle_time`] and
-/// [`Store::handle_report`] with every event. It then passes all events of [`Store::poll`] to the
-/// server, and calls [`Store::handle_time`] again at the time of [`Store::due`].
+/// Store of partitions, and source of their ownership. The process calls [`Store::handle_time`]
+/// before it handles an input and at the time of [`Store::due`], and [`Store::handle_report`] with
+/// every report. After each call, it passes all events of [`Store::poll`] to the server.
 pub(crate) trait Store {
     type Report: fmt::Debug + Send;
 
-    /// Starts a commit to a partition in the state `before`. [`StoreEvent::Committed`] follows.
+    /// Starts a commit to a partition in the state `before`. [`StoreEvent::Committed`] follows
+    /// unless the process loses the partition first.
     fn commit(&mut self, commit: Commit, before: &PartitionState);
 
     fn handle_report(&mut self, now: Instant, report: Self::Report);
@@ -25,18 +26,18 @@ pub(crate) trait Store {
 
     fn due(&self) -> Option<Instant>;
 
-    /// Requests the state of a partition again, because a change is missing. The process no longer
-    /// owns the partition until its state has arrived as [`StoreEvent::Loaded`].
+    /// Requests the state of a partition, because it is unknown or a change is missing. The process
+    /// does not own the partition until [`StoreEvent::Loaded`] and [`StoreEvent::Owned`] follow.
     fn reload(&mut self, partition: u16);
 
-    /// Releases all owned partitions. Nothing is committed afterwards.
+    /// Releases the owned partitions to other processes, if any. No further commit may be started.
     async fn close(&mut self);
 
-    /// Returns `true` if this process knows the current state of the cluster. Otherwise, it closes
-    /// its connections: nodes are better served by another process, or by the members they know.
+    /// Returns `true` if this process may own partitions. If it may not, it closes its connections:
+    /// nodes are better served by another process, or by the members that they know.
     fn is_serving(&self) -> bool;
 
-    /// Returns the reason why this process currently cannot own partitions, if there is one.
+    /// Returns the current problem of the store, if any.
     fn trouble(&self) -> Option<&str>;
 
     /// Takes the error that made the store unusable, if there is one. The process then ends with

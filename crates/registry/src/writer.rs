@@ -124,7 +124,7 @@ impl Drop for Writer {
     }
 }
 
-/// Stores commits. Waiting commits share a transaction, which costs as much as for one commit.
+/// Stores commits until the store fails or the sender is dropped. Waiting ones share a transaction.
 fn serve(mut store: EmbeddedStore, commits: &Receiver<Commit>, reports: &mpsc::Sender<Report>) {
     while let Ok(first) = commits.recv() {
         let mut together = vec![first];

@@ -24,11 +24,11 @@ struct Inner {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// No response: the request may have taken effect, may be in flight, or may be lost.
+    /// No conclusive response: the request may have taken effect, be in flight, or be lost.
     Unsure(String),
     /// Etcd's database is full. The request has had no effect.
     Full,
-    /// Etcd has rejected the request, which has had no effect.
+    /// The request was rejected and has had no effect, or the data is damaged.
     Refused(String),
 }
 
@@ -198,7 +198,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PING_EVERY: Duration = Duration::from_secs(6);
 const PONG_WITHIN: Duration = Duration::from_secs(3);
 
-/// gRPC codes of requests that had no effect and would fail again if repeated.
+// gRPC codes of rejected requests. `RESOURCE_EXHAUSTED` is one only if the database is full.
 const INVALID_ARGUMENT: i32 = 3;
 const NOT_FOUND: i32 = 5;
 const PERMISSION_DENIED: i32 = 7;

@@ -119,7 +119,7 @@ impl Follower {
         Ok(snapshot)
     }
 
-    /// Reads at `revision`, or at the newest revision. Also returns the revision of the data.
+    /// Reads keys at `revision`, or at the newest revision. Also returns the revision of the data.
     async fn range(
         &self,
         (from, to): (String, String),

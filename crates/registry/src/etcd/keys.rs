@@ -69,7 +69,7 @@ impl Keys {
         (format!("{}state/", self.root), format!("{}state{AFTER_SLASH}", self.root))
     }
 
-    /// Parses a key. Returns `None` for `about` and for keys of other programs.
+    /// Parses a key. Returns `None` for `about`, malformed keys, and keys of other clusters.
     pub(super) fn read(&self, key: &[u8]) -> Option<Key> {
         let key = str::from_utf8(key).ok()?.strip_prefix(&self.root)?;
         let mut parts = key.split('/');

@@ -41,8 +41,8 @@ use crate::status::StoreStatus;
 use crate::store::{Store, StoreEvent};
 use crate::store_identity::StoreIdentity;
 
-/// Maximum number of changes in a commit. Each needs up to two operations, and etcd accepts 128 in
-/// a transaction.
+/// Maximum number of changes in a commit. Each needs up to two operations, and etcd by default
+/// accepts 128 in a transaction.
 pub(crate) const MAX_COMMIT_CHANGES: usize = 63;
 
 pub(crate) struct EtcdStore {
@@ -84,13 +84,13 @@ carom_proto::counters! {
     }
 }
 
-/// Time that a starting process waits for etcd.
+/// Time for which a process that starts or registers retries the check of the store's identity.
 const START_WITHIN: Duration = Duration::from_secs(5);
 const REGISTER_AGAIN_AFTER: Duration = Duration::from_millis(300);
 
 impl EtcdStore {
-    /// Creates the store, which is not registered yet. Fails if etcd does not answer within 5 s, or
-    /// if its keys belong to another cluster.
+    /// Creates the store, which is not registered yet. Fails if the settings are invalid, if etcd
+    /// rejects the request or does not answer in time, or if its data has another identity.
     pub(crate) async fn open(
         options: &EtcdOptions,
         config: &ServerConfig,
@@ -128,7 +128,7 @@ impl EtcdStore {
         });
     }
 
-    /// Reads all data again, unless that is already in progress.
+    /// Starts to read all data again, unless that is already in progress.
     fn follow(&mut self) {
         if std::mem::replace(&mut self.is_reading, true) {
             return;

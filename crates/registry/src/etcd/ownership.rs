@@ -108,7 +108,7 @@ pub(crate) enum KeyChange {
     Process(i64, Option<Registered>),
     Owner(u16, Option<Owner>),
     Commit(u16, CommitRecord),
-    /// A key of the partition was deleted or is malformed. The partition must be read again.
+    /// The commit key of the partition was deleted or is malformed. All data must be read again.
     Damage(u16),
 }
 
@@ -293,7 +293,7 @@ impl Ownership {
         pauses.min()
     }
 
-    /// Handles the answer to a request for the owner key, which took effect at the revision `done`.
+    /// Handles the answer to a request for the owner key. `done` is the revision of a success.
     pub(super) fn on_answer(&mut self, now: Instant, partition: u16, done: Option<i64>) {
         let entry = &mut self.partitions[usize::from(partition)];
         self.is_dirty = true;
@@ -364,7 +364,7 @@ impl Ownership {
         }
     }
 
-    /// Reports the owners, except those that are not alive: their keys are about to be deleted.
+    /// Reports the registered owners, if they changed. Keys of other owners are about to end.
     fn report_owners(&mut self) {
         let owned = (0..).zip(&self.partitions).filter_map(|(partition, entry)| {
             let owner = entry.owner.filter(|owner| self.processes.contains_key(&owner.lease))?;

@@ -8,7 +8,7 @@ use carom_proto::{GroupId, GroupSettings};
 
 use super::keys::Keys;
 
-/// Last commit of a partition: its version, and the log of its changes.
+/// Last commit of a partition, as stored under its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommitRecord {
     /// Term of the owner: the revision at which it began. No other owner has the same term.

@@ -18,16 +18,16 @@ pub(crate) struct Registered {
 
 /// Returns the lease of the process that is entitled to `partition`.
 ///
-/// The result is the same in every process. A restarted process gets its old share. Of two
-/// processes with the same address, the later one wins.
+/// The result is the same in every process. A process restarted at the same address gets its old
+/// share. Of two processes with the same address, the later one wins.
 pub(super) fn entitled(partition: u16, processes: &BTreeMap<i64, Registered>) -> Option<i64> {
     let weigh = |process: &Registered| (weight(partition, process.address), process.since);
     let heaviest = processes.iter().max_by_key(|(_, process)| weigh(process));
     heaviest.map(|(lease, _)| *lease)
 }
 
-/// Returns the weight of a process. It must be the same in every process and every version: two
-/// processes with different weights would pass a partition back and forth.
+/// Returns the weight of a process for a partition. It must be the same in every process and every
+/// version: processes that disagree would pass the partition back and forth.
 fn weight(partition: u16, address: SocketAddr) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(&partition.to_be_bytes());

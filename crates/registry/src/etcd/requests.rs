@@ -1,4 +1,4 @@
-//! Requests to etcd. Each takes effect at most once, even if it is repeated.
+//! Requests to etcd. Those that are retried have no further effect if they are repeated.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ use super::records::Operation;
 use crate::error::StoreError;
 use crate::store_identity::StoreIdentity;
 
-/// Lease that is valid by this process's own clock.
+/// Lease, with its end by this process's own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub(super) id: i64,
     pub(super) time: Duration,
-    /// Earliest time at which etcd can end the lease: one lease time after the last renewal.
+    /// Earliest time at which etcd can end the lease, counted from when the last renewal was sent.
     pub(super) until: Instant,
 }
 
@@ -41,7 +41,7 @@ const CALL_WITHIN: Duration = Duration::from_secs(4);
 /// Time within which a stopping process may begin attempts to revoke its lease.
 const END_WITHIN: Duration = Duration::from_secs(3);
 const END_ANSWER_WITHIN: Duration = Duration::from_millis(500);
-/// Time limit for attempts to commit, after which the outcome is unknown.
+/// Time within which attempts to commit may begin. If none succeeds, the outcome is unknown.
 const COMMIT_WITHIN: Duration = Duration::from_secs(4);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -76,7 +76,7 @@ impl Members {
         }
     }
 
-    /// Requests a lease of about `time`. Etcd may grant a longer one.
+    /// Requests a lease of `time` in whole seconds, at least 1 s. Etcd may grant a longer one.
     pub(super) async fn lease(&self, time: Duration) -> Result<Lease, Trouble> {
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
         let sent = Instant::now();
@@ -144,7 +144,8 @@ impl Members {
         }
     }
 
-    /// Creates the owner key of a partition. Returns the revision, or `None` if the key existed.
+    /// Creates the owner key of a partition. Returns the revision, or `None` if the key existed or
+    /// this process is not registered.
     pub(super) async fn claim(
         &self,
         keys: &Keys,
@@ -162,7 +163,7 @@ impl Members {
         self.change_owner(txn).await
     }
 
-    /// Deletes the owner key of a partition. Returns the revision, or `None` if there was no key.
+    /// Deletes the owner key of a partition. Returns the revision, or `None` if it had another term.
     pub(super) async fn release(
         &self,
         keys: &Keys,
@@ -231,7 +232,7 @@ impl Transaction {
     }
 
     /// Returns the revision of the commit. If the comparison failed, either an earlier attempt has
-    /// stored this commit, or another owner has stored its own.
+    /// stored this commit, or this process no longer owns the partition.
     fn outcome(&self, answer: &TxnResponse) -> Result<i64, CommitFailure> {
         if answer.succeeded() {
             let revision = answer.header().map(|header| header.revision());
