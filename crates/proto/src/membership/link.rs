@@ -11,8 +11,8 @@
 //!   none. No event follows the end, and anything that is still sent is dropped.
 //! - **Commands in order.** [`LinkCommand::Close`] takes effect after the data sent before it.
 //! - **Bounds.** The driver keeps up to [`MAX_WAITING_BYTES`] of unwritten data per connection. A
-//!   peer that exceeds this limit is disconnected with [`LinkEnd::TooSlow`], and may reconnect. A
-//!   driver whose state machine lags should read less.
+//!   connection that exceeds this limit is closed with [`LinkEnd::TooSlow`], and may be opened
+//!   again. A driver whose state machine lags should read less.
 //!
 //! Connection numbers are never reused. A state machine numbers the connections that it opens,
 //! starting with 1. A driver numbers the connections that it accepts.
@@ -34,9 +34,9 @@ pub const MAX_WAITING_BYTES: usize = 64 << 20;
 pub enum LinkCommand {
     /// Opens a connection to `to`. The result is [`LinkEvent::Opened`] or [`LinkEvent::Closed`].
     Open { link: LinkId, to: Endpoint },
-    /// Writes bytes after those of earlier commands. Issued only after [`LinkEvent::Opened`].
+    /// Writes bytes after those of earlier commands. Issued only while the connection is open.
     Send { link: LinkId, bytes: Vec<u8> },
-    /// Writes the pending data, then closes the connection. No event follows.
+    /// Writes the pending data and closes the connection, or cancels its opening. No event follows.
     Close { link: LinkId },
 }
 
@@ -58,7 +58,7 @@ pub enum LinkEnd {
     /// No process listens at the address.
     #[error("connection refused")]
     Refused,
-    /// No response: there is no route to the address, or the attempt timed out.
+    /// The connection cannot be opened for another reason, for example because no route exists.
     #[error("unreachable")]
     Unreachable,
     /// The peer closed the connection.
@@ -67,7 +67,7 @@ pub enum LinkEnd {
     /// The connection was lost, for example, by a reset.
     #[error("connection lost")]
     Broken,
-    /// The peer did not read, and more than [`MAX_WAITING_BYTES`] were unwritten.
+    /// The peer does not read: more than [`MAX_WAITING_BYTES`] are unwritten, or a write timed out.
     #[error("the peer does not read")]
     TooSlow,
     /// The driver has no room for the connection, or does not support connections.

@@ -3,8 +3,8 @@
 //! Engines consume [`ViewChange`]s and do not know which provider reports them. A provider is a
 //! state machine under the same contract as the engines: call its input methods with a
 //! non-decreasing `now`, drain `poll_transmit`, then `poll_event`, then wait until `poll_timeout`.
-//! A provider that uses a registry over TCP has two more methods: `handle_link`, and `poll_link`,
-//! which is drained together with `poll_transmit`. See [`link`].
+//! For a provider that uses a registry over TCP, also call `handle_link`, and drain `poll_link`
+//! together with `poll_transmit`. See [`link`].
 
 pub mod gossip;
 pub mod link;
@@ -28,9 +28,10 @@ pub trait Membership: Send {
     /// Adds this node to `group`.
     ///
     /// # Errors
-    /// Returns [`JoinError::Contradiction`] or [`JoinError::NameCollision`] if a known member of
-    /// the group has other settings. The node is then not in the group. A provider can have
-    /// further limits.
+    /// Returns [`JoinError::AlreadyJoined`] if this node is already in the group, or
+    /// [`JoinError::NameCollision`] if a known group of another name has the same id. A provider
+    /// can also return [`JoinError::Contradiction`] if known members have other settings, or the
+    /// error for a limit. The groups of this node are then unchanged.
     fn join(&mut self, now: Time, group: GroupId, settings: GroupSettings)
     -> Result<(), JoinError>;
 
@@ -71,8 +72,8 @@ pub trait Membership: Send {
         None
     }
 
-    /// Sends a request to the multicast manager of the registry, if it has one. See
-    /// [`crate::rdcm::manager::messages`] for the format.
+    /// Sends a request to the multicast manager of the registry, or drops it if the manager is not
+    /// reachable. See [`crate::rdcm::manager::messages`] for the format.
     fn ask_manager(&mut self, _request: Vec<u8>) {}
 
     /// Returns the next report about the multicast manager of the registry.
@@ -88,10 +89,10 @@ pub trait Membership: Send {
         None
     }
 
-    /// Returns the other nodes that are believed to be alive, with their endpoints.
+    /// Returns the other known nodes that are believed to be alive, with their endpoints.
     fn nodes(&self) -> Vec<(NodeId, Endpoint)>;
 
-    /// Returns `true` if the node knows what its contacts know, or considers itself the first.
+    /// Returns `true` if the node has received its initial views, or has stopped waiting for them.
     fn is_settled(&self) -> bool;
 
     /// Returns `true` if all parties that decide about the join of `group` have accepted it. The
@@ -125,13 +126,14 @@ pub trait Membership: Send {
 pub enum MembershipEvent {
     /// The view of a group has changed.
     View(ViewChange),
-    /// The node can be reached at this endpoint. Precedes every view change with the node.
+    /// The node can be reached at this endpoint. Precedes the view changes that add the node.
     Met(NodeId, Endpoint),
-    /// The node has failed or stopped. This event follows the view changes that remove the node.
+    /// The node has failed or stopped or, with a registry, shares no more groups with this node.
+    /// This event follows any view changes that remove the node.
     Parted(NodeId),
     /// [`Membership::is_settled`] has become `true` for the first time.
     Settled,
-    /// The registry is unreachable. Views keep their last known members.
+    /// The registry, or an owner that this node needs, is unreachable. Views do not change.
     Away,
     /// The registry is reachable again, and all views are up to date.
     Returned,

@@ -163,7 +163,7 @@ impl Members {
         self.change_owner(txn).await
     }
 
-    /// Deletes the owner key of a partition. Returns the revision, or `None` if it had another term.
+    /// Deletes the owner key of a partition. Returns the revision, or `None` if no key had `term`.
     pub(super) async fn release(
         &self,
         keys: &Keys,

@@ -17,7 +17,7 @@ pub trait Client {
     /// Processes the timers that are due at `now`.
     fn handle_timeout(&mut self, now: Time);
 
-    /// Sends a goodbye to all registry processes and closes the connections.
+    /// Sends a goodbye to all connected registry processes, and closes the connections.
     fn shut_down(&mut self);
 
     /// Appends the next outgoing datagram to `out` and returns its destination and class.

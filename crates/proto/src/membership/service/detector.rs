@@ -1,10 +1,10 @@
 //! The failure detector of a rack: a separate process with a connection to every registry process.
 //!
-//! Each registry process assigns nodes to the detector: the nodes of its rack, those of racks
-//! without a detector, and the next detector in the chain (Ricochet 3.2.3). The detector pings them
-//! over UDP, and pings silent nodes more often. A node that does not answer within the detection
-//! time is reported to all registry processes. They remove it unless they have received something
-//! from it since.
+//! Each registry process assigns nodes to the detector: the nodes of its rack, those of the next
+//! racks if they have no detector, and the next detector in the chain (Ricochet 3.2.3). The
+//! detector pings them over UDP, and pings silent nodes more often. A node that does not answer
+//! within the detection time is reported to all registry processes. A process removes the node
+//! unless it heard the node in the second half of the reported silence.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
@@ -20,15 +20,15 @@ use crate::{Class, Destination, Endpoint, Incarnation, NodeId, Time, Transmit, W
 /// Settings of a failure detector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectorConfig {
-    /// TCP addresses of registry processes. One is enough, because each process names the others.
+    /// TCP addresses of registry processes. One is enough: it announces all partition owners.
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
     /// Rack whose nodes the detector watches. At most 255 bytes. Default: empty.
     pub rack: String,
-    /// Time without an answer to a ping after which a node is reported, at least 100 ms. If it is
-    /// less than two thirds of the lease, a node that is only unreachable over UDP may be declared
-    /// dead. Default: `None`, the lease.
+    /// Time without an answer to a ping after which a node is reported, raised to 100 ms if it is
+    /// less. If it is less than two thirds of the lease, a node that is only unreachable over UDP
+    /// may be declared dead. Default: `None`, the lease.
     pub detection_time: Option<Duration>,
     /// Maximum time to open a connection and receive the welcome. Default: 3 s.
     pub greeting_time: Duration,
@@ -70,7 +70,7 @@ impl Detector {
     /// and `seed` have the same meaning as for [`Service::new`](super::Service::new).
     ///
     /// # Panics
-    /// Panics if `config` has no address, or if one of its intervals is zero.
+    /// Panics if `config` has no address, or if `greeting_time` or `retry_after` is zero.
     pub fn new(id: NodeId, endpoint: Endpoint, config: DetectorConfig, seed: u64) -> Self {
         let DetectorConfig { addresses, cluster, rack, .. } = config;
         let member = Member { node: id, incarnation: 0, start: Incarnation(0), endpoint };

@@ -10,9 +10,9 @@
 //! |---|---|
 //! | registry process | one running service; any number of them serve one cluster |
 //! | partition | the groups with the same remainder of their id; see [`frame::partition_of`] |
-//! | owner | the one process that serves a partition at a given time |
+//! | owner | the process, at most one at a time, that serves a partition |
 //! | link | a TCP connection from a node, detector or observer to a process |
-//! | session | a node at a process: its connection, its incarnation, and when it was last heard |
+//! | session | a node or detector at a process: connection, incarnation, and when last heard |
 //! | lease | maximum silence of a session: the detection time |
 //! | incarnation | a number per node id, incremented when the node comes back |
 //! | version | of a group: number of changes to its partition up to the group's last change |
@@ -24,8 +24,8 @@
 //! - A join or leave is acknowledged only after it is in the store.
 //! - A group's version never decreases, and a connection receives changes in order. Each update
 //!   names the previous version on its connection, so that a gap is detected.
-//! - A member in the store is in every view until it leaves, its lease ends at the partition's
-//!   owner, or a detector reports it and the owner has received nothing from it since.
+//! - A member in the store is in every full view until it leaves or starts again, its lease ends at
+//!   the partition's owner, or it is reported as silent and the owner has not heard it recently.
 //! - A node that was declared dead comes back as a later incarnation. Reports about the earlier one
 //!   have no effect on it.
 

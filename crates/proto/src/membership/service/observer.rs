@@ -21,7 +21,7 @@ use crate::{Endpoint, GroupId, GroupSettings, Incarnation, NodeId, Time, Wakeup}
 /// Settings of an observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObserverConfig {
-    /// TCP addresses of registry processes. One is enough, because each process names the others.
+    /// TCP addresses of registry processes. One is enough: it announces all partition owners.
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
@@ -76,7 +76,7 @@ impl Observer {
     /// Creates an observer. `seed` is the source of all randomness.
     ///
     /// # Panics
-    /// Panics if `config` has no address, or if one of its intervals is zero.
+    /// Panics if `config` has no address, or if `greeting_time` or `retry_after` is zero.
     pub fn new(config: ObserverConfig, seed: u64) -> Self {
         let ObserverConfig { addresses, cluster, group, greeting_time, retry_after } = config;
         let endpoint = Endpoint(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
@@ -96,6 +96,7 @@ impl Observer {
 
     /// Returns the next change, in the order of the reports. Changes during an outage of the
     /// registry are reported as differences: a member that is no longer in the group has *left*.
+    /// While 65,536 changes wait, further ones are dropped.
     pub fn poll_change(&mut self) -> Option<(GroupId, MemberChange)> {
         self.changes.pop_front()
     }

@@ -4,19 +4,19 @@ use super::protocol::fields::one_group;
 use super::protocol::frame::{ChangeKind, Member};
 use crate::{GroupId, GroupSettings, NodeId};
 
-/// One change of a partition. It is encoded as a kind u8 (1 joined, 2 left, 3 failed), the group
+/// One change to a partition. It is encoded as a kind u8 (1 joined, 2 left, 3 failed), the group
 /// u32, the member, and for a join the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 #[allow(missing_docs, reason = "fields have the names of the wire format")]
 pub enum Change {
-    /// The node becomes a member. The settings apply only if the group is new.
+    /// The node becomes a member in this incarnation. The settings apply only if the group is new.
     Join { group: GroupId, settings: GroupSettings, member: Member },
     /// The node is no longer a member. The group ends with its last member.
     Part {
         group: GroupId,
         member: Member,
-        /// `true` if the member was declared dead, `false` if it left on its own initiative.
+        /// `true` if the member failed or started again, `false` if it left on its own initiative.
         has_failed: bool,
     },
 }
@@ -33,7 +33,7 @@ pub struct PartitionState {
 pub struct GroupState {
     /// Settings of the group, set by its first join.
     pub settings: GroupSettings,
-    /// Version of the partition after the last change of this group.
+    /// Version of the partition after the last change to this group.
     pub version: u64,
     /// Members of the group, at least one.
     pub members: BTreeMap<NodeId, Member>,
@@ -55,7 +55,7 @@ impl Change {
         }
     }
 
-    /// Returns the member that joined or left.
+    /// Returns the member that joined, left or failed.
     pub fn member(&self) -> Member {
         match self {
             Self::Join { member, .. } | Self::Part { member, .. } => *member,

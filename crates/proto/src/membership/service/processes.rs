@@ -1,8 +1,8 @@
 //! The registry processes of a cluster, as seen by a detector or observer.
 //!
-//! Each process names the others, so one address is enough to find and connect to all of them. Two
-//! addresses of the same process are reduced to one, because a process keeps only one connection to
-//! a detector.
+//! Each process announces all partition owners, so one address is enough to connect to all of them.
+//! Two addresses of the same process are reduced to one, because a process keeps only one
+//! connection to a detector.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;

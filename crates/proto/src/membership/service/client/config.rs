@@ -6,7 +6,7 @@ use crate::membership::service::protocol::frame::MAX_TEXT_BYTES;
 /// Settings of the provider [`Service`](super::Service).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// TCP addresses of registry processes. One is enough, because each process names the others.
+    /// TCP addresses of registry processes. One is enough: it announces all partition owners.
     pub addresses: Vec<Endpoint>,
     /// Cluster name, which must be that of the registry. At most 255 bytes. Default: empty.
     pub cluster: String,
@@ -14,15 +14,15 @@ pub struct ServiceConfig {
     pub rack: String,
     /// Maximum time to open a connection and receive the welcome. Default: 3 s.
     pub greeting_time: Duration,
-    /// Pause after the first failed attempt to connect. Each further pause is 1.5 times as long,
-    /// varied by up to a quarter. Default: 100 ms.
+    /// Pause after the first failed attempt to connect. Each further pause is 1.5 times as long.
+    /// All pauses are varied by up to a quarter. Default: 100 ms.
     pub first_pause: Duration,
-    /// Maximum pause between two attempts to connect. Default: 2 s.
+    /// Maximum pause between two attempts to connect, and the pause after a refusal. Default: 2 s.
     ///
     /// Five quarters of it plus the greeting time must be less than the registry's adoption time.
     /// Otherwise, the registry may declare healthy nodes dead when it restarts.
     pub last_pause: Duration,
-    /// Time after which the node reports that the registry is unreachable. Default: 3 s.
+    /// Time after which an unreachable registry is reported. Default: 3 s.
     pub away_after: Duration,
     /// Maximum number of requests in flight per connection. Further requests wait. Default: 256.
     pub max_open_requests: usize,

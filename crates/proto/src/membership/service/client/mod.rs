@@ -44,7 +44,7 @@ use crate::{
 /// Membership of one node with a registry. The driver must support
 /// [connections](crate::membership::link).
 ///
-/// `join` never fails because of other members. A contradiction is reported later by
+/// `join` never fails because of other members. A contradiction is reported later with
 /// [`MembershipEvent::Refused`]. The node is not settled while a join has no answer.
 #[derive(Debug)]
 pub struct Service {
@@ -92,7 +92,7 @@ impl Service {
         }
     }
 
-    /// Returns the number of times that the node was declared dead or its address changed.
+    /// Returns the incarnation, which grows when the node is declared dead or its address changes.
     pub fn incarnation(&self) -> u32 {
         self.cx.connections.member().incarnation
     }

@@ -95,8 +95,8 @@ impl Requests {
         self.groups.insert(group, own);
     }
 
-    /// Returns `Some(true)` if the registry may have received the join, so that a leave must be
-    /// sent, and `None` if this node did not want to be in the group.
+    /// Removes a group. Returns `Some(true)` if the registry may have received the join, so that a
+    /// leave must be sent, and `None` if this node did not want to be in the group.
     pub(super) fn leave(&mut self, group: GroupId) -> Option<bool> {
         let own = self.groups.remove(&group)?;
         self.joined.remove(&group);
@@ -292,7 +292,7 @@ impl Requests {
         self.send(cx, from);
     }
 
-    /// Queues the request again. Returns `false` if the process is not connected.
+    /// Schedules the request again. Returns `false` if the process is not connected.
     pub(super) fn on_elsewhere(&mut self, cx: &mut Context, answer: Answer) -> bool {
         let Answer { from, request, group } = answer;
         let Some(window) = self.windows.get_mut(&from) else { return false };

@@ -65,7 +65,7 @@ impl Views {
         }
     }
 
-    /// Reports removed members as *left*, because the reason for their removal is unknown.
+    /// Replaces the members of a view. Removed ones have *left*, because the reason is unknown.
     pub(super) fn replace(&mut self, cx: &mut Context, group: GroupId, members: &[Member]) {
         let Some(view) = self.groups.get(&group) else { return };
         let stay: BTreeSet<NodeId> = members.iter().map(|member| member.node).collect();

@@ -5,16 +5,16 @@ use crate::wire::DecodeError;
 /// Reason why bytes are not a valid frame. All but [`FrameError::Settings`] end the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The length contradicts the fields, or exceeds the maximum.
+    /// The length is 0, contradicts the fields, or exceeds the maximum.
     #[error("wrong length")]
     Length,
     /// A hello does not begin with [`MAGIC`](super::limits::MAGIC).
     #[error("the first bytes are not those of the membership protocol")]
     Magic,
-    /// A hello has another version.
+    /// A hello or welcome has another version.
     #[error("protocol version {given} is not supported: expected {VERSION}")]
     Version {
-        /// Version of the hello.
+        /// Version in the frame.
         given: u16,
     },
     /// The kind of the frame is unknown.

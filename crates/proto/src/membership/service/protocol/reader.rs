@@ -2,7 +2,7 @@ use super::frame::{Frame, FrameError, MAX_FRAME_BYTES};
 
 /// Collects the bytes of one connection and returns complete frames.
 ///
-/// It holds less than one frame in addition to the bytes of one push.
+/// If it is emptied after each push, it holds less than one frame and the bytes of one push.
 #[derive(Debug)]
 pub struct FrameReader {
     waiting: Vec<u8>,

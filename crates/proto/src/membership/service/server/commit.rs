@@ -34,8 +34,8 @@ pub enum CommitFailure {
     /// The store may have the commit. It is repeated unchanged until its result is known.
     #[error("the store did not answer")]
     Unknown,
-    /// Another process owns the partition, and nothing was stored.
-    #[error("another process owns the partition")]
+    /// This process does not own the partition. An earlier attempt may have been stored.
+    #[error("this process does not own the partition")]
     Deposed,
 }
 

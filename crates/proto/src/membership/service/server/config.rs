@@ -32,11 +32,11 @@ pub struct ServerConfig {
     /// The network, for the multicast manager of bulk groups. It should be the same at all
     /// processes. Default: `None`, no multicast manager.
     pub network: Option<Network>,
-    /// Pause before a failed commit is tried again. It doubles with each failure, up to 20 times
-    /// this value. Default: 50 ms.
+    /// Pause before a failed commit is tried again. It must not be zero. It doubles with each
+    /// failure, up to 20 times this value. Default: 50 ms.
     pub retry_after: Duration,
-    /// Maximum number of connections. A new one replaces the oldest one that has sent no hello.
-    /// Default: 8192.
+    /// Maximum number of connections. A further one replaces the oldest one that has sent no hello,
+    /// or is refused. Default: 8192.
     pub max_links: usize,
     /// Maximum number of connections that have sent no hello. A further connection replaces the
     /// oldest of them, so that idle connections do not keep nodes away. Default: 256.
@@ -45,8 +45,9 @@ pub struct ServerConfig {
     pub max_groups_per_node: usize,
     /// Maximum number of members per group. Default: 16384.
     pub max_members_per_group: usize,
-    /// Maximum number of requests per connection that wait for the store. Further joins are refused
-    /// with [`Busy`](crate::membership::service::Unserved::Busy). Default: 1024.
+    /// Maximum number of requests per connection that wait for the store. A further join is refused
+    /// with [`Busy`](crate::membership::service::Unserved::Busy). A further leave ends the
+    /// connection. Default: 1024.
     pub max_requests_per_link: usize,
     /// Maximum number of changes in one commit, from 1 to 10000. Default: 1024.
     pub max_commit_changes: usize,

@@ -200,7 +200,7 @@ impl Server {
         }
     }
 
-    /// Sends the groups of the partition that the observer wants, followed by an end mark.
+    /// Sends the wanted groups of the partition, if it is owned, followed by an end mark.
     pub(super) fn show_partition(&mut self, partition: u16, link: LinkId, wants: GroupId) {
         let Self { cx, partitions, subscribers, .. } = self;
         let is_concerned = wants == GroupId::NONE || partitions.partition_of(wants) == partition;
@@ -214,7 +214,7 @@ impl Server {
         cx.outbox.send(link, &Frame::Observed { partition });
     }
 
-    /// Declares a node dead if nothing was received from it in the second half of its silence.
+    /// Declares a node or detector dead if it was not heard in the second half of its silence.
     fn on_report(&mut self, node: NodeId, incarnation: u32, silent_ms: u32) {
         self.cx.counters.reports_received += 1;
         let silent = Duration::from_millis(silent_ms.into());

@@ -8,8 +8,8 @@
 //!
 //! A partition is *followed* (loaded, and kept up to date by the store's watch) or *owned*. Only an
 //! owner decides about a partition. The driver gains and loses ownership by the rules of the store,
-//! and reports it by [`Server::own`] and [`Server::disown`]. If two processes believe that they own
-//! the same partition, the store refuses the writes of one.
+//! and reports it with [`Server::own`] and [`Server::disown`]. If two processes believe that they
+//! own the same partition, the store refuses the writes of one.
 //!
 //! # Invariants
 //!
@@ -51,7 +51,7 @@ use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
 use crate::rdcm::manager::service::ManagerService;
 use crate::{Endpoint, GroupId, NodeId, Rng, Time, Wakeup};
 
-/// A registry process.
+/// The decision logic of a registry process.
 #[derive(Debug)]
 pub struct Server {
     cx: Context,
@@ -90,10 +90,11 @@ impl Server {
         }
     }
 
-    /// Adds a connection that was accepted from this address. The driver chooses its number.
+    /// Adds a connection that was accepted from the address `from`. The driver chooses its number.
+    /// If there are too many, closes the oldest one without a hello, or refuses the new one.
     ///
     /// # Panics
-    /// Panics if another connection had the same number.
+    /// Panics if an open connection has the same number.
     pub fn handle_accepted(&mut self, now: Time, link: LinkId, from: Endpoint) {
         self.cx.now = now;
         self.cx.counters.links_accepted += 1;
@@ -130,10 +131,11 @@ impl Server {
         self.partitions.load(partition, state);
     }
 
-    /// Applies another process's changes after version `after`, as reported by the store's watch.
+    /// Applies changes after version `after`, as reported by the store's watch. Changes that this
+    /// process knows, or is committing itself, have no effect.
     ///
-    /// Returns `false` if a change is missing. The driver must then load the partition again, and
-    /// has lost the partition if it owned it.
+    /// Returns `false` if the changes do not follow the known state. The driver must then load the
+    /// partition again, and has lost it if this process owned it.
     pub fn handle_applied(
         &mut self,
         now: Time,
@@ -170,7 +172,7 @@ impl Server {
         self.racks.arrange(&mut self.cx, &self.sessions);
     }
 
-    /// Ends the ownership of the partition. A commit that was in flight may have been stored.
+    /// Ends the ownership of the partition and forgets its state. A commit in flight may be stored.
     pub fn disown(&mut self, now: Time, partition: u16) {
         self.cx.now = now;
         let disowned = self.partitions.disown(&mut self.cx, partition);
@@ -245,7 +247,7 @@ impl Server {
 
     /// Returns the next changes to store. At most one commit of each partition is in flight.
     ///
-    /// Drain this method before [`Server::poll_link`], because some requests need no commit.
+    /// Drain this method before [`Server::poll_link`]: it also answers requests without a commit.
     pub fn poll_commit(&mut self) -> Option<Commit> {
         while self.partitions.has_next() {
             let mut answers = Vec::new();
@@ -271,7 +273,8 @@ impl Server {
     /// Processes the failure of a commit, or the lack of a result.
     ///
     /// Joins of a failed commit are refused. Its other changes are tried again after an increasing
-    /// pause. A commit without a result is repeated unchanged.
+    /// pause. A commit without a result is then repeated unchanged. After
+    /// [`CommitFailure::Deposed`], this process disowns the partition.
     pub fn handle_commit_failed(&mut self, now: Time, id: CommitId, why: CommitFailure) {
         self.cx.now = now;
         match self.partitions.failed(&mut self.cx, id, why) {

@@ -1,7 +1,7 @@
 //! Observers: clients that receive the members of groups without joining them.
 //!
-//! An observer requests one group or all groups once. The owner of each group sends the current
-//! members and all changes to it.
+//! An observer requests one group or all groups once per connection. The owner of each group sends
+//! the observer the current members and all changes.
 
 use alloc::collections::BTreeMap;
 

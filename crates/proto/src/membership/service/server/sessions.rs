@@ -29,7 +29,7 @@ pub(super) struct Session {
 /// Session of a node or detector, for display to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// The node with its incarnation and endpoint.
+    /// The node or detector, with its incarnation and endpoint.
     pub member: Member,
     /// Rack of the peer, or empty if it is unknown.
     pub rack: String,

@@ -68,13 +68,13 @@ pub enum Frame {
     Join { request: u32, group: GroupId, settings: GroupSettings },
     /// The node is a member, and the join is in the store. The snapshot of this version follows.
     Joined { request: u32, group: GroupId, version: u64 },
-    /// The node is not a member, and the store was not changed.
+    /// The join was refused, and has not changed the store.
     JoinRefused { request: u32, group: GroupId, why: JoinRefusal },
     /// Request of a node to leave.
     Leave { request: u32, group: GroupId },
-    /// The node is no longer a member, and the leave is in the store.
+    /// According to the store, this incarnation of the node is not a member.
     Left { request: u32, group: GroupId },
-    /// Request of a member for the changes since a version of the group.
+    /// Request of a member for the current state of a group.
     Resync {
         group: GroupId,
         /// Version that the node has, or 0 for none.
@@ -84,20 +84,21 @@ pub enum Frame {
     Unchanged { group: GroupId, version: u64 },
     /// The current state of a group, in one frame or several consecutive ones.
     Snapshot(Snapshot),
-    /// The changes of a group since the previous version on this connection.
+    /// The changes to a group since the previous version on this connection.
     Update(Update),
     /// Sign of life. A registry process answers with the same frame.
     Alive,
     /// Current owners of the partitions.
     Owners(Owners),
-    /// The registry has ended this incarnation of the node. The node must come back as a later
-    /// incarnation. The connection is closed after this frame.
+    /// The node can no longer use this incarnation or an earlier one, and must come back as a later
+    /// one. The connection is closed after this frame.
     Expired { incarnation: u32 },
     /// The sender stops on its own initiative. A node thereby leaves all its groups.
     Goodbye,
-    /// This process does not own the group's partition, and has not processed the request.
+    /// This process does not own the group's partition. A request that was waiting for the store
+    /// when the process lost the partition may have taken effect.
     Elsewhere {
-        /// Number of the join or leave. 0 for a resync, or if the process lost the partition.
+        /// Number of the join or leave. 0 for a resync, and for subscribers of a lost partition.
         request: u32,
         group: GroupId,
     },
@@ -179,7 +180,7 @@ pub enum Refusal {
     /// The registry process has the maximum number of connections.
     #[error("the registry has reached its maximum number of connections")]
     Full,
-    /// The bytes were not a frame, or the frame was not allowed at this point.
+    /// The bytes were not a frame, or the frame was not allowed at this point or was too frequent.
     #[error("the registry received an invalid frame")]
     Nonsense,
 }
@@ -211,7 +212,7 @@ pub struct Snapshot {
     pub members: Vec<Member>,
 }
 
-/// Changes of a group.
+/// Changes to a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
 pub struct Update {
@@ -244,7 +245,7 @@ pub enum ChangeKind {
     Joined = 1,
     /// The member left on its own initiative.
     Left = 2,
-    /// The member was declared dead.
+    /// The member was declared dead, or started again.
     Failed = 3,
     /// The node is still a member, but no longer in the receiver's partial view.
     Hidden = 4,
@@ -275,7 +276,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Replaces each unspecified address by `source`, the address of the list's sender.
+    /// Replaces each unspecified IP address with that of `source`, the sender of the list.
     pub(crate) fn reached_from(mut self, source: Endpoint) -> Self {
         for (_, owner) in self.owned.iter_mut().filter(|(_, at)| at.0.ip().is_unspecified()) {
             owner.0.set_ip(source.0.ip());
@@ -296,7 +297,7 @@ impl Owners {
     }
 }
 
-/// Returns the partition of `group` if there are `partitions` partitions.
+/// Returns the partition of `group` if there are `partitions` partitions, at least 1.
 pub fn partition_of(group: GroupId, partitions: u16) -> u16 {
     (group.0 % u32::from(partitions)) as u16
 }

@@ -23,7 +23,7 @@ pub(super) struct Partitions {
 #[derive(Debug)]
 pub(super) enum Failure {
     Deposed(u16),
-    /// The commit failed, and these joins are refused. Its other requests are tried again.
+    /// The commit failed or has no result. These joins are refused, and all else is tried again.
     Refused(Vec<Answer>),
 }
 
@@ -157,8 +157,8 @@ impl Partitions {
         }
     }
 
-    /// Requests the removal again: the process that first requested it may have stopped before the
-    /// store had the request.
+    /// Requests the removal of an ended incarnation: the process that ended it may have stopped
+    /// before the store had the request.
     pub(super) fn remove_incarnation(&mut self, over: Member) {
         let groups = self.members.groups_of(over.node).cloned().unwrap_or_default();
         for group in groups {
