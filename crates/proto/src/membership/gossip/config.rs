@@ -19,7 +19,7 @@ pub struct Config {
     pub network: u32,
     /// `true` if the node sends multicast hellos on the LAN. Default: `true`.
     pub lan_hello: bool,
-    /// Maximum time until a crashed node is removed from every view, for any number of nodes.
+    /// Time within which a crashed node is removed from every view, except in very rare cases.
     ///
     /// A smaller value causes more probes, and more false suspicions of busy nodes: a node that is
     /// stalled for half of this time may be declared dead. At least 100 ms. Default: 3 s.
@@ -58,7 +58,7 @@ pub struct Config {
     pub forget_after: Duration,
     /// Maximum size of a datagram in bytes, without the UDP and IP headers.
     ///
-    /// It must be the same at all nodes. At least 256. Default: 1400.
+    /// It must be the same at all nodes. From 256 to 65507. Default: 1400.
     pub max_datagram_bytes: usize,
     /// Maximum number of other nodes that are known, including failed ones. Default: 4096.
     pub max_nodes: usize,

@@ -18,7 +18,7 @@ pub(super) struct Contact {
     seeds: Vec<(Endpoint, Option<NodeId>)>,
     hello_pause: Duration,
     settling: Settling,
-    /// `true` if this node waits longer because another node has validated its address.
+    /// `true` if this node waits longer because it has validated the address of another node.
     awaits_first: bool,
     waited: bool,
 }
@@ -70,8 +70,8 @@ impl Contact {
 
     /// Sends hellos to all seeds at which no live member is known.
     ///
-    /// A lone node also sends hellos to the LAN and to a few failed nodes. Otherwise, the members
-    /// together send about one hello per pause to the LAN, so that two clusters can meet.
+    /// A lone node also sends hellos to the LAN and to a few failed nodes. The members of a larger
+    /// cluster together send about one hello per pause to the LAN, so that two clusters can meet.
     pub(super) fn send_hellos(
         &mut self,
         cx: &mut Context,

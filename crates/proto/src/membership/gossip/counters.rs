@@ -29,7 +29,7 @@ crate::counters! {
         restarts,
         queue_dropped,
         nodes_refused,
-        /// Datagrams in the name of a known node, from an address that is not the node's.
+        /// Datagrams from an address that is not that of the node in whose name they were sent.
         datagrams_elsewhere,
         datagrams_unvalidated,
         hearsay_dropped,

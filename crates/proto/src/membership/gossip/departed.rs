@@ -24,7 +24,7 @@ impl Departed {
         is_late
     }
 
-    /// Returns `false` and changes nothing if the node was already present.
+    /// Adds a node. Returns `false` and changes nothing if the node was already present.
     pub(super) fn insert(
         &mut self,
         now: Time,

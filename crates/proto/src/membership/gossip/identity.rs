@@ -4,13 +4,13 @@ use crate::{Endpoint, NodeId};
 
 /// Identity of a node in SWIM.
 ///
-/// A node cannot revoke a wrong declaration of its death. It comes back with a larger `bump`, and
-/// all nodes treat it as the same node.
+/// A node cannot revoke a wrong declaration of its death. The node comes back with a larger `bump`,
+/// and all nodes treat it as the same node.
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|
 /// | 0 | 8 | node | [`NodeId`] |
-/// | 8 | 4 | bump | number of times the node was wrongly declared dead |
+/// | 8 | 4 | bump | number of times the node was wrongly declared dead or moved |
 /// | 12 | 2 | port | UDP |
 /// | 14 | 1 | family | 4 or 6 |
 /// | 15 | 4 or 16 | address | all zero: the source address of the datagram |

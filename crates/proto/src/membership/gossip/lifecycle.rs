@@ -36,7 +36,7 @@ impl Gossip {
         self.contact.on_up(&mut self.cx, own, identity);
     }
 
-    /// Marks the peer's subscriptions as doubtful, because another node may have sent them.
+    /// Reports a new address. The subscriptions become doubtful: another node may have sent them.
     pub(super) fn on_moved(&mut self, identity: Identity) {
         let Identity { node, endpoint, .. } = identity;
         self.exchange.stop_pull(&mut self.cx, &self.peers, node);
@@ -108,7 +108,7 @@ impl Gossip {
         }
     }
 
-    /// Removes a live peer that does not answer and that another node has reported as stopped.
+    /// Queries a peer that was reported as stopped or failed. Removes it if no query is answered.
     ///
     /// Unlike a peer that sent its own goodbye, it can come back, since the report may be old.
     pub(super) fn on_report_timeout(&mut self, node: NodeId) {
@@ -144,7 +144,7 @@ impl Gossip {
         }
     }
 
-    /// Makes a new incarnation the current one, unless the packet is a goodbye.
+    /// Returns `false` if the incarnation is over. Accepts a new one, except by its own goodbye.
     pub(super) fn is_current(&mut self, origin: Origin, packet: &Packet) -> bool {
         let begins = !matches!(packet, Packet::Goodbye(node) if *node == origin.node);
         match self.peers.classify_start(self.cx.now, origin, begins) {

@@ -11,7 +11,7 @@
 //! - A node that declares a member dead notifies all other members directly.
 //! - A node that stops sends a goodbye, so that it is seen to have left rather than failed.
 //! - Every datagram from a member, of any protocol, counts as an answer to a probe.
-//! - A node that recently heard a member requests a refutation from it if others suspect it.
+//! - A few nodes that recently heard a member request a refutation from it if others suspect it.
 //! - A slow node distrusts its own findings first (`swim/health.rs`).
 //! - A report about a third node is not accepted until that node was queried (`verification.rs`).
 //! - Nothing is accepted from an address until it is validated (`paths.rs`).
@@ -201,7 +201,7 @@ impl Gossip {
         }
     }
 
-    /// Announces this node to the sender, which replies with the members that it knows.
+    /// Announces this node to the sender, which returns its members, if the hello needs an answer.
     fn on_hello(&mut self, source: Endpoint, sender: NodeId, hello: Hello) {
         let from = hello.from.filled_in(source);
         if from.node != sender || from.endpoint != source {

@@ -1,12 +1,13 @@
 //! Validates addresses, as in QUIC (RFC 9000, section 8).
 //!
 //! An incarnation of a node has validated an address once it has shown that it receives datagrams
-//! that are sent there. Before that, a node processes nothing from the address, and sends at most
-//! twice as many bytes there as it received from there.
+//! that are sent there. Before that, a node processes only challenges and responses from the
+//! address, and answers with at most twice as many bytes as it received.
 //!
-//! A datagram from an address that is not validated is dropped and answered by a challenge with a
-//! cookie. The response returns the cookie. It contains a challenge in return if its sender has not
-//! validated the challenger's address either. Once the addresses are validated, a response without
+//! A datagram from an address that is not validated is dropped. Except for goodbyes and some
+//! multicast hellos, it is answered with a challenge that contains a cookie. The response returns
+//! the cookie. It contains a challenge in return if its sender has not validated the challenger's
+//! address either. Once the addresses are validated, a response without
 //! a challenge counts as a hello.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -61,7 +62,7 @@ impl Paths {
         self.query_bytes = 2 * datagram_bytes;
     }
 
-    /// Returns `false` if the datagram that causes the query is too small to allow it.
+    /// Ensures a recent query to an address. Returns `false` if the causing datagram is too small.
     pub(super) fn query(&mut self, cx: &mut Context, me: Identity, endpoint: Endpoint) -> bool {
         let since = cx.now.before(cx.config.retry_after);
         if self.queried.get(&endpoint).is_some_and(|queried| *queried > since) {
@@ -81,7 +82,7 @@ impl Paths {
         true
     }
 
-    /// Returns the packet if its origin has validated `source`, possibly by this packet.
+    /// Handles challenges. Returns the packet (a response as a hello) if `source` is validated.
     pub(super) fn admit(
         &mut self,
         cx: &mut Context,

@@ -172,7 +172,7 @@ impl RenewalLimit {
         self.take(now, 1, period, RENEWALS)
     }
 
-    /// Returns `false` if fewer than `count` remain. Each `period` adds one, up to `most`.
+    /// Takes `count`, or returns `false` if fewer remain. Each `period` adds one, up to `most`.
     fn take(&mut self, now: Time, count: u32, period: Duration, most: u32) -> bool {
         let periods = now.since(self.refilled).as_nanos() / period.as_nanos();
         if periods > 0 {

@@ -180,7 +180,7 @@ impl Gossip {
         }
     }
 
-    /// Contacts a random member, which replies if it believes that this node is dead.
+    /// Announces this node to a random member, which notifies it if it considers this node dead.
     pub(super) fn announce_again(&mut self) {
         let live = self.peers.live();
         let node = live.get(self.cx.rng.below(live.len().max(1)));

@@ -72,7 +72,7 @@ impl Views {
         self.own.remove(&group).is_some()
     }
 
-    /// Returns `true` if the subscription is earlier and has other settings, which voids our own.
+    /// Applies a difference. Returns `true` if its settings are others and void our subscription.
     pub(super) fn apply(&mut self, cx: &mut Context, node: NodeId, difference: Difference) -> bool {
         let Difference { group, now: subscription } = difference;
         let Some(theirs) = subscription else {
@@ -146,7 +146,7 @@ impl Views {
         }
     }
 
-    /// Returns the settings of most members or, in a tie, those of the earliest subscription.
+    /// Returns the settings of most members (in a tie, the earliest), with their earliest member.
     fn keeper(&self, group: GroupId) -> Option<(NodeId, GroupSettings)> {
         let mut camps: Vec<(usize, Time, NodeId, GroupSettings)> = Vec::new();
         for (node, theirs) in self.holders(group) {

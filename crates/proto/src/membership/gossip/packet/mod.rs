@@ -33,7 +33,7 @@ pub(super) enum Packet {
     /// |---|---|---|
     /// | 0 | 8 | the node that stopped |
     Goodbye(NodeId),
-    /// Kind 7, to a node that did not answer a probe: a request for a proof of life.
+    /// Kind 7, to a suspected node: a request for a proof of life.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -45,7 +45,7 @@ pub(super) enum Packet {
         suspect: Identity,
         incarnation: u16,
     },
-    /// Kind 8, to an address that is not validated: a request to return this cookie.
+    /// Kind 8, to an address that is not validated: a request to return a cookie.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|
@@ -69,7 +69,7 @@ pub(super) struct PathResponse {
     pub(super) from: Identity,
 }
 
-/// Kind 2, by multicast or to a seed: a search for other nodes.
+/// Kind 2: a search for other nodes by multicast or at seeds, or a query to a node.
 ///
 /// | offset | bytes | field | meaning |
 /// |---|---|---|---|

@@ -54,7 +54,7 @@ impl Evidence {
         }
     }
 
-    /// Returns the time by which all timers must be postponed if the call was delayed by a stall.
+    /// Worsens the health after a stall, and returns the time by which to postpone all timers.
     pub(super) fn on_call(&mut self, now: Time, due: Time) -> Option<Duration> {
         let late = now.since(due);
         if late <= self.leeway || !self.health.is_enabled() {
@@ -92,7 +92,7 @@ impl Evidence {
         };
     }
 
-    /// Returns the probe in flight, and marks it as answered, if its target was heard meanwhile.
+    /// Returns the unanswered probe, and marks it as answered, if its target was heard meanwhile.
     pub(super) fn probe_to_answer(&mut self) -> Option<(Identity, ProbeNumber)> {
         let probe = self.probe.as_mut()?;
         if probe.answered || !self.signs.any_after(probe.target.node, probe.began) {

@@ -71,7 +71,7 @@ impl Table {
         }
     }
 
-    /// Returns the differences, and the number of subscriptions rejected because of `max_live`.
+    /// Applies changes. Returns the differences, and the number of rows rejected by `max_live`.
     pub(super) fn absorb(&mut self, changes: &Changes, max_live: usize) -> (Vec<Difference>, u64) {
         let (mut differences, mut overflow) = (Vec::new(), 0);
         if changes.floor < self.floor && changes.after < self.floor {
@@ -134,7 +134,7 @@ impl Table {
         !self.doubtful.is_empty()
     }
 
-    /// Removes the doubtful rows. All changes of the owner must be known.
+    /// Removes and returns the doubtful rows. All changes of the owner must be known.
     pub(super) fn settle(&mut self) -> Vec<Difference> {
         let doubtful = core::mem::take(&mut self.doubtful);
         doubtful.iter().for_each(|group| _ = self.remove(*group));
