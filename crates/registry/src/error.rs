@@ -103,7 +103,7 @@ pub enum StoreError {
         /// Description of the damage.
         what: String,
     },
-    /// The embedded store cannot be opened, read, written or marked as existing.
+    /// An operation on the embedded store failed.
     #[error("the store failed: {error}")]
     Failed {
         /// Error from the system or the database.

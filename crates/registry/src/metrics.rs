@@ -34,7 +34,7 @@ impl Collector for Snapshot {
             ("nodes_linked", "Nodes connected to the process", linked),
             ("nodes_watched", "Nodes pinged by a failure detector", watched),
             ("detectors", "Failure detectors considered alive", status.detectors.len()),
-            ("links", "Connections of nodes, detectors and observers", status.links),
+            ("links", "TCP connections to the process", status.links),
             ("partitions", "Partitions that the process owns", status.owned().count()),
             ("groups", "Groups with members in the owned partitions", groups),
             ("members", "Members of the groups in the owned partitions", members),

@@ -65,7 +65,7 @@ pub struct ObservedNode {
     pub groups: Vec<GroupId>,
 }
 
-/// A change of the members of a group.
+/// A change to the members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservedChange {
     /// Kind of change: joined, left or failed.

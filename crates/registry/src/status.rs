@@ -81,8 +81,7 @@ pub struct KnownDetector {
     /// Nodes assigned to the detector: those of its rack, and those of racks without a detector
     /// between it and the next detector.
     pub watches: Vec<String>,
-    /// Next detector in the chain, which this detector pings as well. `None` for the only detector
-    /// and for an unconnected one.
+    /// Next detector in the chain, which this detector pings as well, or `None` if it pings none.
     pub next: Option<String>,
 }
 
@@ -136,8 +135,7 @@ pub struct NodeStatus {
     pub silent_ms: u64,
     /// Failure detector that pings the node. If `None`, the lease or the ring detects a failure.
     pub watched_by: Option<String>,
-    /// Node that this node pings in the ring. `None` if there is no ring or no other node, or if
-    /// this node is not connected.
+    /// Node that this node pings in the ring, or `None` if it was assigned none.
     pub next: Option<String>,
 }
 

@@ -7,8 +7,7 @@
 //! A datagram from an address that is not validated is dropped. Except for goodbyes and some
 //! multicast hellos, it is answered with a challenge that contains a cookie. The response returns
 //! the cookie. It contains a challenge in return if its sender has not validated the challenger's
-//! address either. Once the addresses are validated, a response without
-//! a challenge counts as a hello.
+//! address either. Between validated addresses, a response without a challenge counts as a hello.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 

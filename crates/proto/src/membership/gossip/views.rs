@@ -72,7 +72,7 @@ impl Views {
         self.own.remove(&group).is_some()
     }
 
-    /// Applies a difference. Returns `true` if its settings are others and void our subscription.
+    /// Applies a change of another node. Returns `true` if its settings void our own subscription.
     pub(super) fn apply(&mut self, cx: &mut Context, node: NodeId, difference: Difference) -> bool {
         let Difference { group, now: subscription } = difference;
         let Some(theirs) = subscription else {

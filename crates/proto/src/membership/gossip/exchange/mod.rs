@@ -156,7 +156,7 @@ impl Exchange {
         cx.timers.set(Timer::Digest, cx.now + pause);
     }
 
-    /// Sends the versions of as many nodes as fit, in turn, to a random member (anti-entropy).
+    /// Sends the versions of as many nodes as fit, in rotation, to a random member (anti-entropy).
     pub(super) fn send_digest(&mut self, cx: &mut Context, peers: &Peers, me: Identity) {
         self.schedule_digest(cx);
         let live = peers.live();

@@ -117,7 +117,7 @@ pub(super) struct DigestEntry {
 
 /// Kind 4: all subscriptions of `owner` that last changed in `after + 1 ..= up_to`.
 ///
-/// A change that is not listed was followed by a later change of the same group, or ended a
+/// A change that is not listed was followed by a later change to the same group, or ended a
 /// subscription so long ago that it has been forgotten.
 ///
 /// | offset | bytes | field | meaning |

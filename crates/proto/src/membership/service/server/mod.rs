@@ -135,7 +135,7 @@ impl Server {
     /// process knows, or is committing itself, have no effect.
     ///
     /// Returns `false` if the changes do not follow the known state. The driver must then load the
-    /// partition again, and has lost it if this process owned it.
+    /// partition again. If this process owned the partition, it no longer does.
     pub fn handle_applied(
         &mut self,
         now: Time,

@@ -1,7 +1,7 @@
 //! Subscriptions of one node: this node's own, or those known of another node.
 //!
 //! Every change has the next version number. The gaps of a table are a set of version ranges, which
-//! can be sent in any order, because the latest change of a subscription wins.
+//! can be filled in any order, because the latest change to a subscription wins.
 //!
 //! A group that was left is kept for a while as a row without a subscription. Up to a version
 //! called the *floor*, such rows are forgotten. A member whose version is below the floor receives

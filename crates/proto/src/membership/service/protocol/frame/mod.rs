@@ -180,7 +180,7 @@ pub enum Refusal {
     /// The registry process has the maximum number of connections.
     #[error("the registry has reached its maximum number of connections")]
     Full,
-    /// The bytes were not a frame, or the frame was not allowed at this point or was too frequent.
+    /// The bytes were not a frame, or the frame was not allowed at this point or exceeded a limit.
     #[error("the registry received an invalid frame")]
     Nonsense,
 }
