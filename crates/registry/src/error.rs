@@ -75,7 +75,7 @@ pub enum StoreError {
         /// Requested cluster and number of partitions.
         ours: String,
     },
-    /// Etcd gives no conclusive answer in time: no member answers, or none can reach a majority.
+    /// Etcd gives no conclusive answer in time, for example because no member is reachable.
     #[error("etcd does not answer at {addresses}: {error}")]
     Unreachable {
         /// Client addresses of the etcd members, separated by commas.

@@ -133,7 +133,7 @@ pub enum MembershipEvent {
     Parted(NodeId),
     /// [`Membership::is_settled`] has become `true` for the first time.
     Settled,
-    /// The registry, or an owner that this node needs, is unreachable. Affected views do not change.
+    /// The registry, or an owner that this node needs, is unreachable. Affected views are kept.
     Away,
     /// The registry is reachable again, and all views are up to date.
     Returned,

@@ -144,7 +144,7 @@ impl Gossip {
         }
     }
 
-    /// Returns `false` if the incarnation is over. A new one begins, unless this is its goodbye.
+    /// Returns `false` if the incarnation is over. A new one becomes current, except by a goodbye.
     pub(super) fn is_current(&mut self, origin: Origin, packet: &Packet) -> bool {
         let begins = !matches!(packet, Packet::Goodbye(node) if *node == origin.node);
         match self.peers.classify_start(self.cx.now, origin, begins) {

@@ -180,7 +180,7 @@ impl Gossip {
         }
     }
 
-    /// Announces this node to a random member, which notifies it if it considers this node dead.
+    /// Announces this node to a random member. A member that considers this node dead replies so.
     pub(super) fn announce_again(&mut self) {
         let live = self.peers.live();
         let node = live.get(self.cx.rng.below(live.len().max(1)));

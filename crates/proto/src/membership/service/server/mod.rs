@@ -172,7 +172,7 @@ impl Server {
         self.racks.arrange(&mut self.cx, &self.sessions);
     }
 
-    /// Ends the ownership of the partition and forgets its state. A commit in flight may be stored.
+    /// Ends the ownership of the partition and drops its state. A commit in flight may take effect.
     pub fn disown(&mut self, now: Time, partition: u16) {
         self.cx.now = now;
         let disowned = self.partitions.disown(&mut self.cx, partition);
