@@ -107,7 +107,7 @@ pub trait Membership: Send {
         None
     }
 
-    /// Returns a message for the user about a problem that keeps the provider from working.
+    /// Returns a message for the user about the current problem of the provider, if any.
     fn trouble(&self) -> Option<String> {
         None
     }

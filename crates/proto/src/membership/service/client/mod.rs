@@ -97,7 +97,7 @@ impl Service {
         self.cx.connections.member().incarnation
     }
 
-    /// Returns `true` if the registry is unreachable. The views are then the last known ones.
+    /// Returns `true` between [`MembershipEvent::Away`] and [`MembershipEvent::Returned`].
     pub fn is_away(&self) -> bool {
         self.is_away
     }

@@ -135,7 +135,7 @@ pub struct Hello {
     pub role: Role,
     /// Cluster of the opener, which must be that of the registry. At most [`MAX_TEXT_BYTES`].
     pub cluster: String,
-    /// Id, incarnation and UDP endpoint of the opener.
+    /// Id, incarnation, start and UDP endpoint of the opener.
     pub member: Member,
     /// Rack of the opener, for the failure detectors. Empty if unknown. At most [`MAX_TEXT_BYTES`].
     pub rack: String,
