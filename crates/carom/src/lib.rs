@@ -43,19 +43,22 @@
 //! | commands, locks, requests | [`Profile::ordered`] | one order at all members |
 //! | files, bulk data | [`Profile::bulk`] | the order of the one sender |
 //!
-//! No profile loses a message silently.
+//! No profile loses a message silently, except an [unreliable](Qos::Unreliable) one in an ordered
+//! group.
 //!
 //! # Calls that wait
 //!
-//! One rule holds for all types:
+//! These rules hold for all types:
 //!
 //! * A call that can wait is an `async fn`. It runs on any async runtime, because a thread of Carom
 //!   does the work: one per node, or one per [`Driver`] that several nodes share.
-//! * A call whose name begins with `try_`, or that is not `async`, never waits.
+//! * A call whose name begins with `try_`, or that returns no future, never waits for other nodes.
+//!   Starting a node waits until host names are resolved.
 //! * A call whose name ends in `_timeout` waits for at most the given time, by the node's clock.
 //! * The module [`blocking`] has the same types for threads: their calls block.
 //!
-//! Dropping a future withdraws its request, if it has not been executed.
+//! Dropping the future of a join, a publish or a lock before it completes withdraws the call. Other
+//! calls are executed once their future has been polled.
 //!
 //! # Handles
 //!
@@ -65,7 +68,7 @@
 //!
 //! # Errors
 //!
-//! Each operation has its own error type. `Display` gives the cause in one line, and `fix()`
+//! `Display` gives the cause of an error in one line, and `fix()`, which most error types have,
 //! suggests a remedy in one line. Damaged or foreign datagrams are not errors: they are dropped and
 //! counted in [`Stats`].
 //!

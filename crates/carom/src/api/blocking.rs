@@ -2,9 +2,9 @@
 //!
 //! Each type wraps the type of the same name in the crate's root and has the same methods. A method
 //! blocks the calling thread where the wrapped type returns a future. For methods that never wait,
-//! each type dereferences to the wrapped type. Time limits are measured by the calling thread's
-//! clock. [`Group::split`] returns a handle for publishing and an iterator over events, instead of
-//! a sink and a stream.
+//! each type dereferences to the wrapped type. The limit of a call whose name ends in `_timeout` is
+//! measured by the calling thread's clock. [`Group::split`] returns a handle for publishing and an
+//! iterator over events, instead of a sink and a stream.
 //!
 //! ```no_run
 //! use carom::Profile;
@@ -88,7 +88,7 @@ impl Node {
         Builder::default()
     }
 
-    /// Starts a node.
+    /// Starts a node; see [`Builder::start`].
     pub fn start(builder: Builder) -> Result<Self, StartError> {
         builder.start().map(Self)
     }
@@ -340,12 +340,12 @@ impl Locks {
 }
 
 impl SharedState {
-    /// Creates the group's state; see [`crate::SharedState::founding`].
+    /// Founds the group's state; see [`crate::SharedState::founding`].
     pub fn founding(group: Group) -> Self {
         Self(crate::SharedState::founding(group.0))
     }
 
-    /// Joins a group that has a state; see [`crate::SharedState::joining`].
+    /// Shares the state that the group already has; see [`crate::SharedState::joining`].
     pub fn joining(group: Group) -> Self {
         Self(crate::SharedState::joining(group.0))
     }
@@ -378,7 +378,7 @@ fn wait<F: Future>(node: &NodeHandle, future: F) -> F::Output {
     wait_for(node, Duration::MAX, future).expect("there is no time limit")
 }
 
-/// Panics if this thread runs the node's simulated world and the future is not ready.
+/// Panics if the node is simulated and the future is not ready.
 #[track_caller]
 fn wait_for<F: Future>(node: &NodeHandle, timeout: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);

@@ -18,9 +18,9 @@ use crate::shared::sleep::before;
 /// A membership in a group, which publishes messages to the other members and receives theirs.
 ///
 /// All clones share one membership. Each event is received by only one of them. The node leaves the
-/// group on [`Group::leave`], or once all clones and each [`Sender`](crate::Sender),
-/// [`Receiver`](crate::Receiver), [`Lock`](crate::Lock) and [`Published`] of the group have been
-/// dropped.
+/// group on [`Group::leave`], or once all clones and all values made from them, such as
+/// [`Sender`](crate::Sender), [`Receiver`](crate::Receiver), [`Lock`](crate::Lock) and
+/// [`Published`], have been dropped.
 #[derive(Clone)]
 pub struct Group {
     handle: Arc<GroupHandle>,
@@ -66,13 +66,14 @@ impl Group {
         self.handle.shared.wait_for_members(count).await
     }
 
-    /// Multicasts `payload` to the other members.
+    /// Queues `payload` for multicast to the other members.
     ///
-    /// The send queue holds 1024 messages, of which 4 may be larger than 64 KiB. If it is full, the
-    /// call waits until half of it is free.
+    /// The send queue holds 1024 messages, of which 4 may be larger than 64 KiB. If the queue is
+    /// full, the call waits until half of it is free. A fifth large message waits until one of the
+    /// four has been sent.
     ///
     /// # Errors
-    /// Returns an error if the message is too large or the group is closed. In that case, nothing
+    /// Returns an error if the message is too large or the group is closed. In either case, nothing
     /// was sent.
     pub async fn publish(&self, payload: impl Into<Bytes>) -> Result<Published, PublishError> {
         self.publish_with(payload, SendOptions::default()).await
@@ -140,10 +141,10 @@ impl Group {
     /// [`Confirmed::incomplete`] lists the members that lost messages. If nothing was published,
     /// the call returns immediately.
     ///
-    /// The messages of a bulk sender that has yielded, and those of a member that was removed from
-    /// an ordered group, are given up and never confirmed. Each confirmation that covers such a
-    /// message fails, until another message is published. [`Published::delivered`] reports the
-    /// outcome of a single message.
+    /// Messages not yet confirmed are given up if another node sends in the bulk group, or if this
+    /// node is removed from an ordered group. Each confirmation that covers such a message fails,
+    /// until another message is published. [`Published::delivered`] reports the outcome of a single
+    /// message.
     ///
     /// # Errors
     /// Returns an error if members have not confirmed within `timeout` (the error lists them), no
@@ -179,8 +180,8 @@ impl Group {
     /// Without a handler, the request is acknowledged once it is delivered with its `qos`.
     ///
     /// # Errors
-    /// Returns an error if there was no answer within the patience of the request, or if the group
-    /// cannot accept the request.
+    /// Returns an error if there was no answer within the patience of the request, the group cannot
+    /// accept the request, or the group is closed.
     pub async fn request(
         &self,
         payload: impl Into<Bytes>,

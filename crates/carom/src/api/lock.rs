@@ -10,10 +10,10 @@ use crate::shared::commands::{LockGrant, NodeCommand};
 use crate::shared::error::LockError;
 use crate::shared::sleep::before;
 
-/// A lock of an ordered group, held until this handle is dropped.
+/// A lock of an ordered group, released when this handle is dropped.
 ///
-/// The lock is lost when this node is removed from the ring. Pass [`Lock::fence`] with each write
-/// to a shared resource.
+/// The lock is lost earlier if this node leaves the group or is removed from its ring. Pass
+/// [`Lock::fence`] with each write to a shared resource.
 #[derive(Debug)]
 pub struct Lock {
     pub(super) group: Arc<GroupHandle>,
@@ -81,14 +81,17 @@ impl Drop for PendingLock {
 }
 
 impl Group {
-    /// Waits for a lock of an ordered group. Locks are granted in the order of the requests.
+    /// Waits for a lock of an ordered group.
+    ///
+    /// The lock is granted to nodes in the order of their requests. The tasks of one node take
+    /// turns: while several wait, other nodes may hold the lock between two of them.
     ///
     /// The name of a lock is a string or a [`Handler`](crate::Handler). Dropping the future
     /// withdraws the request.
     ///
     /// # Errors
     /// Returns an error if the group is not ordered or is closed, this node was removed from the
-    /// ring, or it holds or has requested too many.
+    /// ring, it holds or has requested too many locks, or the group has too many.
     pub async fn lock(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
         self.request_lock(name.into(), true).await
     }
@@ -111,7 +114,8 @@ impl Group {
     /// Like [`Group::lock`], but does not wait while another node or task holds the lock.
     ///
     /// # Errors
-    /// See [`Group::lock`]; also if the lock is held. That error names the holder.
+    /// See [`Group::lock`]; also if the lock is held, or requested by this node. If another node
+    /// holds the lock, the error names it.
     pub async fn lock_if_free(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
         self.request_lock(name.into(), false).await
     }

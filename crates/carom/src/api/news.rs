@@ -32,14 +32,14 @@ impl Group {
         (Sender::new(self.clone()), Receiver::new(self))
     }
 
-    /// Moves all further requests to a separate stream, until the stream is dropped or this method
-    /// is called again.
+    /// Moves all further requests to a separate stream, until the stream is dropped. Another call
+    /// ends the previous stream.
     ///
     /// The stream has the same bound as the event queue
     /// ([`Builder::queue`](crate::Builder::queue)), and a member that does not receive its requests
-    /// is [removed](crate::Removal::TooSlow). Call this method before taking the lock of a handler,
-    /// so that the stream contains all requests to the handler. If the program needs only this
-    /// stream, call [`Group::discard_events`] too.
+    /// [leaves the group](crate::Removal::TooSlow). Call this method before taking the lock of a
+    /// handler, so that the stream contains all requests to the handler. If the program needs only
+    /// this stream, call [`Group::discard_events`] too.
     pub async fn requests(&self) -> Requests {
         Requests(News::new(self, Topic::Requests).await)
     }
@@ -50,7 +50,7 @@ impl Group {
         Locks(News::new(self, Topic::Locks).await)
     }
 
-    /// Discards all further events of this group, except those of separate streams.
+    /// Discards all waiting and further events of this group, except those of separate streams.
     ///
     /// [`Group::recv`] then waits until the group is closed, and returns `None`.
     pub fn discard_events(&self) {
@@ -61,14 +61,14 @@ impl Group {
 }
 
 impl Requests {
-    /// Receives the next request. Returns `None` once the group is closed.
+    /// Receives the next request. Returns `None` once the group is closed or the stream has ended.
     pub async fn recv(&mut self) -> Option<Request> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 }
 
 impl Locks {
-    /// Receives the next change. Returns `None` once the group is closed.
+    /// Receives the next change. Returns `None` once the group is closed or the stream has ended.
     pub async fn recv(&mut self) -> Option<LockNews> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }

@@ -18,8 +18,8 @@ use crate::shared::status::Status;
 /// A node: one running instance of Carom, with its own sockets and its groups.
 ///
 /// One node per process is enough for any number of groups, and lets repairs cover all traffic of
-/// the process. Dropping the node closes it and blocks the thread until it is closed. In async
-/// code, await [`Node::close`] instead.
+/// the process. Dropping the node closes it and, outside a simulated world, blocks the thread until
+/// it is closed. In async code, await [`Node::close`] instead.
 pub struct Node {
     handle: NodeHandle,
     is_closed: bool,
@@ -46,7 +46,7 @@ impl Node {
     }
 
     /// Returns the time of the node's clock, in nanoseconds since the Unix epoch, or the time of
-    /// the simulated world. It never steps back.
+    /// the simulated world. This time never steps back.
     pub fn now(&self) -> Time {
         self.handle.driver.now()
     }
@@ -59,15 +59,15 @@ impl Node {
 
     /// Joins the group `name`.
     ///
-    /// Waits for at most two seconds until the node has settled, so that conflicts with the group's
-    /// members are reported, and until the ring of an ordered group has formed. A ring that
-    /// lacks its quorum forms after the call has returned. With a registry, the call waits for the
-    /// registry's confirmation. Dropping the future leaves the group.
+    /// Waits for at most two seconds, or three with seeds, until the node has settled, so that
+    /// conflicts with the group's members are reported, and until the ring of an ordered group has
+    /// formed. A ring that lacks its quorum forms after the call has returned. With a registry, the
+    /// call first waits for the registry's confirmation. Dropping the future leaves the group.
     ///
     /// # Errors
-    /// Returns an error if the settings are out of bounds or conflict with those of the group, no
-    /// seed has answered within three seconds, no registry has answered within five seconds, or the
-    /// node is closed.
+    /// Returns an error if the settings are invalid or conflict with those of the group or of the
+    /// node, the node has already joined the group, seeds were given but no other node was found
+    /// within three seconds, the registry has not answered for five seconds, or the node is closed.
     pub async fn join(&self, name: &str, profile: Profile) -> Result<Group, JoinGroupError> {
         let name = name.to_owned();
         let answer = self.handle.call(|reply| NodeCommand::Join { name, profile, reply });
@@ -93,14 +93,15 @@ impl Node {
         answer.recv().await.unwrap_or_else(|_| self.handle.state.first_status())
     }
 
-    /// Returns the latest 256 notices for the operator, oldest first, without repetitions.
+    /// Returns the latest 256 notices for the operator, oldest first, without consecutive
+    /// duplicates.
     pub fn notices(&self) -> Vec<Notice> {
         self.notices_since(0).0
     }
 
     /// Like [`Node::notices`], but skips the first `known` of all notices ever reported.
     ///
-    /// Also returns the total number of notices, to be passed to the next call.
+    /// Also returns the number of all notices ever reported, to be passed to the next call.
     pub fn notices_since(&self, known: usize) -> (Vec<Notice>, usize) {
         self.handle.state.notices.since(known)
     }
@@ -129,7 +130,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Waits until the node is closed, unless it cannot make progress while this thread waits.
+    /// Closes the node. Waits until it is closed, unless this thread drives the node.
     fn drop(&mut self) {
         if !self.is_closed {
             let gone = self.request_close();

@@ -13,7 +13,7 @@ use crate::shared::sleep::before;
 /// The time for which a message is useful, measured from its multicast.
 ///
 /// After the deadline, the message is no longer repaired, and counts as lost where it has not
-/// arrived.
+/// arrived. Only time-critical groups use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline(pub Duration);
 
@@ -30,8 +30,9 @@ impl From<Deadline> for SendOptions {
 ///
 /// * In an ordered group, this node must have delivered the message with its [`Qos`](crate::Qos).
 /// * In other groups, the message must be settled at all members, as with
-///   [`Group::confirm`](crate::Group::confirm). The guarantee fails if the group has no other
-///   member ([`DeliveryError::Nobody`]), or if a bulk group gave the message up
+///   [`Group::confirm`](crate::Group::confirm). The guarantee fails if a member has lost messages
+///   ([`DeliveryError::Incomplete`]), if the group has no other member
+///   ([`DeliveryError::Nobody`]), or if a bulk group gave the message up
 ///   ([`DeliveryError::GivenUp`]).
 #[derive(Debug)]
 pub struct Published {

@@ -26,7 +26,8 @@ impl AddressBook {
         usable
     }
 
-    /// Returns the nonce of a probe if one must be sent to the node because it is a stranger.
+    /// Records the source of a datagram. Returns the nonce of a probe if the node is a stranger and
+    /// must be probed.
     pub(crate) fn on_datagram(
         &mut self,
         now: Time,
@@ -55,8 +56,8 @@ impl AddressBook {
     }
 }
 
-/// Returns `true` for the unicast address of one host. A report by another node must never make
-/// this node send to a broadcast or multicast address.
+/// Returns `true` for the IPv4 address of one host with a port other than 0. A report by another
+/// node must never make this node send to a multicast address or to all hosts.
 pub(crate) fn is_usable(address: SocketAddr) -> bool {
     match address.ip() {
         IpAddr::V4(ip) => {

@@ -31,8 +31,8 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Returns all interfaces with their IPv4 addresses, in the order in which the operating system
-    /// lists them.
+    /// Returns all interfaces, once for each of their IPv4 addresses, in the order in which the
+    /// operating system lists them.
     ///
     /// # Errors
     /// Returns an error if the operating system cannot list the interfaces.
@@ -55,7 +55,8 @@ impl Interface {
 }
 
 impl Interface {
-    /// Returns the maximum size, in bytes, of an IP packet on the interface, if it is known.
+    /// Returns the maximum size, in bytes, of an IP packet on the interface, or `None` if it is not
+    /// known, as on systems other than Linux and Android.
     ///
     /// Files under `/sys` may belong to another network namespace, so a socket is queried.
     pub fn mtu(&self) -> Option<u16> {
@@ -89,7 +90,8 @@ pub(crate) struct InterfaceChoice {
 }
 
 impl InterfaceChoice {
-    /// Without `wanted`, chooses the first multicast interface to other hosts, or else loopback.
+    /// Chooses the interface with the name or address `wanted`. Without `wanted`, chooses the first
+    /// multicast interface to other hosts, or else loopback.
     pub(crate) fn new(wanted: Option<&str>, all: Vec<Interface>) -> Result<Self, StartError> {
         match wanted {
             Some(wanted) => Self::named(wanted, all),

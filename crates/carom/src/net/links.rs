@@ -26,7 +26,7 @@ struct Link {
     id: LinkId,
     stream: TcpStream,
     state: State,
-    /// Bytes not yet written to the socket, starting after the first `sent` bytes.
+    /// Bytes for the socket, of which the first `sent` have been written.
     waiting: Vec<u8>,
     sent: usize,
     is_ready: bool,
@@ -41,8 +41,8 @@ enum State {
 }
 
 pub(crate) const MAX_LINKS: usize = 14;
-/// Maximum number of bytes read per link and turn, enough for a thousand view changes. Then the
-/// sockets must be drained, and a keepalive may be due.
+/// Number of bytes after which a link reads no more in one turn, enough for a thousand view
+/// changes. Then the sockets must be drained, and a keepalive may be due.
 const BYTES_PER_TURN: usize = 32 << 10;
 const BUFFER_BYTES: usize = BYTES_PER_TURN;
 
@@ -117,7 +117,7 @@ impl Links {
         Ok(())
     }
 
-    /// Returns a free place, if need be that of a closed link whose last bytes are unsent.
+    /// Returns a free place. If there is none, frees that of a closing link with unsent bytes.
     fn vacant_place(&mut self, registry: &Registry) -> Option<usize> {
         let vacant = self.places.iter().position(Option::is_none);
         vacant.or_else(|| {

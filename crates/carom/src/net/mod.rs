@@ -1,5 +1,5 @@
 //! The network of one node: sockets, links, paths to the members, and addresses. It imports only
-//! status, errors and settings from `shared`, and nothing from other folders.
+//! status, notices, errors and settings from `shared`, and nothing from other folders.
 
 mod address_book;
 mod address_watch;

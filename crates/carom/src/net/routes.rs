@@ -13,7 +13,7 @@ use crate::shared::status::MemberPath;
 pub(crate) struct Route {
     pub(crate) multicast: Option<SocketAddr>,
     pub(crate) unicast: Vec<SocketAddr>,
-    /// `true` if the unicast addresses replace multicast.
+    /// `true` if datagrams to the unicast addresses count as unicast copies.
     pub(crate) is_copied: bool,
     /// `true` if a route without addresses is expected, so that its datagrams do not count as
     /// unroutable.

@@ -44,7 +44,7 @@ struct Waiting {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Multicast {
-    /// The multicast was sent, or the route had no multicast address.
+    /// The route has no multicast address, or no error shows that it is unreachable.
     Fine,
     Unreachable,
 }
@@ -177,7 +177,8 @@ impl Sender {
         }
     }
 
-    /// Sends `bytes` in one call, or one by one if the operating system cannot split them.
+    /// Sends `bytes` in one call, or each datagram in its own call if the operating system cannot
+    /// split them.
     fn try_send(
         &mut self,
         socket: &Socket,

@@ -31,8 +31,8 @@ impl Socket {
         &self.state
     }
 
-    /// Restores segmentation, because the kernel reports a packet that is too large with the same
-    /// error as unsupported segmentation.
+    /// Enables segmentation again, which was disabled if the kernel reported a packet that is too
+    /// large with the same error as unsupported segmentation.
     pub(crate) fn renew(&mut self) {
         if let Ok(state) = UdpSocketState::new(UdpSockRef::from(&self.io)) {
             self.state = state;

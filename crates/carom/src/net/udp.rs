@@ -101,7 +101,7 @@ impl UdpNetwork {
         network
     }
 
-    /// Registers the sockets. `token` is the first of [`TOKENS`].
+    /// Registers the sockets. `token` is the first of the node's [`TOKENS`] tokens.
     pub(crate) fn attach(&mut self, registry: &Registry, token: usize) -> io::Result<()> {
         self.watch.token = token;
         self.links.attach(token + UDP_SOCKETS);

@@ -86,7 +86,7 @@ impl Delivery {
         }
     }
 
-    /// Returns the backlog as a fraction of the capacity.
+    /// Returns the events that wait outside the full queue, as a fraction of its capacity.
     pub(crate) fn backlog(&self) -> f64 {
         let events = self.overflow.others.len() as f64 / self.capacity as f64;
         let bytes = self.overflow.bytes as f64 / QUEUE_BYTES as f64;
@@ -176,8 +176,8 @@ impl Overflow {
         }
     }
 
-    /// Records lost messages. If there are too many ranges, widens the last one, so that no loss is
-    /// unreported.
+    /// Records lost messages. If there are too many ranges, widens the sender's last one, so that
+    /// every loss is reported.
     fn add_lost(&mut self, sender: NodeId, first: SeqNo, last: SeqNo) {
         let ranges = self.lost.entry(sender).or_default();
         if let Some(range) = ranges.back_mut() {

@@ -29,8 +29,6 @@ pub struct Driver {
 
 #[derive(Debug)]
 struct Shared {
-    /// Unbounded, but each handle has at most one request in flight, plus one command when it is
-    /// dropped.
     commands: Option<Sender<Command>>,
     waker: Waker,
     clock: Clock,

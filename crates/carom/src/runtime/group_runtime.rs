@@ -90,7 +90,8 @@ impl GroupRuntime {
         let _ = self.publish(node, now, self.own.waiting());
     }
 
-    /// Returns the backlog, or `None` if there was none at this call and the previous one.
+    /// Returns the backlog, or `None` if the group does not keep all messages, or had no backlog at
+    /// this call and the previous one.
     fn changed_backlog(&mut self) -> Option<f64> {
         if !self.shared.profile.promises_all() {
             return None;

@@ -107,7 +107,8 @@ impl OwnMessages {
         self.awaited.remove(&seqno.0)
     }
 
-    /// Gives up the unconfirmed messages, because sequence numbers start again from the first.
+    /// Gives up the unconfirmed messages, because sequence numbers start again from the first, and
+    /// fails the receipts.
     pub(crate) fn on_removed(&mut self, why: Removal) {
         self.give_up_unconfirmed();
         for receipt in std::mem::take(&mut self.awaited).into_values() {

@@ -129,7 +129,8 @@ impl PendingJoins {
         self.by_deadline.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Accepts a ring that has not formed, because it may wait for its quorum.
+    /// Returns the error of a late join, or `None` if only its ring has not formed: the ring may
+    /// wait for its quorum.
     pub(crate) fn unanswered(&self, node: &Node, group: GroupId) -> Option<JoinGroupError> {
         if !self.registries.is_empty() && !node.is_admitted(group) {
             let why = node.membership().trouble();

@@ -38,8 +38,8 @@ mod linux {
             Ok(Self { fd, armed: None })
         }
 
-        /// Returns the timeout for the poll itself. An armed timer is not postponed, because an
-        /// unnecessary wake-up costs less than a system call for each packet.
+        /// Arms the timer, and returns the timeout for the poll itself. An armed timer is not
+        /// postponed, because an unnecessary wake-up costs less than a system call for each packet.
         pub(crate) fn arm(&mut self, now: Time, due: Option<Time>) -> io::Result<Option<Duration>> {
             let Some(due) = due else { return Ok(None) };
             if due <= now {

@@ -48,7 +48,7 @@ impl MulticastPool {
 }
 
 impl Default for MulticastPool {
-    /// Returns a pool from the range for use within an organization (RFC 2365).
+    /// Returns a pool in the administratively scoped range (RFC 2365).
     fn default() -> Self {
         Self { first: Ipv4Addr::new(239, 77, 0, 1), count: 1024, hello: DEFAULT_HELLO }
     }

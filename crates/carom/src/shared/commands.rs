@@ -15,7 +15,8 @@ use super::group::{GroupParts, GroupShared};
 use super::profile::Profile;
 use super::status::Status;
 
-/// A command to a node. If the group handle in it has been replaced, its reply channel is dropped.
+/// A command to a node. A command other than `Leave` whose group handle is outdated is dropped with
+/// its reply channel.
 pub(crate) enum NodeCommand {
     Join {
         name: String,
@@ -33,7 +34,7 @@ pub(crate) enum NodeCommand {
         timeout: Duration,
         reply: ReplySender<Result<Confirmed, ConfirmError>>,
     },
-    /// Without a group handle, the request is sent from outside the group.
+    /// Without a group handle, the node need not have joined the group.
     Request {
         group: GroupId,
         shared: Option<Arc<GroupShared>>,

@@ -18,9 +18,9 @@ pub(crate) trait DriverHandle: Send + Sync {
 
     fn timers(&self) -> &TimerQueue;
 
-    /// Returns `false` on the driver's own thread, which must not wait for itself.
+    /// Returns `false` if the node makes no progress while the calling thread waits.
     fn runs_without_caller(&self) -> bool;
 
-    /// Returns `false` if a call that blocks the thread would never return.
+    /// Returns `false` in a simulated world, where a call that blocks would never return.
     fn may_block(&self) -> bool;
 }

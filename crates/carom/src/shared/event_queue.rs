@@ -1,5 +1,5 @@
-//! The event queue of a group, between its driver and its application. The driver adds all events
-//! of a turn under one lock and with one wake-up. The application takes them one by one.
+//! The event queue of a group, between its driver and its application. The driver adds events in
+//! batches, each under one lock and with one wake-up. The application takes them one by one.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -70,7 +70,8 @@ impl EventSender {
         waiting
     }
 
-    /// Requests a notification with the event that leaves at most `enough_room` waiting.
+    /// Requests a notification with the event that leaves at most `enough_room` waiting. Returns
+    /// the present backlog.
     pub(crate) fn request_room(&self) -> Waiting {
         let mut content = self.0.lock();
         content.is_room_wanted = true;
@@ -94,8 +95,8 @@ impl Drop for EventSender {
 }
 
 impl EventReceiver {
-    /// Returns [`Room::Wanted`] if the driver has requested a notification about the room that this
-    /// event leaves, and `None` once the queue is closed and empty.
+    /// Takes the next event, or returns `None` once the queue is closed and empty. With
+    /// [`Room::Wanted`], the caller must notify the driver of the room that this event leaves.
     pub(crate) fn take(&self) -> Poll<Option<(Event, Room)>> {
         let mut content = self.0.lock();
         let Some(event) = content.events.pop_front() else {

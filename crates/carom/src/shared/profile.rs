@@ -3,7 +3,8 @@ use std::fmt;
 use carom_proto::ring::Quorum;
 use carom_proto::{self as proto, RateOfFire};
 
-/// The engine of a group, and the settings on which all its members must agree.
+/// The engine and the settings of a group. All members must agree on them, except on
+/// [`Profile::rejoin`] and [`Profile::voter`].
 ///
 /// Choose [`Profile::time_critical`] for the lowest latency, without order between messages;
 /// [`Profile::ordered`] if all members must deliver all messages in the same order; and

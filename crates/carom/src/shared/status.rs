@@ -68,7 +68,10 @@ pub struct MemberStatus {
     pub path_mtu: Option<u16>,
 }
 
-/// The path by which this node's group messages reach one member.
+/// The path by which this node's group messages reach one member, unless [`PathChoice::Multicast`]
+/// is set.
+///
+/// [`PathChoice::Multicast`]: crate::PathChoice::Multicast
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum MemberPath {
@@ -107,7 +110,8 @@ pub struct GroupStatus {
     /// Ring of the group, or `None` if the group is not ordered or this node is not yet in the
     /// ring.
     pub ring: Option<RingStatus>,
-    /// Number of events in the event queue, which the application has not yet received.
+    /// Number of events that the application has not yet received, including those of separate
+    /// streams.
     pub unread: usize,
     /// Number of events that did not fit in the event queue. Messages among them are reported as
     /// lost.
@@ -157,11 +161,11 @@ carom_proto::counters! {
         send_errors,
         /// Refused datagrams that were larger than the MTU of the interface.
         send_too_large,
-        /// Datagrams sent in parts, because a path MTU decreased after they were built.
+        /// Datagrams sent in parts, because they were larger than the path MTU.
         datagrams_divided,
-        /// Datagrams received in parts.
+        /// Datagrams received in parts and completed.
         datagrams_joined,
-        /// Datagrams that were discarded because some of their parts never arrived.
+        /// Incomplete datagrams that were discarded after 1 s, or to make room for others.
         datagrams_unjoined,
         /// Path MTU probes sent.
         path_mtu_probes,
@@ -169,29 +173,29 @@ carom_proto::counters! {
         send_dropped,
         /// Datagrams not sent because the destination's address is not known.
         unroutable,
-        /// Unicast copies sent to members that multicast does not reach.
+        /// Unicast copies of group messages, including the bulk data that is sent to relays.
         unicast_copies,
         /// Datagrams dropped by the kernel because a socket's receive buffer was full.
         kernel_dropped,
         /// Events that did not fit in the event queues. Messages among them are reported as lost.
         queue_dropped,
-        /// Messages that were still queued or held back when their group was left.
+        /// Published messages that were never sent, because their group was left or refused them.
         publish_dropped,
-        /// Path packets that could not be decoded.
+        /// Path packets that could not be decoded or answered another node's packet.
         path_unknown,
-        /// Hellos that were not answered because too many answers were waiting.
+        /// Answers and other path packets not sent because too many were waiting.
         path_answers_dropped,
         /// Path packets that name a member but came from an address that is not the member's.
         path_elsewhere,
         /// Datagrams withheld from addresses that have not answered a probe.
         strangers_withheld,
-        /// Multicast addresses that could not be joined.
+        /// Failed attempts to join a multicast address.
         join_failures,
-        /// Open joiner sockets, which hold the multicast memberships.
+        /// Sockets that currently hold multicast memberships.
         joiner_sockets,
         /// Connections to registries that were established.
         links_opened,
-        /// Established connections to registries that the registry or the network closed.
+        /// Established connections to registries that failed or that the registry closed.
         links_broken,
         /// Bytes received over connections to registries.
         link_bytes_in,

@@ -23,7 +23,8 @@ impl TimerQueue {
         self.lock().wakers.first_key_value().map(|(key, _)| key.0)
     }
 
-    /// Returns `true` if the timer is new and the earliest, or `None` after [`Self::close`].
+    /// Sets or renews a timer. Returns `Some(true)` if it is new and the earliest, and `None` after
+    /// [`Self::close`].
     pub(crate) fn set(
         &self,
         until: Time,

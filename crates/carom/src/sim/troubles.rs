@@ -27,9 +27,10 @@ pub enum Trouble {
     Crash,
     /// A host is paused.
     Pause,
-    /// Some hosts are partitioned from the others. The end of one partition ends all partitions.
+    /// Some hosts are partitioned from the others. The end of one partition, or of
+    /// [`Trouble::OneWay`], ends all of both kinds.
     Partition,
-    /// Some hosts do not receive datagrams from some other hosts.
+    /// Some hosts do not receive datagrams from some hosts.
     OneWay,
     /// Datagrams are delayed, duplicated or corrupted.
     Disturbance,
@@ -80,7 +81,7 @@ enum Relief {
 
 impl World {
     /// Advances the time by `span` with random faults that follow from the world's seed. All faults
-    /// have ended when it returns.
+    /// except clock steps have ended when this method returns.
     pub fn run_troubled(&mut self, span: Duration, troubles: &Troubles) {
         let end = self.now() + span;
         let rng = self.fork_rng();

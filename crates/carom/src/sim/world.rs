@@ -19,7 +19,8 @@ use super::switchboard::{Call, Lease, Switchboard};
 
 /// A simulated world of hosts in a simulated network, with virtual time. See the [module](super).
 ///
-/// Time passes only during calls that advance it. A panic in a task propagates out of these calls.
+/// Time passes only during calls that advance it. A panic in a task propagates out of the call that
+/// runs the task.
 /// Dropping the world ends everything in it.
 pub struct World {
     network: carom_sim::World<SimMachine>,
@@ -219,7 +220,8 @@ impl World {
         output
     }
 
-    /// Returns `true` if `end` is reached or the guest is done.
+    /// Runs what is ready, and then advances the time to the next event, at most to `end`. Returns
+    /// `true` if `end` is reached or the guest is done.
     fn advance(&mut self, end: Time, guest: Option<Guest<'_>>) -> bool {
         if self.settle(guest) {
             return true;

@@ -27,7 +27,7 @@ pub enum Fault {
     /// The text is not TOML, or does not have the expected structure.
     #[error("{message}")]
     Form {
-        /// Message of the TOML parser.
+        /// Message of the TOML parser, or the unknown key.
         message: String,
         /// Keys that are allowed here. Empty unless an unknown key was given.
         known: Vec<String>,
@@ -35,10 +35,11 @@ pub enum Fault {
     /// The file places no node.
     #[error("the file places no node in the network")]
     NoHosts,
-    /// The file describes a generated network, but also switches, racks or links of its own.
+    /// The file describes a generated network, and also another one, `hosts-forward`, or switches,
+    /// racks or links of its own.
     #[error("the file describes a generated network and also switches, racks or links of its own")]
     Mixed,
-    /// The described network is impossible.
+    /// The described network is impossible or too large.
     #[error(transparent)]
     Shape(#[from] TopologyError),
     /// Two switches, racks or hosts have the same name.
@@ -49,7 +50,7 @@ pub enum Fault {
         /// Line of the first use.
         first: usize,
     },
-    /// A node is placed at two hosts.
+    /// A node is placed twice.
     #[error("node '{node}' is placed twice, first on line {first}")]
     NodeTwice {
         /// The node, as given.

@@ -10,7 +10,7 @@ pub(crate) struct Provider {
     pub(crate) origin: Origin,
     pub(crate) endpoint: SocketAddr,
     pub(crate) static_members: Option<Vec<(NodeId, SocketAddr)>>,
-    /// If any registry is given, the node uses no other membership provider.
+    /// If any registry is given, it replaces gossip. `static_members` has precedence.
     pub(crate) registries: Vec<SocketAddr>,
     pub(crate) cluster: String,
     pub(crate) rack: String,

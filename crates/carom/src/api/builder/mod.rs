@@ -124,8 +124,9 @@ impl Builder {
 
     /// Adds seeds, which are nodes for the first contact, each as `HOST:PORT` or `HOST`.
     ///
-    /// Default: none. The node then finds nodes on this host at port 7400, and others by multicast.
-    /// If seeds are given and none answers, joining a group fails.
+    /// Default: none. The node then contacts port 7400 of this host, unless the multicast port was
+    /// changed, and finds other nodes by multicast. If seeds are given and no other node is found,
+    /// joining a group fails.
     pub fn seeds<S: AsRef<str>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
         self.seeds.extend(seeds.into_iter().map(|seed| seed.as_ref().to_owned()));
         self
@@ -142,8 +143,9 @@ impl Builder {
     /// Adds addresses of registries (`carom registry` processes), each as `HOST:PORT` or `HOST`.
     ///
     /// Default: none. One address is enough. With a registry, the node finds others only through
-    /// the registries. While they are unreachable, the node keeps the members that it knows, and
-    /// joining a group fails.
+    /// the registries, unless it has [static members](Builder::static_members). While the
+    /// registries are unreachable, the node keeps the members that it knows, and joining a group
+    /// fails.
     pub fn registry<S: AsRef<str>>(mut self, addresses: impl IntoIterator<Item = S>) -> Self {
         self.registries.extend(addresses.into_iter().map(|address| address.as_ref().to_owned()));
         self
@@ -235,12 +237,12 @@ impl Builder {
         self
     }
 
-    /// Sets the capacity of each group's event queue. Default: 65536; at least 1.
+    /// Sets the capacity of each group's event queue, in events. Default: 65536; 0 counts as 1.
     ///
     /// A queue also holds at most 64 MiB of messages. When the queue of a time-critical or custom
     /// group is full, further messages are reported as [`Event::Lost`](crate::Event::Lost). A bulk
-    /// group stops the sender. An ordered group slows the ring down, and removes a member that
-    /// falls behind by the size of another queue ([`Removal::TooSlow`](crate::Removal::TooSlow)).
+    /// group stops the sender. An ordered group slows the ring down, and the node leaves the group
+    /// if it falls behind by another queue's size ([`Removal::TooSlow`](crate::Removal::TooSlow)).
     pub fn queue(mut self, events: usize) -> Self {
         self.queue_events = events;
         self
@@ -285,8 +287,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the explicit seeds. If there are none, returns the default port of this host, unless
-    /// the multicast port selects another network.
+    /// Returns the explicit seeds. If no seeds were given, returns the default port of this host,
+    /// unless this node uses that port or the multicast port selects another network.
     fn all_seeds(&self, explicit: Vec<SocketAddr>, own: SocketAddr) -> Vec<SocketAddr> {
         let implied = SocketAddr::new(own.ip(), DEFAULT_PORT);
         let is_default = self.seeds.is_empty() && self.multicast_port == DEFAULT_MULTICAST_PORT;

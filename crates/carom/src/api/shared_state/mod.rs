@@ -18,7 +18,7 @@ use crate::shared::error::PublishError;
 /// A member that joins receives the state from a member that has it. This state is as of the view
 /// that admits the new member, or of a later place in the order. Messages ordered after that place
 /// are kept until the state has arrived. A transfer continues across view changes. If the member
-/// that sends the state fails, another member sends it again. The application must take the actions
+/// that sends the state fails, another holder sends it again. The application must take the actions
 /// that [`SharedState::recv`] returns, one after another; see [`StateEvent`].
 ///
 /// Exactly one member creates the state with [`SharedState::founding`]. All other members call
@@ -44,15 +44,15 @@ pub enum StateEvent {
     Take(Bytes),
     /// The application must discard its state, because this node was removed from the ring.
     Forget,
-    /// All holders of the state have left or failed. This member waits for a member that has the
-    /// state.
+    /// No member of the ring has the state. This member waits for one that has it.
     NoHolder,
     /// No member sent the state before the limit of kept messages ([`SharedState::keeping`]) was
-    /// exceeded. This member has left the group. To receive the state, join again.
+    /// exceeded, or the view had changed too often. This member has left the group. To receive the
+    /// state, join again.
     NotGiven {
         /// Number of messages that were kept.
         messages: usize,
-        /// Size of the kept messages, in bytes.
+        /// Size of the kept messages, in bytes, including their overhead.
         bytes: usize,
     },
     /// Any other event of the group.
@@ -64,8 +64,8 @@ pub enum StateEvent {
 struct Sharing {
     has_state: bool,
     is_founder: bool,
-    /// `true` if this member has never shared a view with another, so that no other member has the
-    /// state.
+    /// `true` if this member is a founder that has never shared a view with another member, so that
+    /// no other member has the state.
     is_alone: bool,
     holders: BTreeSet<Process>,
     /// Members of the current view that have reported in it that they lack the state.
@@ -109,13 +109,13 @@ const MAX_CUTS: usize = 4096;
 const PIECE_HEAD: usize = 1 + 4 + 8 + 8 + 8 + 4;
 
 impl SharedState {
-    /// Creates an empty state for the group, once this node is in the ring. Call this at only one
-    /// member, and only once.
+    /// Uses the application's present state as the group's state, once this node is in the ring.
+    /// Call this at only one member, and only once.
     pub fn founding(group: Group) -> Self {
         Self::new(group, true)
     }
 
-    /// Joins a group that has a state. Another member sends the state to this node.
+    /// Shares the state that the group already has. Another member sends it to this node.
     pub fn joining(group: Group) -> Self {
         Self::new(group, false)
     }
@@ -393,8 +393,7 @@ impl Sharing {
         self.begin_transfer(event.place, own);
     }
 
-    /// Resets this member. A founder whose ring of one member merges into a larger ring remains a
-    /// founder.
+    /// Resets this member. A founder that was always alone remains a founder.
     fn on_removed(&mut self) {
         let (had_state, is_founder) = (self.has_state, self.is_alone);
         let (actions, limit_bytes) = (std::mem::take(&mut self.actions), self.limit_bytes);

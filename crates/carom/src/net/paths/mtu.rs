@@ -2,7 +2,8 @@
 //!
 //! A member must first answer a small probe, so that large probes are sent only to actual nodes.
 //! Then a probe of the largest size is sent. If it does not arrive, probes of all common sizes
-//! follow, and the largest answered size is the path MTU. The search is repeated every few seconds.
+//! follow, and the largest answered size is the path MTU. The search is repeated every 5 s, or less
+//! often with more than 100 members.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -196,7 +197,8 @@ impl PathMtu {
         }
     }
 
-    /// Grows with the number of members, to limit the probe rate.
+    /// Returns the time between searches, which grows with the number of members, to limit the
+    /// probe rate.
     fn interval(&self) -> Duration {
         SEARCH_EVERY.max(SEARCH_SHARE * self.peers.len() as u32)
     }

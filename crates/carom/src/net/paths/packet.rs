@@ -43,7 +43,7 @@ use carom_proto::codec::{Variants, rest, rest_bytes};
 use carom_proto::wire::{Datagram, DecodeError, HEADER_BYTES, Header, Protocol, seal};
 use carom_proto::{GroupId, NodeId, Origin, fields, variants};
 
-/// Maximum number of nodes listed in one hello, which then fits in the MTU of any path.
+/// Maximum number of nodes listed in one hello, which is then at most 552 bytes long.
 pub(super) const MAX_ASKED: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -39,7 +39,7 @@ pub(crate) struct NodeRuntime<N> {
     calls: Calls,
     closing: Option<Closing>,
     path_mtu: u16,
-    /// `true` if a command or a writable socket requires a turn.
+    /// `true` if a command or a socket requires a turn.
     is_called: bool,
 }
 

@@ -13,8 +13,9 @@ pub enum ConfirmError {
         /// Known members that have not confirmed.
         waiting_for: Vec<NodeId>,
     },
-    /// The messages were given up, because another node sends in the bulk group or this node was
-    /// removed from the ring. Members may or may not have them.
+    /// The messages were given up, because another node sends in the bulk group, the topology has no
+    /// host for this node, or this node was removed from the ring. Members may or may not have the
+    /// messages.
     #[error("messages were given up before they were confirmed")]
     GivenUp,
     /// No other member was in the group to receive the messages, or all others have left since.
@@ -39,12 +40,12 @@ pub enum DeliveryError {
     /// Members have lost this message or earlier ones.
     #[error("messages were lost by {}", counts(lost_by))]
     Incomplete {
-        /// The members that lost messages, each with the number of this node's messages that were
+        /// The members that lost messages, each with the number of this node's packets that it
         /// lost.
         lost_by: Vec<(NodeId, u32)>,
     },
-    /// The message was given up, because another node sends in the bulk group. Members may or may
-    /// not have the message.
+    /// The message was given up, because another node sends in the bulk group or the topology has
+    /// no host for this node. Members may or may not have the message.
     #[error("the message was given up before it was confirmed: another node sends in the group")]
     GivenUp,
     /// No other member was in the group, or all others have left. No other node is known to have

@@ -7,13 +7,13 @@ pub enum JoinGroupError {
     /// The settings are out of bounds, or conflict with those of the node or of the group.
     #[error(transparent)]
     Refused(#[from] JoinError),
-    /// Seeds were given, and none of them has answered.
+    /// Seeds were given, and no other node was found.
     #[error("no seed answered: {}", seeds.join(", "))]
     NoSeedAnswered {
         /// The seeds, as given.
         seeds: Vec<String>,
     },
-    /// No registry has answered.
+    /// The registry has not confirmed the join in time.
     #[error("no answer from the registry at {}{}", addresses.join(", "), because(why))]
     ServiceAway {
         /// Addresses of the registries, as given.

@@ -16,7 +16,7 @@ pub use ring::{LockError, QueryError, RequestError};
 pub use start::StartError;
 pub(crate) use system_text::plain;
 
-/// The error returned by a call to a group that was left, or whose node was closed.
+/// The error returned by a call to a closed group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the group is closed")]
 pub struct GroupClosed;

@@ -9,7 +9,7 @@ pub enum PublishError {
     /// The group's send queue is full. Only calls that never wait return this error.
     #[error("the send queue is full{}", held_back(*held_back_by))]
     Full {
-        /// Member that the group waits for, if any, and the number of messages by which it lags.
+        /// Member that the group waits for, if any, and the number of packets by which it lags.
         held_back_by: Option<(NodeId, u32)>,
         /// The message, returned to the caller.
         payload: Bytes,
@@ -29,7 +29,7 @@ pub enum PublishError {
         /// Requested quality of service.
         asked: Qos,
     },
-    /// The group was left, its join was refused afterwards, or its node is closed.
+    /// The group is closed: it was left, this node was removed from it, or the node is closed.
     #[error("the group is closed")]
     Closed,
 }

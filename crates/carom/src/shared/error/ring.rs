@@ -7,10 +7,10 @@ use carom_proto::ring::{self, Qos};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Another node holds the lock.
+    /// Another node holds the lock, or the group has the maximum number of locks.
     #[error("{}", refused(*holder))]
     Refused {
-        /// Holder of the lock, or `None` if the group has the maximum number of locks.
+        /// Holder of the lock, or `None` if the group has too many locks.
         holder: Option<NodeId>,
     },
     /// Another task of this node holds the lock or waits for it.
@@ -50,8 +50,8 @@ pub enum RequestError {
     /// The group is not ordered, so it does not accept requests.
     #[error("this group is not ordered: it does not accept requests")]
     NoRequests,
-    /// The node is closed.
-    #[error("the node is closed")]
+    /// The group or its node was closed.
+    #[error("the group or its node is closed")]
     Closed,
 }
 
@@ -105,7 +105,7 @@ impl RequestError {
             }
             Self::Refused(_) => "wait for the replies to earlier requests".into(),
             Self::NoRequests => "join the group with an ordered profile".into(),
-            Self::Closed => "start a new node".into(),
+            Self::Closed => "join the group again, or start a new node".into(),
         }
     }
 }

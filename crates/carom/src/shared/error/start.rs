@@ -10,7 +10,7 @@ use crate::shared::addressing::{DEFAULT_MULTICAST_PORT, MulticastPool};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The requested port is in use by another socket.
+    /// The requested port is in use by another socket, or the simulated host already has a node.
     #[error("port {port} is in use")]
     AddressInUse {
         /// UDP port that is in use.
@@ -26,7 +26,7 @@ pub enum StartError {
         /// Interfaces of this host, each as `name (address)`.
         known: Vec<String>,
     },
-    /// The host has no interface with an IPv4 address, not even loopback.
+    /// No interface with an IPv4 address is up and either supports multicast or is loopback.
     #[error("no network interface is up and has an IPv4 address")]
     NoInterface,
     /// The operating system does not permit the operation to this process.
@@ -51,13 +51,14 @@ pub enum StartError {
         /// Reason why the address was refused.
         reason: String,
     },
-    /// The name of a cluster or rack is longer than 255 bytes.
+    /// The name of the cluster or of the rack is longer than 255 bytes.
     #[error("the name {name:?} is longer than 255 bytes")]
     LongName {
         /// Beginning of the name.
         name: String,
     },
-    /// The pool is empty, or contains addresses that are not for multicast.
+    /// The pool is empty, or an address of the pool or its hello address is not a multicast address
+    /// beyond the local link.
     #[error(
         "pool '{pool}' is invalid: expected one or more multicast addresses beyond \
          the local link"
@@ -72,8 +73,8 @@ pub enum StartError {
     /// The injected loss is not [valid](Loss::is_valid): a rate is outside 0 to 1, a burst is
     /// shorter than 1 datagram, or bursts of this length cannot reach the rate.
     #[error(
-        "injected loss '{loss}' is invalid: expected a rate of 0 to 100 %, and bursts of at least \
-         1 datagram"
+        "injected loss '{loss}' is invalid: expected rates of 0 to 100 %, bursts of at least 1 \
+         datagram, and a rate that such bursts allow"
     )]
     Loss {
         /// The injected loss, as given.
@@ -132,7 +133,7 @@ impl StartError {
             Self::MulticastPort => {
                 format!("give all nodes the same port, such as {DEFAULT_MULTICAST_PORT}")
             }
-            Self::Loss { .. } => "use a rate of 0 to 1 and bursts of at least 1 datagram".into(),
+            Self::Loss { .. } => "use rates of 0 to 1, and longer bursts for a high rate".into(),
             Self::Lateral(lateral::ConfigError::PathMtu(_)) => {
                 "raise path_mtu and the interface's MTU (ip link set dev IF mtu 1500)".into()
             }

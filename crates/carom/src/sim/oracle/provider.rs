@@ -8,7 +8,8 @@ use carom_proto::{
 
 use crate::sim::report::Report;
 
-/// The queues between the world and one node. The world empties them after every call to the node.
+/// The queues between the world and one node. The node processes `news` at its next timeout, and
+/// the world collects `reports` after each call to the node.
 #[derive(Debug, Default)]
 pub(crate) struct OracleLink {
     pub(crate) news: VecDeque<News>,
