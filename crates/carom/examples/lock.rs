@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use carom::{Group, Node, Profile, StartError};
 
-/// A resource to which several processes write. It rejects writes of a former lock holder.
+/// A resource to which several workers write. It rejects a write with a smaller fence than that of
+/// an earlier write.
 #[derive(Default)]
 struct Resource {
     largest_fence: u64,

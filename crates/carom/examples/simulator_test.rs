@@ -1,5 +1,5 @@
-//! Tests a program in the simulator: messages are lost, the network is partitioned, and each run
-//! can be repeated from its seed.
+//! Tests a program in the simulator: datagrams are lost, and each run can be repeated from its
+//! seed.
 //!
 //! `cargo run --example simulator_test`
 

@@ -53,7 +53,6 @@
 //! * A call that can wait is an `async fn`. It runs on any async runtime, because a thread of Carom
 //!   does the work: one per node, or one per [`Driver`] that several nodes share.
 //! * A call whose name begins with `try_`, or that returns no future, never waits for other nodes.
-//!   Starting a node waits until host names are resolved.
 //! * A call whose name ends in `_timeout` waits for at most the given time, by the node's clock.
 //! * The module [`blocking`] has the same types for threads: their calls block.
 //!

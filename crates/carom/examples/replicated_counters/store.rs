@@ -221,7 +221,7 @@ fn decode_totals<'a>(bytes: &mut &'a [u8]) -> Option<(&'a str, NodeId, Totals)> 
     Some((std::str::from_utf8(name).ok()?, NodeId(number(0)), totals))
 }
 
-/// First byte of a message with totals. Another value announces a digest.
+/// First byte of a message with totals. [`DIGEST`] announces a digest.
 const TOTALS: u8 = 1;
 const DIGEST: u8 = 2;
 const DIGEST_PERIOD: Duration = Duration::from_secs(1);

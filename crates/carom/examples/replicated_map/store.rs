@@ -50,7 +50,8 @@ pub enum Outcome {
 pub enum NotDone {
     /// This replica does not have the map yet. The operation was not executed.
     NotReady,
-    /// This replica was removed or closed before the outcome was known. The operation may or may
+    /// The operation could not be published, or this replica was removed or closed before the
+    /// outcome was known. The operation may or may
     /// not have taken effect.
     Unknown,
 }

@@ -81,10 +81,8 @@ impl Drop for PendingLock {
 }
 
 impl Group {
-    /// Waits for a lock of an ordered group.
-    ///
-    /// The lock is granted to nodes in the order of their requests. The tasks of one node take
-    /// turns: while several wait, other nodes may hold the lock between two of them.
+    /// Waits for a lock of an ordered group. The lock is granted to nodes in the order of their
+    /// requests. The tasks of one node take turns, between which other nodes may hold the lock.
     ///
     /// The name of a lock is a string or a [`Handler`](crate::Handler). Dropping the future
     /// withdraws the request.
@@ -114,8 +112,7 @@ impl Group {
     /// Like [`Group::lock`], but does not wait while another node or task holds the lock.
     ///
     /// # Errors
-    /// See [`Group::lock`]; also if the lock is held, or requested by this node. If another node
-    /// holds the lock, the error names it.
+    /// See [`Group::lock`]; also if the lock is held, or this node has already requested it.
     pub async fn lock_if_free(&self, name: impl Into<LockName>) -> Result<Lock, LockError> {
         self.request_lock(name.into(), false).await
     }

@@ -55,8 +55,7 @@ impl Interface {
 }
 
 impl Interface {
-    /// Returns the maximum size, in bytes, of an IP packet on the interface, or `None` if it is not
-    /// known, as on systems other than Linux and Android.
+    /// Returns the maximum size, in bytes, of an IP packet on the interface, if it is known.
     ///
     /// Files under `/sys` may belong to another network namespace, so a socket is queried.
     pub fn mtu(&self) -> Option<u16> {

@@ -177,8 +177,7 @@ impl Sender {
         }
     }
 
-    /// Sends `bytes` in one call, or each datagram in its own call if the operating system cannot
-    /// split them.
+    /// Sends `bytes` in one call, or by datagrams if the operating system cannot split them.
     fn try_send(
         &mut self,
         socket: &Socket,

@@ -27,8 +27,7 @@ impl Groups {
         self.joined.get_mut(&group)
     }
 
-    /// Returns the handle's group, or `None` if the application has left it since, even if it has
-    /// joined it again.
+    /// Returns the handle's group, or `None` if it was left, even if it was joined again.
     pub(crate) fn of_handle(&mut self, handle: &Arc<GroupShared>) -> Option<&mut GroupRuntime> {
         let group = self.joined.get_mut(&handle.id);
         group.filter(|group| Arc::ptr_eq(&group.shared, handle))

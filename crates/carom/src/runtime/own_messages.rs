@@ -107,8 +107,7 @@ impl OwnMessages {
         self.awaited.remove(&seqno.0)
     }
 
-    /// Gives up the unconfirmed messages, because sequence numbers start again from the first, and
-    /// fails the receipts.
+    /// Gives up the unconfirmed messages, because sequence numbers restart, and fails the receipts.
     pub(crate) fn on_removed(&mut self, why: Removal) {
         self.give_up_unconfirmed();
         for receipt in std::mem::take(&mut self.awaited).into_values() {

@@ -15,8 +15,7 @@ use super::group::{GroupParts, GroupShared};
 use super::profile::Profile;
 use super::status::Status;
 
-/// A command to a node. A command other than `Leave` whose group handle is outdated is dropped with
-/// its reply channel.
+/// A command to a node. A command with an outdated group handle is dropped, or without effect.
 pub(crate) enum NodeCommand {
     Join {
         name: String,

@@ -70,8 +70,7 @@ impl EventSender {
         waiting
     }
 
-    /// Requests a notification with the event that leaves at most `enough_room` waiting. Returns
-    /// the present backlog.
+    /// Requests a notification with the event that leaves at most `enough_room` waiting.
     pub(crate) fn request_room(&self) -> Waiting {
         let mut content = self.0.lock();
         content.is_room_wanted = true;

@@ -68,10 +68,8 @@ pub struct MemberStatus {
     pub path_mtu: Option<u16>,
 }
 
-/// The path by which this node's group messages reach one member, unless [`PathChoice::Multicast`]
-/// is set.
-///
-/// [`PathChoice::Multicast`]: crate::PathChoice::Multicast
+/// The path by which this node's group messages reach one member, unless
+/// [`PathChoice::Multicast`](crate::PathChoice::Multicast) is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum MemberPath {

@@ -23,8 +23,7 @@ impl TimerQueue {
         self.lock().wakers.first_key_value().map(|(key, _)| key.0)
     }
 
-    /// Sets or renews a timer. Returns `Some(true)` if it is new and the earliest, and `None` after
-    /// [`Self::close`].
+    /// Sets a timer. Returns `true` if it is new and the earliest, or `None` after [`Self::close`].
     pub(crate) fn set(
         &self,
         until: Time,

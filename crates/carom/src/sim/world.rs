@@ -19,8 +19,7 @@ use super::switchboard::{Call, Lease, Switchboard};
 
 /// A simulated world of hosts in a simulated network, with virtual time. See the [module](super).
 ///
-/// Time passes only during calls that advance it. A panic in a task propagates out of the call that
-/// runs the task.
+/// Time passes only during calls that advance it. A panic in a task propagates to the caller.
 /// Dropping the world ends everything in it.
 pub struct World {
     network: carom_sim::World<SimMachine>,
@@ -220,8 +219,7 @@ impl World {
         output
     }
 
-    /// Runs what is ready, and then advances the time to the next event, at most to `end`. Returns
-    /// `true` if `end` is reached or the guest is done.
+    /// Takes one step, at most to `end`. Returns `true` if `end` is reached or the guest is done.
     fn advance(&mut self, end: Time, guest: Option<Guest<'_>>) -> bool {
         if self.settle(guest) {
             return true;

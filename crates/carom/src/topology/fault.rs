@@ -35,8 +35,7 @@ pub enum Fault {
     /// The file places no node.
     #[error("the file places no node in the network")]
     NoHosts,
-    /// The file describes a generated network, and also another one, `hosts-forward`, or switches,
-    /// racks or links of its own.
+    /// The file combines a generated network with another one or with settings for its own.
     #[error("the file describes a generated network and also switches, racks or links of its own")]
     Mixed,
     /// The described network is impossible or too large.

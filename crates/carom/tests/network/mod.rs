@@ -11,7 +11,7 @@ use carom::{Builder, Event, Message, NodeId, Profile, Status};
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns a port that no other test uses at the same time, below the range of ephemeral ports.
+/// Returns another port at each call, below the range of ephemeral ports.
 pub fn multicast_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let own = u64::from(std::process::id()) * 41;

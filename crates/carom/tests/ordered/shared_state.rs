@@ -19,7 +19,7 @@ struct Replica {
     delivered: u64,
 }
 
-/// The replicas, by host. The founder's state initially has this many bytes.
+/// The replicas, by host. The founder's state initially has `state_bytes` bytes.
 #[derive(Clone, Default)]
 struct Replicas {
     by_host: Rc<RefCell<BTreeMap<u32, Replica>>>,

@@ -2,8 +2,7 @@
 //!
 //! A member must first answer a small probe, so that large probes are sent only to actual nodes.
 //! Then a probe of the largest size is sent. If it does not arrive, probes of all common sizes
-//! follow, and the largest answered size is the path MTU. The search is repeated every 5 s, or less
-//! often with more than 100 members.
+//! follow, and the largest answered size is the path MTU. The search is repeated periodically.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -197,8 +196,7 @@ impl PathMtu {
         }
     }
 
-    /// Returns the time between searches, which grows with the number of members, to limit the
-    /// probe rate.
+    /// Returns the time between searches. It grows with the membership, to limit the probe rate.
     fn interval(&self) -> Duration {
         SEARCH_EVERY.max(SEARCH_SHARE * self.peers.len() as u32)
     }

@@ -13,9 +13,9 @@ pub enum ConfirmError {
         /// Known members that have not confirmed.
         waiting_for: Vec<NodeId>,
     },
-    /// The messages were given up, because another node sends in the bulk group, the topology has no
-    /// host for this node, or this node was removed from the ring. Members may or may not have the
-    /// messages.
+    /// The messages were given up, because another node sends in the bulk group, the topology has
+    /// no host for this node, or this node was removed from the ring. Members may or may not have
+    /// the messages.
     #[error("messages were given up before they were confirmed")]
     GivenUp,
     /// No other member was in the group to receive the messages, or all others have left since.

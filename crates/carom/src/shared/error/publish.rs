@@ -29,7 +29,7 @@ pub enum PublishError {
         /// Requested quality of service.
         asked: Qos,
     },
-    /// The group is closed: it was left, this node was removed from it, or the node is closed.
+    /// The group was left, this node was refused or removed, or its node is closed.
     #[error("the group is closed")]
     Closed,
 }

@@ -8,8 +8,7 @@ use carom_proto::{
 
 use crate::sim::report::Report;
 
-/// The queues between the world and one node. The node processes `news` at its next timeout, and
-/// the world collects `reports` after each call to the node.
+/// The queues between the world and one node: `news` to the node, and `reports` to the world.
 #[derive(Debug, Default)]
 pub(crate) struct OracleLink {
     pub(crate) news: VecDeque<News>,
