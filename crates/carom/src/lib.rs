@@ -56,8 +56,8 @@
 //! * A call whose name ends in `_timeout` waits for at most the given time, by the node's clock.
 //! * The module [`blocking`] has the same types for threads: their calls block.
 //!
-//! Dropping the future of a join, a publish or a lock before it completes withdraws the call. Other
-//! calls are executed once their future has been polled.
+//! Dropping the future of a join, a publish or a lock before it completes withdraws the call.
+//! Requests, replies and leaves are executed once their future has been polled.
 //!
 //! # Handles
 //!

@@ -56,8 +56,8 @@ impl SequentialSpec for Register {
 #[derive(Default)]
 struct History {
     of_keys: BTreeMap<String, LinearizabilityTester<i64, Register>>,
-    /// Newest caller. Numbers decrease, because callers whose last call was never answered must come
-    /// last in the order in which the tester tries them.
+    /// Newest caller. Numbers decrease, because the tester tries callers in order, and those whose
+    /// last call was never answered must come last.
     callers: i64,
     answered: usize,
     unanswered: usize,

@@ -95,7 +95,8 @@ impl Group {
     /// Like [`Group::publish`], but never waits.
     ///
     /// # Errors
-    /// See [`Group::publish`]; also if the queue is full. That error contains the message.
+    /// See [`Group::publish`]; also if the queue is full, or other calls wait for room in it. That
+    /// error contains the message.
     pub fn try_publish(&self, payload: impl Into<Bytes>) -> Result<Published, PublishError> {
         self.try_publish_with(payload, SendOptions::default())
     }

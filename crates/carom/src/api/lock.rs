@@ -43,7 +43,7 @@ impl Lock {
         !self.grant.lost.is_closed()
     }
 
-    /// Waits until the lock is lost because this node has left the group's ring or is closed.
+    /// Waits until the lock is lost: this node is no longer in the ring or is closed.
     pub async fn lost(&self) {
         let _ = self.grant.lost.recv().await;
     }

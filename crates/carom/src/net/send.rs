@@ -44,7 +44,7 @@ struct Waiting {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Multicast {
-    /// The route has no multicast address, or no error shows that it is unreachable.
+    /// The route has no multicast address, or no error shows that the address is unreachable.
     Fine,
     Unreachable,
 }
@@ -177,7 +177,7 @@ impl Sender {
         }
     }
 
-    /// Sends `bytes` in one call, or by datagrams if the operating system cannot split them.
+    /// Sends `bytes` in one call, or datagram by datagram if the system cannot split them.
     fn try_send(
         &mut self,
         socket: &Socket,

@@ -334,7 +334,8 @@ impl UdpNetwork {
         self.paths.mtu.set_ceiling(now, ceiling);
         self.sockets.unicast.renew();
         let interface = &self.interface;
-        let text = format!("packets are now up to {ceiling} bytes long, the MTU of {interface}");
+        let text =
+            format!("the MTU of {interface} has changed: packets are up to {ceiling} bytes long");
         self.notice(Notice::plain(text));
     }
 

@@ -129,7 +129,7 @@ impl PendingJoins {
         self.by_deadline.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Returns the error of a late join. A missing ring is none, because it may lack its quorum.
+    /// Returns the error of a late join. A missing ring is not an error: it may lack its quorum.
     pub(crate) fn unanswered(&self, node: &Node, group: GroupId) -> Option<JoinGroupError> {
         if !self.registries.is_empty() && !node.is_admitted(group) {
             let why = node.membership().trouble();

@@ -15,7 +15,7 @@ use super::group::{GroupParts, GroupShared};
 use super::profile::Profile;
 use super::status::Status;
 
-/// A command to a node. A command with an outdated group handle is dropped, or without effect.
+/// A command to a node. A command with an outdated group handle has no effect.
 pub(crate) enum NodeCommand {
     Join {
         name: String,

@@ -179,7 +179,7 @@ carom_proto::counters! {
         queue_dropped,
         /// Published messages that were never sent, because their group was left or refused them.
         publish_dropped,
-        /// Path packets that could not be decoded or answered another node's packet.
+        /// Path packets that could not be decoded, and answers to packets of other nodes.
         path_unknown,
         /// Answers and other path packets not sent because too many were waiting.
         path_answers_dropped,

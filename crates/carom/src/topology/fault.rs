@@ -35,8 +35,11 @@ pub enum Fault {
     /// The file places no node.
     #[error("the file places no node in the network")]
     NoHosts,
-    /// The file combines a generated network with another one or with settings for its own.
-    #[error("the file describes a generated network and also switches, racks or links of its own")]
+    /// A generated network is combined with another one, `hosts-forward`, switches, racks or links.
+    #[error(
+        "a generated network cannot be combined with another one, hosts-forward, switches, racks \
+         or links"
+    )]
     Mixed,
     /// The described network is impossible or too large.
     #[error(transparent)]
@@ -125,7 +128,7 @@ impl TopologyFileError {
             Fault::Form { .. } => "write the file in TOML, as shown in docs/bulk.md",
             Fault::NoHosts => "place each node under [racks] or [hosts]",
             Fault::Mixed => {
-                "remove switches, links and [racks], or remove the key that generates the network"
+                "keep only [hosts] and one generated network, or remove the generated network"
             }
             Fault::NameTwice { .. } => "give each switch, rack and host a unique name",
             Fault::NodeTwice { .. } => {

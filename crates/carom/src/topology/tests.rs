@@ -165,8 +165,8 @@ fn too_many_links_and_impossible_topologies_are_refused() {
     assert_eq!((line, cause.as_str()), (2, expected));
     let mixed = "[racks]\na = []\n[fat-tree]\nports = 4\n[hosts]\n'host 0.0' = '10.0.0.1'";
     let (line, cause, _) = refused(mixed);
-    let expected =
-        "the file describes a generated network and also switches, racks or links of its own";
+    let expected = "a generated network cannot be combined with another one, hosts-forward, \
+                    switches, racks or links";
     assert_eq!((line, cause.as_str()), (3, expected));
     let alone = "hosts-forward = true\nlinks = [['a', 'b']]\n[hosts]\na = '10.0.0.1'\n\
                  b = '10.0.0.2'\n";

@@ -27,7 +27,7 @@ pub enum StartError {
         known: Vec<String>,
     },
     /// No interface with an IPv4 address is up and either supports multicast or is loopback.
-    #[error("no network interface is up and has an IPv4 address")]
+    #[error("no interface with an IPv4 address is up and supports multicast; loopback is down")]
     NoInterface,
     /// The operating system does not permit the operation to this process.
     #[error("this process has no permission to {action}")]
