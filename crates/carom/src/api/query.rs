@@ -52,9 +52,9 @@ impl Node {
     /// [electorate](crate::Profile::quorum_of). This node need not have joined the group.
     ///
     /// `epoch` identifies the ring, as [`Node::query`] returns it. The request has no effect if the
-    /// ring has another epoch by now or still has its quorum, a voter that is not in `lost` does not
-    /// answer, or a voter in `lost` answers. The next view at the members is marked as forced. The
-    /// request is sent once, without confirmation: repeat it if the ring does not change.
+    /// ring has another epoch by now or still has its quorum, a voter that is not in `lost` does
+    /// not answer, or a voter in `lost` answers. The next view at the members is marked as forced.
+    /// The request is sent once, without confirmation: repeat it if the ring does not change.
     ///
     /// # Danger
     /// If the voters in `lost` are still working elsewhere, there will be two rings, each with its
