@@ -93,8 +93,7 @@ impl Node {
         answer.recv().await.unwrap_or_else(|_| self.handle.state.first_status())
     }
 
-    /// Returns the latest 256 notices for the operator, oldest first, without consecutive
-    /// duplicates.
+    /// Returns the latest 256 notices, oldest first, without consecutive duplicates.
     pub fn notices(&self) -> Vec<Notice> {
         self.notices_since(0).0
     }

@@ -114,8 +114,7 @@ impl LockTable {
         }
     }
 
-    /// Releases a lock that no task of this node holds, and requests it again for waiting tasks, so
-    /// that other nodes have their turn first.
+    /// Releases a lock that no local task holds. Waiting tasks have their turn after other nodes.
     fn pass_on(&mut self, ring: &mut Ring<'_>, name: LockName) {
         if let Err(error) = ring.engine.unlock(ring.now, ring.group, name) {
             tracing::debug!(?name, %error, "cannot release a lock that is already lost");

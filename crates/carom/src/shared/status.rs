@@ -108,8 +108,7 @@ pub struct GroupStatus {
     /// Ring of the group, or `None` if the group is not ordered or this node is not yet in the
     /// ring.
     pub ring: Option<RingStatus>,
-    /// Number of events that the application has not yet received, including those of separate
-    /// streams.
+    /// Number of events not yet received by the application, including those of separate streams.
     pub unread: usize,
     /// Number of events that did not fit in the event queue. Messages among them are reported as
     /// lost.
