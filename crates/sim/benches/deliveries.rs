@@ -1,6 +1,6 @@
 //! The rate of packet deliveries to engines, per second of processor time, in the setting of
-//! ricochet-9: 64 nodes in d groups of 10 each, 100 messages per second and node, (8,5), and 1 %
-//! loss.
+//! ricochet-9: 64 nodes, each in d groups of about 10, 100 messages per second and node, (8,5), and
+//! 1 % loss.
 //!
 //! `cargo bench -p carom-sim --bench deliveries [-- D...]`; without arguments d = 64.
 

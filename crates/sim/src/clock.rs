@@ -1,6 +1,6 @@
 use carom_proto::Time;
 
-/// A clock that can be set forward or back. It never goes backwards, as the contract requires.
+/// A clock that can be set forward or back. The time that it shows never decreases.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
     offset_ns: i64,
@@ -13,7 +13,7 @@ impl Clock {
         self.shown
     }
 
-    /// Returns the world time at which the clock shows `local`, or [`Time::ZERO`] if that is past.
+    /// Returns the world time at which the clock will show `local`, or [`Time::ZERO`] if it has.
     pub(crate) fn when(&self, local: Time) -> Time {
         if local <= self.shown {
             return Time::ZERO;

@@ -101,7 +101,7 @@ impl Connections {
         self.at(host).iter().filter(|(_, side)| *side == Side::Opener).count()
     }
 
-    /// Closes this end of the connection, and removes it unless its other end is in use.
+    /// Closes this end, and removes the connection unless its other end is in use.
     pub(crate) fn end(&mut self, ix: ConnectionIx, side: Side) {
         let Some(connection) = self.all.get_mut(&ix) else { return };
         let end = connection.end_mut(side);
@@ -219,7 +219,7 @@ impl Segment {
 
 /// Maximum number of open connections that one machine has initiated, as in a node's driver.
 pub(crate) const MAX_OPENED: usize = 14;
-/// Maximum number of bytes that a host receives for its paused machine. More wait at the sender.
+/// Number of unread bytes at which a host stops receiving for its paused machine.
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
 /// First pause before a retransmission: the minimum of TCP on Linux.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

@@ -16,20 +16,21 @@ pub struct Counters {
     /// Number of datagrams dropped at a dead link. A datagram counts once for all receivers behind
     /// it.
     pub dead_link: u64,
-    /// Number of datagrams dropped by a partition.
+    /// Number of datagrams dropped by a partition or a one-way fault.
     pub cut_off: u64,
-    /// Number of datagrams that arrived at a host without a machine.
+    /// Number of datagrams that arrived at a host without a machine, or waited at a host whose
+    /// machine was killed.
     pub nobody_there: u64,
     /// Datagrams sent to a node or endpoint that does not exist.
     pub unknown_destination: PerClass,
-    /// Number of receivers without a path from the sender, including a sender that is its own
-    /// receiver.
+    /// Number of receivers to which a datagram had no path. A datagram that a host sends to itself
+    /// counts too.
     pub unreachable: u64,
     /// Number of datagrams dropped because the receive buffer of a host was full.
     pub buffer_full: u64,
-    /// Number of datagrams that arrived twice.
+    /// Number of datagrams that the network duplicated.
     pub duplicated: u64,
-    /// Number of datagrams that arrived corrupted.
+    /// Number of datagrams that the network corrupted.
     pub corrupted: u64,
     /// Number of datagrams that were delayed so that later ones can overtake them.
     pub reordered: u64,
@@ -37,15 +38,16 @@ pub struct Counters {
     pub links_asked: u64,
     /// Number of requested connections that a machine accepted.
     pub links_opened: u64,
-    /// Number of requested connections refused because no machine listened or a limit was reached.
+    /// Number of requested connections refused because the address was unknown, no machine
+    /// listened, or a limit was reached.
     pub links_refused: u64,
-    /// Number of connection ends that broke because of the network, a crash or a full buffer.
+    /// Number of connection ends notified of an unreachable peer, a break, or a full buffer.
     pub links_broken: u64,
-    /// Number of failed attempts to deliver a connection's bytes. Each attempt is repeated.
+    /// Number of failed attempts to deliver a connection's bytes, repeated until it breaks.
     pub link_stalls: u64,
     /// Bytes of connections that were delivered to machines.
     pub link_bytes: u64,
-    /// Number of scheduled commands that were dropped because their machine no longer existed.
+    /// Number of scheduled or held commands dropped because their machine no longer existed.
     pub commands_missed: u64,
     /// Number of calls to machines.
     pub steps: u64,

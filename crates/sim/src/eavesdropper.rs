@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
-/// The copies of the latest multicast datagrams, and of the latest datagrams to addresses without a
-/// host. An attacker sees all of them.
+/// The copies of the latest multicast datagrams, and of the latest datagrams to unknown nodes and
+/// addresses. An attacker sees all of them.
 #[derive(Debug, Default)]
 pub struct Eavesdropper {
     memory: usize,
@@ -20,7 +20,7 @@ impl Eavesdropper {
         self.multicasts.iter()
     }
 
-    /// Removes and returns the datagrams to addresses without a host, oldest first.
+    /// Removes and returns the latest datagrams to unknown nodes and addresses, oldest first.
     pub fn take_strays(&mut self) -> Vec<Vec<u8>> {
         self.strays.drain(..).collect()
     }

@@ -3,8 +3,7 @@
 //! A frame occupies the cable for its preamble (8 bytes), its header and check sequence (18), its
 //! payload (at least 46 bytes, of which IPv4 and UDP take 28) and the gap after it (12). All hosts
 //! receive each frame, so a multicast occupies the cable once. The frames of one host wait in a
-//! bounded queue in its interface. Frames that exceed the bound are dropped. The cable is not a
-//! bridge: hosts on it are always reached over it.
+//! bounded queue in its interface. Frames that exceed the bound are dropped.
 //!
 //! **Access**: the hosts with waiting frames take turns, one frame each. A real Ethernet
 //! approximates this by collisions and random back-off, which are not modeled. Several busy senders
@@ -93,7 +92,7 @@ impl Cable {
         has_room
     }
 
-    /// Puts the next frame on a free cable. Returns the time when its last bit has passed.
+    /// Puts the next waiting frame on a free cable. Returns the time when its last bit has passed.
     pub(crate) fn begin(&mut self, now: Time) -> Option<Time> {
         if self.on_it.is_some() {
             return None;

@@ -21,7 +21,7 @@ pub enum Fault {
     Partition(Vec<HostIx>),
     /// Drops all datagrams from the first hosts to the second hosts.
     OneWay(Vec<HostIx>, Vec<HostIx>),
-    /// Ends all partitions.
+    /// Ends all partitions and one-way faults.
     Heal,
     /// Cuts the links between two places, in both directions.
     ///

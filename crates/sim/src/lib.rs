@@ -1,5 +1,5 @@
-//! Deterministic simulation of protocol engines. Time is virtual, and all delays, losses and faults
-//! are drawn from a seed.
+//! Deterministic simulation of protocol engines. Time is virtual, and all randomness is drawn from
+//! a seed.
 //!
 //! A [`World`] drives any [`Machine`], such as any `Box<dyn Engine>`, over a [`Topology`] of links
 //! with delays, bandwidths and queues. It does not depend on any protocol. The same seed and the

@@ -9,7 +9,7 @@ use crate::counters::PerClass;
 use crate::ethernet::{bytes_on_the_wire, transmission_time};
 use crate::topology::{Jitter, Link};
 
-/// The traffic of links, including IP and Ethernet headers and the gap between frames.
+/// The traffic of links, including all headers, the preamble, and the gap between frames.
 ///
 /// Connections between machines use no bandwidth and are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,12 +18,12 @@ pub struct Traffic {
     pub multicast: PerClass,
     /// Datagrams sent to one host.
     pub unicast: PerClass,
-    /// Number of datagrams of [`Background`] flows.
+    /// Number of carried datagrams of [`Background`] flows.
     pub background: u64,
-    /// Number of bytes of background datagrams.
+    /// Number of bytes of the carried background datagrams.
     pub background_bytes: u64,
     /// Number of datagrams, including background datagrams, that a link dropped because of its loss
-    /// model, a full queue or a failure of the link.
+    /// model, a full queue or a failure of the link. Drops before a shared cable are not counted.
     pub not_carried: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct Traffic {
 pub struct Background {
     /// Offered rate on the wire, in bits per second, including headers.
     pub bits_per_second: u64,
-    /// Size, in bytes, of each datagram.
+    /// Size, in bytes, of the UDP payload of each datagram.
     pub datagram_bytes: usize,
     /// Time of the first datagram.
     pub begin: Time,

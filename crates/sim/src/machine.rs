@@ -126,8 +126,9 @@ impl<E: Engine + ?Sized> Machine for Box<E> {
     type Command = Command;
     type Event = Event;
 
-    /// Passes the command to the engine, and ignores refusals. A caller that needs the result calls
-    /// the engine with [`World::with`](crate::World::with).
+    /// Passes the command to the engine, except [`Command::Met`] and [`Command::Parted`], and
+    /// ignores refusals. A caller that needs the result calls the engine with
+    /// [`World::with`](crate::World::with).
     fn handle_command(&mut self, now: Time, command: Command) {
         match command {
             Command::Join(group, settings) => _ = self.join(now, group, settings),

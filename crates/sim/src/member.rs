@@ -82,7 +82,8 @@ impl<E: Engine + ?Sized> Member<E> {
         self.engine.send(now, group, payload, options)
     }
 
-    /// Leaves all groups, and notifies the other nodes that this node is about to stop.
+    /// Leaves all groups. The provider, if there is one, notifies the other nodes that this node is
+    /// about to stop.
     pub fn shut_down(&mut self, now: Time) {
         for group in std::mem::take(&mut self.views).into_keys() {
             self.engine.leave(now, group);
@@ -104,7 +105,8 @@ impl<E: Engine + ?Sized> Member<E> {
     }
 
     /// Handles the first datagram of a new incarnation of `node`. As in a
-    /// [`Node`](carom_proto::node::Node), the previous one then leaves all groups.
+    /// [`Node`](carom_proto::node::Node), the previous incarnation is reported as failed in all
+    /// groups, and the new one as joined.
     fn on_restart(&mut self, now: Time, node: NodeId) {
         let with_it = self.views.iter().filter(|(_, view)| view.contains(node));
         let groups: Vec<_> = with_it.map(|(group, view)| (*group, view.version())).collect();

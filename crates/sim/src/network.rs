@@ -84,7 +84,7 @@ impl Network {
     ///
     /// A host without multicast receives unicast copies of the datagrams to its groups, as when a
     /// driver replaces multicast. Datagrams along the [tree](carom_proto::Destination::Tree) of a
-    /// group are not copied.
+    /// group, or to all nodes of the [LAN](carom_proto::Destination::Lan), are not copied.
     pub fn set_deaf(&mut self, host: HostIx, is_deaf: bool) {
         let has_changed = if is_deaf { self.deaf.insert(host) } else { self.deaf.remove(&host) };
         self.ways += u32::from(has_changed);
@@ -96,10 +96,10 @@ impl Network {
     }
 
     /// Routes all further multicasts of `sender` to `group` along these directed links, even along
-    /// dead ones. `links` holds their numbers; see [`Topology`].
+    /// dead ones, which drop them. `links` holds the numbers of the links; see [`Topology`].
     ///
-    /// Datagrams in flight stay on their previous links. A subscriber receives the multicast if a
-    /// link leads to its host. All other subscribers count as
+    /// Datagrams in flight stay on their previous links. A subscriber receives the multicast if the
+    /// links lead from `sender` to its host. Subscribers to whose hosts no link leads count as
     /// [unreachable](crate::Counters::unreachable). Without such a tree, multicasts follow the
     /// shortest paths.
     ///
@@ -195,9 +195,8 @@ impl Network {
         self.forward(now, now, tree, branches, load, onward);
     }
 
-    /// Queues a frame for the shared cable of its branch. Returns `None` if the queue of the
-    /// interface is full. If the cable was free, the result includes the end of the frame's
-    /// transmission.
+    /// Queues a frame for the shared cable of its branch. Returns the cable and, if it was free,
+    /// the end of the frame's transmission, or `None` if the queue of the interface is full.
     pub(crate) fn contend(
         &mut self,
         now: Time,
@@ -245,7 +244,8 @@ impl Network {
         Some(latency)
     }
 
-    /// Forwards a datagram. Links with a bandwidth limit must be crossed in order of time.
+    /// Forwards a datagram along `branches`. Links with a bandwidth limit, and shared cables, must
+    /// be crossed in order of time.
     fn forward(
         &mut self,
         now: Time,

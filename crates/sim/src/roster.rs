@@ -53,7 +53,8 @@ impl Roster {
         with_host.map(|(group, _)| *group).collect()
     }
 
-    /// Adds the engine on `host` to `group`.
+    /// Makes the engine on `host` join `group`, and reports it and the other members to each other.
+    /// Has no effect if the host has no machine.
     ///
     /// # Errors
     /// Returns the engine's error if it refuses to join. The group is then unchanged.
@@ -81,7 +82,8 @@ impl Roster {
         Ok(())
     }
 
-    /// Removes the engine on `host` from `group`.
+    /// Makes the engine on `host` leave `group`, and reports the leave to the other members. Has no
+    /// effect if it is not a member.
     pub fn leave<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, group: GroupId) {
         let member = self.members.get_mut(&group).and_then(|hosts| hosts.remove(&host));
         let Some(id) = member else { return };
@@ -130,12 +132,12 @@ impl Roster {
         groups
     }
 
-    /// Reports to the engine on `host` a false failure of the engine on `other`.
+    /// Reports to `host`, in all common groups, a false failure of the engine on `other`.
     pub fn suspect<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, other: HostIx) {
         self.report_in_all(world, host, other, ViewChangeKind::Failed);
     }
 
-    /// Reports to the engine on `host` that the engine on `other` is online after all.
+    /// Reports to `host`, in all common groups, that the engine on `other` is online after all.
     pub fn trust<M: GroupMember>(&mut self, world: &mut World<M>, host: HostIx, other: HostIx) {
         self.report_in_all(world, host, other, ViewChangeKind::Joined);
     }

@@ -6,7 +6,7 @@ use carom_proto::loss::Loss;
 use crate::ethernet::Ethernet;
 use crate::ids::{CableIx, HostIx, LinkIx, NodeIx};
 
-/// The properties of one direction of a cable.
+/// The properties of a directed link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Propagation delay.
@@ -15,7 +15,8 @@ pub struct Link {
     pub jitter: Jitter,
     /// Bandwidth, in bits per second, or `None` for no limit.
     pub bandwidth: Option<u64>,
-    /// Maximum number of bytes in the queue of the link. Has no effect without a bandwidth limit.
+    /// Maximum backlog, in bytes, at which the link accepts another datagram. Has no effect without
+    /// a bandwidth limit.
     pub queue_bytes: u64,
     /// Loss model for the datagrams selected by [`WorldConfig::lossy`](crate::WorldConfig::lossy).
     pub loss: Loss,
@@ -34,8 +35,8 @@ pub enum Jitter {
 
 /// A network of hosts, switches, and the directed links between them.
 ///
-/// Routes are shortest in hops. Among paths of equal length, a source uses the link that was
-/// connected first, or a link that differs from source to source; see
+/// Routes are shortest in hops. Among paths of equal length, a source uses the one that a
+/// breadth-first search finds first, or one that can differ from source to source; see
 /// [`Topology::with_spread_routes`]. Both choices are the same in every run.
 ///
 /// Directed links are numbered in the order in which they were connected.
@@ -96,7 +97,7 @@ impl Link {
         Self { jitter, ..self }
     }
 
-    /// Sets the bandwidth, and the maximum number of bytes in the queue.
+    /// Sets the bandwidth, and the [maximum backlog](Link::queue_bytes).
     pub const fn with_bandwidth(self, bits_per_second: u64, queue_bytes: u64) -> Self {
         Self { bandwidth: Some(bits_per_second), queue_bytes, ..self }
     }
@@ -179,8 +180,7 @@ impl Topology {
         Self { hosts_forward: true, ..self }
     }
 
-    /// Lets sources choose different paths of equal length, as switches spread flows. No link is
-    /// then on the path of every source.
+    /// Lets sources choose different paths of equal length, as switches spread flows.
     pub fn with_spread_routes(self) -> Self {
         Self { spreads_routes: true, ..self }
     }

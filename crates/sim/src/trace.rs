@@ -1,10 +1,10 @@
 //! Captures every packet of a world as a pcapng file for Wireshark.
 //!
 //! Each host is a separate interface, named h0, h1 and so on. Packets are written with IPv4 and UDP
-//! headers: as outbound where they are sent, and as inbound where they arrive. Packets that are
-//! lost on arrival carry a comment with the reason. Source: the IETF draft "PCAP Next Generation
-//! Capture File Format", sections 4.1 (section header), 4.2 (interface description), and 4.3
-//! (enhanced packet).
+//! headers: as outbound where they are sent, and as inbound where they arrive. Packets that the
+//! host rejects on arrival carry a comment with the reason. Source: the IETF draft "PCAP Next
+//! Generation Capture File Format", sections 4.1 (section header), 4.2 (interface description), and
+//! 4.3 (enhanced packet).
 
 use std::io::{self, Write};
 
@@ -73,7 +73,7 @@ impl Trace {
         self.end();
     }
 
-    /// Flushes the output, and returns the first error of the capture.
+    /// Ends the capture. Returns its first error, and otherwise flushes the output.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(error) => Err(error),

@@ -13,7 +13,7 @@ pub(crate) enum Goal {
 }
 
 /// The links that carry a datagram from one host to its receivers. Each link occurs once. The
-/// children of a branch are contiguous, and follow it.
+/// children of a branch are contiguous.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) branches: Vec<Branch>,

@@ -81,7 +81,7 @@ pub trait Suite {
     }
 
     /// Runs the scenario of `seed`, checks it, and shrinks it if it fails. Every 16th seed is run
-    /// twice, because the same seed must give the same history.
+    /// twice unless it fails, because the same seed must give the same history.
     fn run_seed(&self, seed: u64) -> Outcome {
         let scenario = self.scenario(seed);
         let Checked { history, steps, mut violations } = checked(self, &scenario);
@@ -137,7 +137,7 @@ pub trait Runner {
         self.run_until(end);
     }
 
-    /// Advances time until `is_well` returns `true`, by at most `most`.
+    /// Advances time in steps of 200 ms until `is_well` returns `true` or `most` has passed.
     fn wait(&mut self, most: Duration, is_well: impl Fn(&mut Self) -> bool) {
         let end = self.world().now() + most;
         while !is_well(self) && self.world().now() < end {
@@ -209,7 +209,7 @@ impl Display for Violation {
 pub struct Outcome {
     /// Hash of the history, or 0 if the run ended with a panic.
     pub history: u64,
-    /// Number of calls to machines.
+    /// Number of calls to machines, or 0 if the run ended with a panic.
     pub steps: u64,
     /// The failure, if a rule was violated.
     pub failure: Option<Box<Failure>>,

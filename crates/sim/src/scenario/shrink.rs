@@ -1,7 +1,7 @@
 use core::time::Duration;
 
-/// Removes ever smaller ranges of steps while `fails` returns `true`, with at most `budget` runs
-/// (delta debugging by Zeller and Hildebrandt, without complements of subsets).
+/// Removes ever smaller ranges of steps without which `fails` still returns `true`, with at most
+/// `budget` runs (delta debugging by Zeller and Hildebrandt, without complements of subsets).
 pub(super) fn shrink<S: Clone>(
     steps: &[(Duration, S)],
     mut budget: u32,

@@ -17,19 +17,19 @@ pub struct WorldConfig {
     pub loss: Loss,
     /// Datagrams that can be lost, by `loss`, `Fault::Loss` or the loss of links. Default: all.
     pub lossy: Lossy,
-    /// Maximum number of datagrams that wait at a host. If it is exceeded, a random one is dropped.
-    /// Default: 1024.
+    /// Maximum number of datagrams that wait at a host, at least 1. Before it would be exceeded, a
+    /// random waiting datagram is dropped. Default: 1024.
     pub receive_buffer: usize,
     /// Time that a host needs to process each datagram. Default: zero.
     pub cpu_per_datagram: Duration,
-    /// Maximum number of unsent bytes in each direction of a connection. Default:
+    /// Maximum number of undelivered bytes in each direction of a connection. Default:
     /// [`MAX_WAITING_BYTES`].
     ///
-    /// A connection that exceeds it, because the peer does not read, is closed.
+    /// A connection on which a send would exceed it is closed.
     pub link_buffer: usize,
     /// Enables [`World::history`](crate::World::history). Disable it for speed. Default: `true`.
     pub hashes_history: bool,
-    /// Enables checks of all invariants after every step. Disable it for speed. Default: `true`.
+    /// Enables the machines' own checks after every call. Disable them for speed. Default: `true`.
     pub checks: bool,
 }
 

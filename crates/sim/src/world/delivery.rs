@@ -95,7 +95,7 @@ impl Delivery {
         }
     }
 
-    /// Forwards a datagram from the hop `from`, and releases the sender's hold on it.
+    /// Forwards a datagram from the hop `from`, and releases one hold on it.
     pub(super) fn forward(&mut self, cx: &mut Context, number: PacketIx, from: Hop) {
         let packet = self.packets.get(number);
         let load = Load {
@@ -164,7 +164,7 @@ impl Delivery {
         cx.schedule(at, Due::Arrival(host, number));
     }
 
-    /// Captures a datagram that leaves or reaches `host`. `comment` is the reason for a drop.
+    /// Captures a datagram that leaves or reaches `host`. `comment` is the reason if it is dropped.
     pub(super) fn capture(
         &mut self,
         at: Time,

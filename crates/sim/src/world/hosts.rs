@@ -57,7 +57,7 @@ impl<M: Machine> Hosts<M> {
         Some(tenant)
     }
 
-    /// Counts a datagram that the host does not receive. Returns the reason, or `None` otherwise.
+    /// Returns and counts the reason why the host does not receive a datagram, if there is one.
     pub(super) fn refusal(
         &mut self,
         cx: &mut Context,

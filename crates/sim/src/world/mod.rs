@@ -88,7 +88,7 @@ impl<M: Machine> World<M> {
         &self.cx.counters
     }
 
-    /// Returns the number of datagrams in flight.
+    /// Returns the number of datagrams that are in flight or wait at hosts.
     pub fn in_flight(&self) -> usize {
         self.delivery.packets.len()
     }
@@ -140,7 +140,7 @@ impl<M: Machine> World<M> {
     /// new machine under `id`.
     ///
     /// # Panics
-    /// Panics if the host does not exist, or if the id was used before.
+    /// Panics if the host does not exist, or if a machine on another host has this id.
     pub fn spawn(&mut self, host: HostIx, id: NodeId, machine: M) {
         self.kill(host);
         self.hosts.place(host, id, machine);
@@ -185,7 +185,7 @@ impl<M: Machine> World<M> {
         self.hosts[host].is_paused
     }
 
-    /// Returns `true` if a partition blocks datagrams from `from` to `to`.
+    /// Returns `true` if a partition or a one-way fault blocks datagrams from `from` to `to`.
     pub fn is_cut_off(&self, from: HostIx, to: HostIx) -> bool {
         self.cx.cuts.between(from, to)
     }
@@ -232,7 +232,7 @@ impl<M: Machine> World<M> {
         Scheduled(number)
     }
 
-    /// Cancels a scheduled command, unless it has been executed.
+    /// Cancels a scheduled command, unless it has been executed or dropped.
     pub fn cancel(&mut self, command: Scheduled) {
         self.commands.take(command.0);
     }
@@ -240,7 +240,8 @@ impl<M: Machine> World<M> {
     /// Begins or ends a fault.
     ///
     /// # Panics
-    /// Panics if the fault names a host or a link that does not exist.
+    /// Panics if the fault names a host or a link that does not exist. Partitions and one-way
+    /// faults may name any hosts.
     pub fn apply(&mut self, fault: &Fault) {
         match fault {
             Fault::Pause(host) => self.hosts[*host].pause(),

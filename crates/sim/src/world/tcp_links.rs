@@ -1,5 +1,5 @@
-//! Connections between machines. They are opened in one round trip, ordered and lossless, and are
-//! delayed when the network loses segments or is partitioned.
+//! Connections between machines. They are opened in one round trip, ordered and lossless. When the
+//! network loses segments or is partitioned, they are delayed, and break after a while.
 
 use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkId};
 use carom_proto::{Class, Endpoint, Rng};
@@ -249,8 +249,8 @@ impl TcpLinks {
 
     /// Ends the connections of the removed machine on `host`.
     ///
-    /// With probability 1/2 its host closes them in order, after the data already sent. Otherwise
-    /// the host is down too, and the peers learn of it when they send.
+    /// With probability 1/2, the host closes them in order, after the data already sent. Otherwise,
+    /// the host is down too, and a peer learns that its connection has ended only when it sends.
     pub(super) fn break_at<M: Machine>(&mut self, env: &mut Environment<'_, M>, host: HostIx) {
         let links = self.connections.at(host);
         let is_dark = !links.is_empty() && self.rng.chance(0.5);
