@@ -6,9 +6,9 @@
 //! | [`rmp`] | token rings |
 //! | [`rdcm`] | bulk groups |
 //!
-//! Each suite draws the [scenario](carom_sim::scenario) of a seed. Faults of all kinds occur first;
-//! then the world is healed, and the group must recover. Its checkers examine the record of the
-//! run. [`providers`] contains the registry from which members can get their views.
+//! Each suite draws the [scenario](carom_sim::scenario) of a seed. Faults occur first; then the
+//! world is healed, and the group must recover. The suite's checkers examine the record of the run.
+//! [`providers`] contains the registry from which members can get their views.
 
 mod draft;
 mod draw;

@@ -23,7 +23,7 @@ impl MemoryUse {
     }
 }
 
-/// Keeps the violations of rules that hold even when nodes accept forged packets.
+/// Keeps only violations of the memory rule, which holds even when nodes accept forged packets.
 pub(crate) fn retain_memory(violations: &mut Vec<Violation>) {
     violations.retain(|violation| violation.rule == RULE);
 }

@@ -21,7 +21,7 @@ pub struct Participants {
     pub loss: Loss,
     /// Kinds of faults: a random subset, which makes rare combinations likely (swarm testing).
     pub kinds: Vec<Kind>,
-    /// `true` if a restarted host keeps its node id.
+    /// `true` if a restarted host keeps its node id, where engines distinguish starts.
     pub keeps_ids: bool,
     /// Delay of every path, in addition to that of a local network.
     pub distance: Duration,

@@ -9,12 +9,12 @@ pub(crate) fn may_be_later(seed: u64) -> bool {
     !FIRST_KEPT.contains(&seed)
 }
 
-/// Returns `true` in two of five scenarios. The draw does not influence any other.
+/// Returns `true` in two of five later scenarios. The draw does not influence any other.
 pub(crate) fn keeps_ids(seed: u64) -> bool {
     may_be_later(seed) && Rng::new(seed ^ 0xf1ed_1d50).chance(0.4)
 }
 
-/// Range of the seeds that were kept first. Smaller seeds cover the new features.
+/// Range of the seeds that were kept first. All other seeds cover the new features.
 const FIRST_KEPT: Range<u64> = 660_000_000..700_000_000;
 
 #[cfg(test)]

@@ -7,19 +7,19 @@ use carom_sim::{Fault, HostIx};
 /// A step of a scenario whose applications perform actions of type `A`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step<A> {
-    /// The host joins the group, unless it is a member.
+    /// The host joins the group, unless it is a member, paused or dead.
     Join(HostIx, GroupId),
-    /// The host leaves the group, if it is a member.
+    /// The host leaves the group, if it is a member and not paused.
     Leave(HostIx, GroupId),
     /// The host is killed.
     Crash(HostIx),
-    /// The node on the host announces its end, and stops.
+    /// The node on the host announces its end, and stops, unless it is paused.
     Stop(HostIx),
     /// A killed host restarts in its former groups, with a new node id or a new incarnation.
     Restart(HostIx),
-    /// A host is killed and restarts before its failure is reported.
+    /// A host is killed and restarts at once under its id, without a report of its failure.
     Bounce(HostIx),
-    /// The failure of the second host is falsely reported to the first.
+    /// The roster, if there is one, falsely reports the failure of the second host to the first.
     Suspect(HostIx, HostIx),
     /// The false report to the first host about the second is withdrawn.
     Trust(HostIx, HostIx),
@@ -55,7 +55,7 @@ pub enum Forgery {
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A host is killed permanently.
+    /// A host is killed, and no restart follows.
     Crash,
     /// A host is killed and restarted.
     Restart,

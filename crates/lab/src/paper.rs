@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Replace the built-in plan of the experiment that FILE names; may be repeated
     #[arg(long, value_name = "FILE")]
     plan: Vec<PathBuf>,
-    /// Print the plans without running them
+    /// Print the built-in plans without running them
     #[arg(long)]
     show_plan: bool,
     /// Print one JSON object; the files are written as well

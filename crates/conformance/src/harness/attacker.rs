@@ -107,7 +107,7 @@ fn sealed(mut datagram: Vec<u8>) -> Vec<u8> {
 
 const KIND_OFFSET: usize = 4;
 const BEHIND_CHECKSUM: usize = 12;
-/// Number of the most recent datagrams that the attacker remembers.
+/// Number of the most recent datagrams of each kind that the attacker remembers.
 pub(crate) const MEMORY: usize = 32;
 
 #[cfg(test)]

@@ -60,13 +60,13 @@ pub(crate) struct Harness<E: Engine + ?Sized, R> {
     groups: BTreeMap<HostIx, BTreeSet<GroupId>>,
     groups_of_dead: BTreeMap<HostIx, BTreeSet<GroupId>>,
     suspicions: BTreeSet<(HostIx, HostIx)>,
-    /// Maximum number of steps per second; see [`STEPS_PER_SECOND_AND_GROUP`].
+    /// Maximum number of steps per second in a run that exceeds [`MAX_STEPS`].
     steps_per_second: u64,
     start: Time,
 }
 
 impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
-    /// Creates a world of these hosts without nodes. The views come from a roster.
+    /// Creates a world without nodes. The views come from a roster.
     pub(crate) fn new(
         config: WorldConfig,
         delay: Duration,
@@ -231,7 +231,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.world.spawn(host, origin.node, Resident::Member(Member::new(engine, provider)));
     }
 
-    /// Joins the group if the host is alive and not yet a member. Returns `true` if it has joined.
+    /// Makes a running host join the group unless it is a member. Returns `true` if it has joined.
     pub(crate) fn join(&mut self, host: HostIx, group: GroupId) -> bool {
         if !self.is_alive(host) || self.is_in(host, group) || self.world.is_paused(host) {
             return false;
@@ -316,7 +316,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         groups.into_iter().for_each(|group| _ = self.join(host, group));
     }
 
-    /// Restarts the host at once under its id. Only its incarnation reveals the restart.
+    /// Restarts a live host at once under its id, if ids are kept. Only the incarnation reveals it.
     fn bounce(&mut self, host: HostIx) {
         if self.is_alive(host) && self.ids.keeps_ids() {
             self.kill(host);
@@ -339,7 +339,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         self.take_events();
     }
 
-    /// Reports a false failure by the roster. Gossip makes mistakes of its own.
+    /// Makes the roster report a false failure. Gossip makes mistakes of its own.
     fn suspect(&mut self, host: HostIx, other: HostIx) {
         if self.views.is_roster() {
             self.suspicions.insert((host, other));
@@ -420,7 +420,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
     }
 }
 
-/// Draws a LAN, racks, or a star of slow links with short queues. With a distance, draws a LAN.
+/// Draws a LAN, racks, or racks with slow links and short queues. With a distance, draws a LAN.
 fn draw_topology(hosts: u32, distance: Duration, rng: &mut Rng) -> Topology {
     let jitter = Jitter::Exponential(Duration::from_micros(30));
     let delay = Duration::from_micros(100) + distance;

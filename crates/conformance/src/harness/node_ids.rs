@@ -21,7 +21,7 @@ pub(crate) struct NodeIds {
 }
 
 impl NodeIds {
-    /// Assigns ids by `id_of`. All starts of a host share the first id if `keeps_ids` is set.
+    /// Creates ids with `id_of`. All starts of a host share the first id if `keeps_ids` is `true`.
     pub(crate) fn new(
         keeps_ids: bool,
         seed: u64,

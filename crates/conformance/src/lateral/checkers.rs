@@ -57,7 +57,7 @@ fn at_most_once(history: &History, found: &mut Findings) {
     }
 }
 
-/// Checks that delivered messages were sent with the same payload, and that lost ones were sent.
+/// Checks that messages were sent by other nodes, and delivered ones with the same payload.
 fn invention(history: &History, found: &mut Findings) {
     for ((node, id), got) in &history.got {
         let was_sent = history.sent.contains_key(id);
@@ -135,7 +135,7 @@ fn stored(history: &History, found: &mut Findings) {
 }
 
 /// Checks that everything works within a bound after the faults have ended. No sender may be held
-/// back. Messages must be confirmed, and delivered to all receivers that are owed them.
+/// back or lack its registry. Messages must be confirmed, and delivered if `must_deliver` is set.
 fn liveness(history: &History, found: &mut Findings) {
     let Some(healed) = history.healed else { return };
     for (node, group) in &history.held_back {

@@ -62,8 +62,8 @@ fn set_up(rng: &mut Rng) -> Setup {
     }
 }
 
-/// Checks that the number of repairs is c / r of the number of packets in them. Repairs of bins
-/// that a view change cuts short are not counted, and the draws deviate from their mean.
+/// Checks that, without flushes, the number of repairs is at most c / r of that of binned packets,
+/// with a margin for random deviation. Repairs of bins that a view change cuts short do not count.
 fn too_many_repairs(
     counters: &[(&'static str, u64)],
     rate: RateOfFire,

@@ -28,7 +28,7 @@ pub struct History {
     firsts: BTreeMap<(Start, GroupId), u32>,
     pub(super) healed: Option<Time>,
     owed_from: OwedFrom,
-    /// `true` if messages sent in the healed world must be delivered, not only accounted for.
+    /// `true` if messages without a deadline in the healed world must be delivered, not lost.
     pub(super) must_deliver: bool,
     pub(super) awaited: BTreeMap<(NodeId, GroupId), Awaited>,
     /// Messages that were confirmed as settled at a member that did not have them.
@@ -196,8 +196,8 @@ impl History {
             .then_some(*message)
     }
 
-    /// Records the end of all faults. From now on, every message must be accounted for, and must be
-    /// delivered if `must_deliver` is `true`.
+    /// Records the end of all faults. If `must_deliver` is `true`, messages that are sent from now
+    /// on without a deadline must be delivered.
     pub fn healed(&mut self, now: Time, must_deliver: bool) {
         self.healed = Some(now);
         self.must_deliver = must_deliver;
@@ -214,8 +214,9 @@ impl History {
         self.awaited.values().all(|awaited| awaited.is_there)
     }
 
-    /// Returns the receivers that are owed the message. They are those in the sender's view when it
-    /// was sent, if both are still members and neither has seen the other leave since.
+    /// Returns the receivers that are owed the message: those in the sender's view when it was
+    /// sent, if both have stayed members since, neither has seen the other leave, the sender is in
+    /// the receiver's view, and `owed_from` has been reached.
     pub(super) fn owed<'a>(
         &'a self,
         id: &'a MessageId,
@@ -251,8 +252,8 @@ impl History {
         self.sent.range(message(Offset(0))..=message(Offset(u32::MAX)))
     }
 
-    /// Checks a confirmation that a node has received. It can be compared with the messages that
-    /// members received only where the protocol owes them the same messages.
+    /// Records a confirmation that a node has received, and the confirmed messages that are not
+    /// settled at a member. Without [`OwedFrom::View`], it is unknown which messages are owed.
     fn safe(&mut self, start: Start, safe: &Confirmed) {
         let up_to = self.place(start, safe.group, safe.up_to);
         if let Some(awaited) = self.awaited.get_mut(&(start.node, safe.group)) {

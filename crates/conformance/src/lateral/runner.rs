@@ -90,7 +90,7 @@ impl EngineRunner {
         record.unsettled = service::unsettled(&self.harness.world);
     }
 
-    /// Completes the operations from before the faults ended, until the views agree.
+    /// Waits for operations from before the faults ended, and for views without a roster to agree.
     fn settle(&mut self) {
         self.run_for(SETTLE_WITHIN);
         if !self.views.is_roster() {

@@ -17,7 +17,7 @@ pub enum Action {
     Confirm(HostIx, GroupId),
 }
 
-/// Creates the scenario of `seed`, with 5 to 20 hosts and a random subset of all kinds of faults.
+/// Draws the scenario of `seed`, with 5 to 20 hosts and a random subset of all kinds of faults.
 pub fn scenario(seed: u64) -> Scenario<Participants, Step<Action>> {
     let mut rng = Rng::new(seed);
     let most = if rng.chance(0.7) { 4 } else { 16 };
@@ -129,7 +129,7 @@ impl Draft<Action> {
         self.sort();
     }
 
-    /// Makes some messages larger than one packet or dozens. The draw is independent of all others.
+    /// Enlarges some messages to several or dozens of packets. The draw is independent of others.
     fn enlarge_some_messages(&mut self, seed: u64) {
         let mut rng = Rng::new(seed ^ 0x1a49e);
         for (_, step) in &mut self.steps {

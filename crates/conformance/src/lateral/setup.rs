@@ -6,7 +6,7 @@ use super::history::OwedFrom;
 
 /// The settings that all engines of one scenario share, and the guarantees of these engines.
 pub struct Setup {
-    /// Description of the settings that differ from the default, for the report of a failure.
+    /// Description of the settings, for the report of a failure.
     pub description: String,
     /// Profile of every group.
     pub profile: Profile,
@@ -22,8 +22,8 @@ pub struct Setup {
     pub forge: Option<Forge>,
     /// Point from which a receiver is owed a sender's messages. Default: the view.
     pub owed_from: OwedFrom,
-    /// `true` if all messages sent without faults must be delivered. Otherwise, a message that is
-    /// not delivered must be reported as lost. Default: `true`.
+    /// `true` if all messages without a deadline that are sent after the faults must be delivered.
+    /// If `false`, they may be reported as lost instead. Default: `true`.
     pub delivers_all: bool,
     /// `true` if the engine answers [`Engine::confirm`]. Default: `true`.
     pub confirms: bool,

@@ -21,8 +21,8 @@ pub struct ServicesConfig {
     pub server: ServerConfig,
     /// Hosts of the registry processes, at least one.
     pub hosts: Vec<HostIx>,
-    /// Place of the store in the network, from which processes can be partitioned. `None` if there
-    /// is a single process, whose store is on its host.
+    /// Place of the store in the network, from which processes can be partitioned. `None` if a
+    /// single process has the store on its own host.
     pub store_at: Option<HostIx>,
     /// One-way delay between processes and the store.
     pub store_delay: Duration,
@@ -235,8 +235,8 @@ impl Services {
         }
     }
 
-    /// Executes the next operation or event that is due by `end`, and passes events to `on_event`.
-    /// Returns `false` if there is none.
+    /// Executes the next operation, or the world's next event, that is due by `end`. Before an
+    /// operation, passes the machines' pending events to `on_event`. Returns `false` if none is due.
     pub fn step<M: Machine>(
         &mut self,
         world: &mut World<Resident<M>>,
@@ -307,7 +307,7 @@ impl Services {
         }
     }
 
-    /// Renews leases of processes in contact with the store. Reassigns partitions of the others.
+    /// Renews leases of processes in contact with the store, ends expired ones, moves partitions.
     fn on_renew<M: Machine>(&mut self, world: &mut World<Resident<M>>) {
         let now = world.now();
         self.queue.add(now + self.config.lease / 10, Op::Renew);
@@ -336,7 +336,7 @@ impl Services {
     }
 
     /// Assigns partitions without an owner, or whose owner has not noticed the assignment.
-    /// Sometimes moves one from the process with the most partitions to that with the fewest.
+    /// Sometimes moves one to the process with the fewest partitions from one with two more.
     fn share<M: Machine>(&mut self, world: &World<Resident<M>>) -> bool {
         let mut has_changed = false;
         for partition in 0..self.store.partitions() {
@@ -370,7 +370,7 @@ impl Services {
         self.store.owned().filter(|(_, owner)| *owner == life).count()
     }
 
-    /// Returns `true` if the process owns the partition in the store, but does not know it.
+    /// Returns `true` if the process has missed the report that it owns the partition.
     fn is_unaware<M: Machine>(
         &self,
         world: &World<Resident<M>>,

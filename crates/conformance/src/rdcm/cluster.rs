@@ -8,7 +8,8 @@ use carom_sim::{HostIx, Link, Machine, Place, Topology, World};
 /// Creates the topology of `cluster`. `link_of` returns the properties of each link, which apply to
 /// both directions.
 ///
-/// A host or switch has the number of its vertex. Hosts forward if they do in the cluster.
+/// Hosts have the numbers of their vertices. Switches are numbered from 0 in the order of their
+/// vertices. Hosts forward if they do in the cluster.
 pub fn topology(cluster: &Cluster, link_of: impl Fn(LinkId) -> Link) -> Topology {
     let switches = cluster.len() as u32 - cluster.hosts();
     let mut topology = Topology::graph(cluster.hosts(), switches).with_spread_routes();

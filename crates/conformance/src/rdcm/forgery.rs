@@ -15,7 +15,7 @@ pub(super) enum Origin {
 /// Forges a packet for the node `to`, whose place in the stream is `place` if it is a receiver.
 /// `nodes` are the receivers of the stream.
 ///
-/// A receiver of the stream gets packets that only the sender sends, in the sender's name. All
+/// A receiver of the stream can get packets that only the sender sends, in the sender's name. All
 /// other packets are in the name of one of the `others` other members. The first place in a stream
 /// is not forged, because without keys it cannot be distinguished from the sender's own.
 pub(super) fn forged(

@@ -65,7 +65,7 @@ pub(super) struct Stream {
     pub(super) begun: Time,
     pub(super) receivers: BTreeSet<NodeId>,
     pub(super) joiners: BTreeSet<NodeId>,
-    /// Accounts of the members at the start of the stream, without nodes that restart at that time.
+    /// Accounts of the first receivers, except those whose earlier start the sender had counted.
     pub(super) accounts: BTreeSet<usize>,
     pub(super) end: u64,
     pub(super) asked: Vec<u64>,
@@ -306,7 +306,7 @@ impl Stream {
 }
 
 impl Account {
-    /// Returns `true` if the node was a member throughout. Events of a leave may follow it.
+    /// Returns `true` if the node was a member from `from` until after `to`.
     pub(super) fn spans(&self, from: Time, to: Time) -> bool {
         self.begun <= from && self.ended.is_none_or(|end| end > to)
     }

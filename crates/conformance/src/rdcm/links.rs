@@ -1,5 +1,5 @@
-//! The links of a scenario, including dead links, which never disconnect hosts, and the links of
-//! the trees along which the network forwards.
+//! The links of a scenario: the dead ones, which never disconnect hosts, and those of the trees
+//! along which the network forwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -71,8 +71,8 @@ impl BulkRunner {
         self.lose(Loss::None);
     }
 
-    /// Returns `true` if all other members are receivers of this sender and have places. The sender
-    /// may still count a former start of a receiver, which has no place.
+    /// Returns `true` if the receivers of this sender are exactly the other members, all have
+    /// places and none is evicted, and the sender's engine is settled.
     fn is_settled(&self, sender: HostIx) -> bool {
         let Some(engine) = self.engine(sender) else { return true };
         let receivers = engine.receivers(self.group);

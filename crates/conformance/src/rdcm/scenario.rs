@@ -18,18 +18,18 @@ pub struct Hosts {
     pub delay: Duration,
     /// Loss model of every host until a fault replaces it.
     pub loss: Loss,
-    /// Kinds of faults that can occur. It is a random subset, which makes rare combinations likely.
+    /// Kinds of faults that can occur: a random subset, which makes rare combinations likely.
     pub kinds: Vec<Kind>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A member is killed. The other members get a report, at once or later.
+    /// A member is killed. The other members get a report at once, later, or after the faults.
     Crash,
-    /// A member is killed, and another one starts on its host.
+    /// A member is killed, and a node starts again on its host.
     Restart,
     Pause,
-    /// A member leaves, and may rejoin.
+    /// A member leaves, and rejoins later.
     Churn,
     Partition,
     OneWay,
@@ -55,7 +55,7 @@ pub enum Step {
     /// A node starts on the host, as a new node or as a new incarnation of the previous one, and
     /// joins the group.
     Restart(HostIx),
-    /// A member is killed and starts again before the failure is reported.
+    /// A member is killed and starts again at once, without a report of its failure.
     Bounce(HostIx),
     Fault(Fault),
     /// A link of the sender's tree, or any link, is cut, unless this would disconnect hosts.
@@ -65,9 +65,9 @@ pub enum Step {
         number: usize,
     },
     MendLinks,
-    /// A host, or the sender, publishes messages.
+    /// A host publishes messages.
     Send {
-        /// Host that publishes, or `None` for the sender.
+        /// Host that publishes, or `None` for the sender, or a member that knows of no sender.
         host: Option<HostIx>,
         count: u32,
         bytes: usize,

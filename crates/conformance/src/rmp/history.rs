@@ -22,7 +22,7 @@ pub struct History {
     starts: BTreeMap<NodeId, u32>,
     dead: BTreeSet<(NodeId, u32)>,
     pub(super) final_states: Vec<Vec<FinalState>>,
-    /// `true` if no member was ever partitioned, stopped or killed. Every leave must then complete.
+    /// `true` if no step can silence a member, and leaves have time. They must then all complete.
     pub(super) are_all_heard: bool,
     pub(super) healed: Option<Time>,
     /// Memory use of all engines.

@@ -133,8 +133,8 @@ impl RingRunner {
         }
     }
 
-    /// Sends an attacker's datagrams to a host. None is forged in the name of a node that the host
-    /// has not heard yet, because only a key could expose it.
+    /// Sends an attacker's datagrams to a host. None is crafted from a packet of a node that the
+    /// host has not heard yet, because only a key could expose it.
     fn forge(&mut self, host: HostIx, count: u32, forgery: Forgery) {
         let member = self.harness.member(host);
         let hosts = self.harness.world.topology().all_hosts();

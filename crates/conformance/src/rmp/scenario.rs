@@ -90,8 +90,8 @@ pub(super) fn is_attacked(steps: &[(Duration, Step<Action>)]) -> bool {
     steps.iter().any(|(_, step)| step.forgery().is_some())
 }
 
-/// Returns `true` if members receive forgeries that they may accept as genuine. A packet with
-/// another name in it claims to be from a node that they have not met.
+/// Returns `true` if members receive forgeries that they may accept as genuine. For example, a
+/// mutated packet can name a sender that they have not met.
 pub(super) fn is_deceived(steps: &[(Duration, Step<Action>)]) -> bool {
     steps.iter().filter_map(|(_, step)| step.forgery()).any(Forgery::can_deceive)
 }
@@ -115,7 +115,7 @@ pub(super) fn is_silenced(steps: &[(Duration, Step<Action>)]) -> bool {
 }
 
 /// Returns the delay of every path in addition to that of a local network, which is above zero in
-/// one of 16 scenarios. It is always zero with gossip, which is configured for local networks.
+/// one of 16 scenarios. It is always zero with gossip, and with more than 8 hosts.
 fn distance(seed: u64, hosts: u32, views: Views) -> Duration {
     let mut rng = Rng::new(seed ^ 0x0064_6973_7461);
     let distance = [5, 15, 50, 100, 250][rng.below(5)];
@@ -207,7 +207,7 @@ impl Draft<Action> {
         self.sort();
     }
 
-    /// Draws a partition in which both sides declare the other dead, with messages during it.
+    /// Draws a partition in which each side can declare the other dead, with messages during it.
     fn partition_for_long(&mut self, at: Duration, rng: &mut Rng) {
         let end = at + Duration::from_millis([200, 1000, 3000][rng.below(3)]);
         self.add(at, Step::Fault(Fault::Partition(self.participants.some_hosts(rng))));

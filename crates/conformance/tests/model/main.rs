@@ -23,10 +23,10 @@
 //! # Bounds
 //!
 //! Each test sets the number of messages, losses, duplicates, reorderings, timeouts, suspicions,
-//! crashes and partitions. Within these bounds the search is complete: none stops at a depth. Each
-//! test asserts a minimum number of states, and that its subject occurs in some of them. To go far
-//! with few events, the engines try once where a real ring tries five times, except for the first
-//! request to join a ring.
+//! crashes and partitions. Within these bounds, the search is complete, without a limit on depth.
+//! Each test asserts a minimum number of states, and that its subject occurs in some of them. To go
+//! far with few events, the engines try once where a real ring tries five times, except for the
+//! first request to join a ring.
 //!
 //! Time is abstract: each member has its own clock, which advances only when its next timer is
 //! chosen to be due, regardless of the others' clocks. All orders of timers of different members

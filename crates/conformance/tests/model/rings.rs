@@ -36,7 +36,7 @@ pub(crate) struct Budget {
     /// Reports of the membership to any member, true or false, that any other member is gone.
     pub(crate) suspicions: u8,
     pub(crate) crashes: u8,
-    /// Partitions of a member from the others. Its datagrams in flight are lost.
+    /// Partitions of a member from the others. All datagrams in flight are then lost.
     pub(crate) cuts: u8,
     pub(crate) heals: u8,
 }

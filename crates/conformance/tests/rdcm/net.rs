@@ -33,7 +33,7 @@ pub(crate) struct Net {
     setup: Setup,
     epoch_of_tree: usize,
     sender: HostIx,
-    /// Number of messages that the sender has accepted, and number that it must send.
+    /// Number of messages that the sender's engine has accepted, out of `to_send`.
     pub(crate) sent: u64,
     pub(crate) to_send: u64,
     pub(crate) logs: BTreeMap<HostIx, Log>,
@@ -150,7 +150,7 @@ impl Net {
         });
     }
 
-    /// Returns the number of data packets on a host's first link, by multicast and by unicast.
+    /// Returns the numbers of multicast and unicast data packets on the links from a host.
     pub(crate) fn data_from(&mut self, host: u32) -> (u64, u64) {
         let traffic = self.world.traffic().filter(|(from, ..)| *from == Place::Host(host));
         let (mut multicast, mut unicast) = (0, 0);
@@ -271,7 +271,7 @@ impl Net {
         }
     }
 
-    /// Runs for at most `within` milliseconds. Returns the number of milliseconds.
+    /// Runs until these hosts have the last message. Returns the milliseconds, less than `within`.
     pub(crate) fn run_until_all_have(&mut self, hosts: &[u32], within: u64) -> u64 {
         for ms in 0..within {
             let count = self.to_send;

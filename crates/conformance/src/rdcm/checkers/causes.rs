@@ -1,7 +1,7 @@
 //! The rule that losses have a cause.
 //!
-//! A receiver loses messages only if it was evicted or its sender is gone. A sender that yields to
-//! another one gets a report of all messages that were not confirmed.
+//! A receiver loses messages only if it was evicted, its sender is gone, or it has another sender.
+//! A sender that yields to another one gets a report of all messages that were not confirmed.
 
 use carom_proto::{LossCause, Lost, NodeId, Time};
 
@@ -86,8 +86,8 @@ fn is_left_behind(history: &History, node: NodeId, at: Time, lost: &Lost) -> boo
     streams.any(|(_, stream)| stream.has_left_behind(node, at))
 }
 
-/// Returns `true` if the sender had left shortly before. The report can reach the member after the
-/// sender has rejoined, or even sends again. The stream has nevertheless ended for the member.
+/// Returns `true` if the sender had left or died shortly before. The report can reach the member
+/// after the sender has rejoined or begun to send again, but the stream has ended for the member.
 fn is_told_gone(history: &History, at: Time, lost: &Lost) -> bool {
     let before = history.accounts.iter().filter(|account| account.node == lost.sender);
     let mut ends = before.filter_map(|account| account.ended);

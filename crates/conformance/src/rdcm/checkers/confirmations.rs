@@ -1,5 +1,6 @@
-//! The rule that confirmed messages are delivered at every receiver, unless it was evicted or is
-//! named in the confirmation.
+//! The rule that confirmed messages are delivered at every member that was a receiver from the
+//! start of the stream, unless it was evicted, has paused receipt, or was named in this or an
+//! earlier confirmation.
 
 use std::collections::BTreeSet;
 

@@ -30,7 +30,7 @@ pub(crate) fn position(history: &History, node: NodeId) -> Position {
     reader.position()
 }
 
-/// Returns the number up to which a member had received a stream at time `by`.
+/// Returns the number after the last packet of a stream that a member had received at time `by`.
 pub(super) fn had(history: &History, account: &Account, stream: StreamId, by: Time) -> Option<u64> {
     let of_stream = |observed: &(Time, Observed)| match &observed.1 {
         Observed::Message(Ok(number)) => {

@@ -1,7 +1,8 @@
 //! The rules of delivery after the faults have ended.
 //!
-//! Messages are delivered to their sender and to all nodes that were members when they were sent. A
-//! removed member gets a report of its messages with unknown outcomes.
+//! All but unreliable messages are delivered to their sender. Those sent after the faults are also
+//! delivered to all nodes that were members when the faults ended. A removed member gets a report
+//! of its messages with unknown outcomes.
 
 use std::collections::BTreeSet;
 

@@ -64,10 +64,9 @@ pub(super) fn is_one_ring(states: &[&FinalState]) -> bool {
 
 /// Returns `true` if there are rings and none of them can continue.
 ///
-/// In the first case, members of a ring are permanently gone: either too many of them, or one that
-/// may have continued with a list that the others have accepted. In the second case, too few voters
-/// are free for a quorum, because the others are held in such rings. If only one member remains,
-/// the members were notified that they are in a minority.
+/// A ring cannot continue in two cases. Either too many of its members are permanently gone, or
+/// some of them are, and the member was notified that it is in a minority. Or too few voters are
+/// free for a quorum, because the others are held in rings of the first case.
 pub(super) fn is_stuck(states: &[&FinalState], left: &BTreeSet<Process>) -> bool {
     let is_short = |view: &RingView, is_there: &dyn Fn(&Process) -> bool| {
         let lives: Vec<Process> = view.processes().filter(is_there).collect();

@@ -52,7 +52,8 @@ pub(super) fn check(accounts: &[Account<'_>], found: &mut Findings) {
     }
 }
 
-/// Checks that, if two rings follow one, the first one has ended with the second.
+/// Checks that, if a ring has two successors, the second contains enough of the members of the
+/// first to end it, and none that moved to the first.
 fn one_goes_on(epoch: Epoch, followers: &Followers<'_>, found: &mut Findings) {
     let rings: Vec<_> = followers.values().collect();
     for (at, (first, went)) in rings.iter().enumerate() {

@@ -57,7 +57,7 @@ pub fn all(history: &History) -> Vec<Violation> {
     found.0
 }
 
-/// Returns `true` if no live member lacks a message or an answer that it is owed.
+/// Returns `true` if no member lacks a message, a report or an answer that it is owed.
 pub fn is_all_delivered(history: &History) -> bool {
     let mut found = Findings::default();
     delivered::check(history, &mut found);

@@ -1,7 +1,7 @@
 //! The rule that every request of a live caller gets one answer.
 //!
-//! If the request names a handler, the answer is the handler's reply, or, after a bounded time, a
-//! report that there is none. Otherwise the answer is an acknowledgment.
+//! If the request names a handler, the answer is the handler's reply. Otherwise, it is an
+//! acknowledgment. After a bounded time, it can also be a report that there is no answer.
 
 use bytes::Bytes;
 use carom_proto::ring::Outcome;

@@ -24,7 +24,7 @@ fn hello(flags: u8, node: NodeId, there: Endpoint) -> Vec<u8> {
     datagram(2, flags, node, &[&[0; 8][..], &identity(node, 0, there)].concat())
 }
 
-/// Replaces the incarnation by the sender's incarnation that the nodes know.
+/// Replaces the incarnation with the sender's incarnation that the nodes know.
 fn of_known_start(mut datagram: Vec<u8>) -> Vec<u8> {
     datagram[24..32].copy_from_slice(&Incarnation::default().0.to_be_bytes());
     wire::seal(&mut datagram, 0);
@@ -72,7 +72,7 @@ impl Forger {
         (0..4).for_each(|to| self.send(&gossip(from.to_vec(), node_id(to), message, updates)));
     }
 
-    /// Crashes host 1, and sends these datagrams to the others from the attacker's address for 6 s.
+    /// Silences host 1, and sends these datagrams to the others from the attacker for 6 s.
     fn send_while_silent(&mut self, forged: impl Fn(usize) -> Vec<Vec<u8>>) {
         self.net.silence(1);
         for _ in 0..60 {

@@ -266,7 +266,7 @@ fn node_cut_off_rejoins_though_all_declared_each_other_dead() {
 }
 
 /// Many other hosts have crashed, so hosts 1 and 2 rarely query each other. Hosts 0 and 3 are
-/// paused until hosts 1 and 2 have declared each other dead. Afterwards they receive from both.
+/// paused until hosts 1 and 2 have declared each other dead, and then receive from both.
 #[test]
 fn pair_that_declared_each_other_dead_meets_through_the_others() {
     for seed in 0..4 {
