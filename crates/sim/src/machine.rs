@@ -8,12 +8,13 @@ use carom_proto::{
 
 use crate::ids::HostIx;
 
-/// A state machine under the [engine contract](carom_proto::engine), driven by the world. It is a
-/// single engine or a whole node.
+/// A state machine under the [engine contract](carom_proto::engine), driven by the world. It is,
+/// for example, a single engine or a whole node.
 ///
 /// The world calls one of the `handle_*` methods, then drains `poll_transmit`, `poll_link` and
-/// `poll_event` in this order, and then waits until the time of `poll_timeout`. Connections lead to
-/// the endpoints of hosts, and have the guarantees of [`carom_proto::membership::link`].
+/// `poll_event` in this order, and then waits for input, or for the time of `poll_timeout`.
+/// Connections lead to the endpoints of hosts, and have the guarantees of
+/// [`carom_proto::membership::link`].
 pub trait Machine {
     /// A request from the machine's application.
     type Command;
@@ -83,7 +84,8 @@ pub trait GroupMember: Machine<Command: From<Command>> {
     /// Joins a group.
     ///
     /// # Errors
-    /// Returns the engine's error if it refuses to join. The machine's state is then unchanged.
+    /// Returns the error of the engine or of its membership provider if it refuses the join. The
+    /// machine is then not in the group.
     fn join_group(
         &mut self,
         now: Time,

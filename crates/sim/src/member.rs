@@ -117,8 +117,8 @@ impl<E: Engine + ?Sized> Member<E> {
         }
     }
 
-    /// Returns `true` if an engine's datagram is from the current incarnation of its sender, and
-    /// passes the checks of a [`Node`](carom_proto::node::Node) for forgeries.
+    /// Checks an engine's datagram for forgeries, as a [`Node`](carom_proto::node::Node) does, and
+    /// handles a restart of its sender. Returns `true` if the engine may handle the datagram.
     fn admits(&mut self, now: Time, source: Endpoint, datagram: &Datagram<'_>) -> bool {
         let start = self.starts.look(now, source, datagram);
         if start == Start::New {

@@ -57,7 +57,7 @@ impl Roster {
     /// Has no effect if the host has no machine.
     ///
     /// # Errors
-    /// Returns the engine's error if it refuses to join. The group is then unchanged.
+    /// Returns the machine's error if it refuses to join. The roster is then unchanged.
     pub fn join<M: GroupMember>(
         &mut self,
         world: &mut World<M>,

@@ -1,5 +1,6 @@
-//! Detection times of crashes, and false detections. Gossip runs among 32 nodes for ten minutes,
-//! with losses and stalls, with and without the extensions of gossip beyond SWIM. Prints a table.
+//! Detection times of crashes, and false detections. Gossip runs among 32 nodes, for ten minutes
+//! with each loss rate, with and without stalls, and with and without its extensions beyond SWIM.
+//! Prints a table.
 //!
 //! `cargo bench -p carom-conformance --bench detection [-- MINUTES]`
 

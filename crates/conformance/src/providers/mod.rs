@@ -1,5 +1,5 @@
 //! A simulated registry: registry processes on hosts, the store that they share, and the assignment
-//! of partitions to them.
+//! of partitions to the processes.
 //!
 //! The store is not a machine. It has a place in the network, from which a process can be
 //! partitioned, and a delay. It executes commits at once, by the rules of the embedded store and of

@@ -236,7 +236,8 @@ impl Services {
     }
 
     /// Executes the next operation, or the world's next event, that is due by `end`. Before an
-    /// operation, passes the machines' pending events to `on_event`. Returns `false` if none is due.
+    /// operation, passes the machines' pending events to `on_event`. Returns `false` if none is
+    /// due.
     pub fn step<M: Machine>(
         &mut self,
         world: &mut World<Resident<M>>,

@@ -2,7 +2,7 @@
 //!
 //! It asserts for every event that nodes are met before they are in a view, and part after they
 //! have left all views. Versions must increase by one, no change may be repeated or have no effect,
-//! and a node must settle once.
+//! and a node may settle only once.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -164,7 +164,8 @@ fn last_of_a_chain_cut_from_its_relay_gets_another_one() {
     gets_another_relay(6, 1);
 }
 
-/// Cuts off the last relay's child from it, with `count` hosts of at most `degree` children each.
+/// Checks that a child that is cut off from its relay gets another relay. There are `count` hosts,
+/// each with at most `degree` children.
 fn gets_another_relay(count: u32, degree: usize) {
     let hosts: Vec<u32> = (0..count).collect();
     let mut setup = Setup::without_multicast(count, 4).at_mbit(200);
