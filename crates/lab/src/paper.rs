@@ -246,7 +246,7 @@ const EXAMPLE: &str = "Examples:
   carom-lab paper slingshot-2a --show-plan > mine.toml
   carom-lab paper slingshot-2a --plan mine.toml
 
-Exit codes: 0 all relations hold, 1 a relation does not hold, 2 usage error";
+Exit codes: 0 all relations hold, 1 a relation does not hold, 2 usage or environment error";
 
 #[cfg(test)]
 mod tests {

@@ -191,7 +191,7 @@ impl Pipe {
     }
 
     /// Records a failed attempt. Returns the time of the next attempt, after a pause that doubles
-    /// each time, or `None` if attempts have failed for [`BREAK_AFTER`].
+    /// up to [`LAST_PAUSE`], or `None` if attempts have failed for [`BREAK_AFTER`].
     pub(crate) fn fail(&mut self, now: Time) -> Option<Time> {
         let since = *self.failing_since.get_or_insert(now);
         let pause = self.pause.max(FIRST_PAUSE);

@@ -111,7 +111,7 @@ impl Trace {
         self.block.extend_from_slice(&[0; 4]);
     }
 
-    /// Completes the block. Its length is written both at its start and at its end.
+    /// Completes and writes the block, whose length is both at its start and at its end.
     fn end(&mut self) {
         let length = (self.block.len() + 4) as u32;
         self.block[4..8].copy_from_slice(&length.to_le_bytes());
