@@ -76,7 +76,7 @@ impl Block {
     }
 }
 
-/// Returns the deadline in microseconds, rounded up, because 0 means no deadline.
+/// Returns the deadline in microseconds, rounded up and at least 1, because 0 means no deadline.
 fn deadline_us(deadline: Duration) -> u32 {
     u32::try_from(deadline.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX).max(1)
 }

@@ -7,14 +7,16 @@ pub struct StreamConfig {
     pub owed: Owed,
     /// Maximum number of missing packets per stream. Beyond it, the oldest are lost. Default: 4096.
     pub max_missing: usize,
-    /// Maximum number of senders in a group. More are refused and counted. Default: 1024.
+    /// Maximum number of open streams in a group. A further stream replaces a complete one whose
+    /// sender has left. If there is none, the new stream is refused and counted. Default: 1024.
     pub max_streams: usize,
 }
 
 /// The first message of a stream that a receiver is owed, that is, must deliver or report as lost.
+/// It is never before the end of what the receiver already heard, for example before it left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owed {
-    /// The first message that the sender itself announced or sent. Late members are not owed more.
+    /// The first message that arrives from the sender itself, or that it announces as its next.
     #[default]
     FirstHeard,
     /// The sender's very first message, for experiments that count losses of first packets.

@@ -1,4 +1,5 @@
-//! Streams of joined groups. Every owed packet is delivered or reported as lost, exactly once.
+//! Streams of joined groups. Every owed packet is delivered or reported as lost, exactly once,
+//! unless it is abandoned because the node leaves the group.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -153,7 +154,8 @@ impl Reception {
         self.on_block(now, id, block, how)
     }
 
-    /// Processes a message from any source. Returns `None` if it is a duplicate or not owed.
+    /// Delivers a message that arrived from any node, and returns the gap before it. Returns `None`
+    /// if the message is a duplicate or not owed.
     pub(crate) fn on_block(
         &mut self,
         now: Time,
@@ -180,8 +182,8 @@ impl Reception {
         None
     }
 
-    /// Processes a sender's own announcement. It opens the stream, so messages from `next` on are
-    /// owed.
+    /// Processes a trusted announcement of a sender's next message, which may open the stream.
+    /// Returns the packets that are newly missing or lost.
     pub(crate) fn on_announced(
         &mut self,
         now: Time,
@@ -195,7 +197,8 @@ impl Reception {
         self.on_reported(now, group, sender, next)
     }
 
-    /// Processes another member's report. Unknown senders are ignored: they may have left long ago.
+    /// Processes another member's report, which does not open a stream: the sender may have left
+    /// long ago.
     pub(crate) fn on_reported(
         &mut self,
         now: Time,
@@ -281,7 +284,8 @@ impl Reception {
         assert!(self.left_at.len() <= MAX_LEFT_GROUPS, "too many left groups are kept");
     }
 
-    /// Opens a stream. Returns `false` if there are too many streams or nothing is owed.
+    /// Opens a stream unless it is open. Returns `false` if the group is not joined, the sender is
+    /// this node, or there are too many streams.
     fn open(&mut self, group: GroupId, sender: NodeId, heard_of: SeqNo) -> bool {
         let StreamConfig { owed, max_streams, .. } = self.terms.streams;
         let Some(group) = self.groups.get_mut(&group) else { return false };

@@ -30,7 +30,7 @@ impl Timeouts {
     }
 }
 
-/// Maximum number of doublings. More would exceed any maximum timeout.
+/// Maximum number of doublings, so that the factor fits in 32 bits.
 const MAX_DOUBLINGS: u32 = 20;
 
 impl RoundTrips {
@@ -48,8 +48,8 @@ impl RoundTrips {
 
     /// Records the `times`th retransmission of a message.
     ///
-    /// No round trip is measured from a retransmitted message, so the next messages use the same
-    /// backoff until one is measured. Otherwise, a timeout below the round trip would retransmit
+    /// A retransmitted message yields no round trip, so the next messages keep the backoff until a
+    /// round trip is measured. Without it, a timeout below the round trip would retransmit
     /// everything and never measure anything (Karn).
     pub(crate) fn back_off(&mut self, times: u32) {
         self.doublings = self.doublings.max(times);

@@ -32,7 +32,7 @@ pub struct Context {
     outbox_dropped: u64,
     bytes_sent: u64,
     data_sent: u64,
-    /// Number of datagrams of groups that this node has not joined, or with its own id.
+    /// Number of datagrams of groups that this node has not joined, or from its own id.
     foreign: u64,
     /// Number of datagrams that cannot be decoded, or acknowledge packets that were never sent.
     pub(crate) malformed: u64,
@@ -43,7 +43,8 @@ const MAX_WAITING: usize = 1 << 16;
 /// Maximum capacity, in bytes, that the buffer of the empty outbox keeps.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// A protocol. Its methods are called only for groups that the node has joined.
+/// A protocol. Except for `on_view`, its methods are called only for groups that the node has
+/// joined.
 pub trait Policy: Send {
     /// The packets of the protocol, in addition to messages and repairs.
     type Packet<'a>: GuestPacket<'a>;
@@ -73,7 +74,7 @@ pub trait Policy: Send {
         packet: Self::Packet<'_>,
     );
 
-    /// Processes a view change of any group. `is_new` is `false` if it did not change the view.
+    /// Processes a view change. `is_new` is `false` if it changed no view of a joined group.
     fn on_view(&mut self, _: &mut Context, _: &ViewChange, _is_new: bool) {}
 
     fn handle_timeout(&mut self, cx: &mut Context);
@@ -84,14 +85,14 @@ pub trait Policy: Send {
         None
     }
 
-    /// Returns the total size, in bytes, of all other messages and packets that the policy holds.
+    /// Returns the size, in bytes, of all messages and packets that are held outside `retained`.
     fn held_bytes(&self) -> usize {
         0
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)>;
 
-    /// Returns the named counters of the repairs that this node sends as the head of a domain.
+    /// Returns the named counters of requests and repairs, for protocols with domains.
     fn repair_counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }

@@ -71,7 +71,7 @@ struct Member {
 struct Lag {
     settled_to: SeqNo,
     horizon: SeqNo,
-    /// `true` if the member acknowledges again, which it must do from the horizon on.
+    /// `true` if the sender waits for the member again, for messages from the horizon on.
     is_waited_for: bool,
 }
 
@@ -118,7 +118,8 @@ impl AckTimeout {
         Shell::new(origin, terms, limit, policy)
     }
 
-    /// Acknowledges duplicates too, because the previous acknowledgment may have been lost.
+    /// Delivers and acknowledges a message. Duplicates are acknowledged too, because the previous
+    /// acknowledgment may have been lost.
     fn on_message(&mut self, cx: &mut Context, id: PacketId, block: &Block, how: How) {
         cx.reception.on_sent(cx.now, id, block, how);
         self.acknowledge(cx, id.group, id.sender, id.seqno);
@@ -189,7 +190,7 @@ impl AckTimeout {
         }
     }
 
-    /// Confirms the pending request once the sender no longer waits for any member.
+    /// Confirms the pending request once the sender waits for no acknowledgment of its messages.
     fn confirm_if_safe(&mut self, cx: &mut Context, group: GroupId) {
         let Some(member) = self.members.get_mut(&group) else { return };
         let Some(joined) = cx.reception.group(group) else { return };

@@ -1,4 +1,4 @@
-//! The messages that a sender keeps until all members have acknowledged them.
+//! The messages that a sender keeps until it waits for no member to acknowledge them.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -48,7 +48,8 @@ impl Window {
 
     /// Records that `node` has `seqno` and everything before `settled_to`.
     ///
-    /// Returns `true` if this is new, and the send time of `seqno` if it was never retransmitted.
+    /// Returns `true` if this is new. Also returns the send time of `seqno` if `node` had not
+    /// acknowledged it before and it was never retransmitted.
     pub(super) fn acknowledge(
         &mut self,
         node: NodeId,

@@ -18,7 +18,7 @@ pub struct Config {
     /// notification). A value above [`Config::history_rounds`] has no benefit. Default: 20.
     pub give_up_rounds: u32,
     /// Maximum number of messages that a member retransmits per round to all members (the paper's
-    /// round retransmission limit). Further ones are counted and left to later rounds.
+    /// round retransmission limit). Further ones are counted and not sent. Default: 100.
     pub retransmissions_per_round: u32,
     /// Maximum number of messages that a member solicits per digest, newest first. Default: 50.
     pub solicited_per_digest: u32,

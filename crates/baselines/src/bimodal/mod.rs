@@ -22,7 +22,7 @@
 //! - A message's age in rounds counts from its arrival, not from its multicast, which saves a field
 //!   on the wire. Together with the limit on losses, the only difference is that a message that
 //!   arrived late is gossiped about for longer.
-//! - Empty digests are not sent. Members that multicast gossip like all others.
+//! - Empty digests are not sent. Members that send messages gossip like all others.
 //! - A digest that would exceed the path MTU lists the most recent ranges.
 //! - The optimizations of section 4 for wide-area networks (cyclic retransmissions, independent
 //!   numbering, random graphs, multicast of often-solicited messages) are omitted: they have no
@@ -77,7 +77,7 @@ carom_proto::counters! {
         retransmissions_sent,
         /// Solicited messages that were not sent because the limit of the round was reached.
         retransmissions_limited,
-        /// Solicited messages that are no longer kept, or whose deadline has passed.
+        /// Solicited messages that are not kept, or whose deadline has passed.
         solicits_unanswerable,
         /// Solicitations that arrived too late, because they answer the digest of an earlier round.
         solicits_stale,
@@ -169,7 +169,8 @@ impl Bimodal {
         cx.transmit(Destination::Node(gossiper), group, solicit);
     }
 
-    /// Retransmits up to the limit of the round. Ignores solicitations from earlier rounds.
+    /// Retransmits solicited messages, up to the limit of the round. Ignores solicitations that
+    /// answer a digest of another round.
     fn on_solicit(
         &mut self,
         cx: &mut Context,

@@ -15,8 +15,8 @@ pub struct DomainConfig {
     pub streams: StreamConfig,
     /// Delay from the detection of a gap to the first request, to tolerate reordering. Default: 0.
     pub detect_after: Duration,
-    /// Time for which a head gathers requests for a packet, before it sends one repair for all of
-    /// them. A larger value reduces the number of repairs and delays them. Default: 1 ms.
+    /// Time for which a head gathers requests for a packet, before it serves them together. A
+    /// larger value reduces the number of repairs and delays them. Default: 1 ms.
     pub gather_for: Duration,
     /// Time after a repair for which a head ignores further requests of the same receivers, which
     /// they may have sent before the repair arrived. Use at least one round trip. Default: 10 ms.

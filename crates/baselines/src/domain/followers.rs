@@ -118,8 +118,8 @@ impl Followers {
         stuck.map(|(node, child)| (*node, child.settled_to, child.is_slow))
     }
 
-    /// Stops waiting for children that have not advanced for `patience`. Returns each of them with
-    /// the number of packets by which it is behind.
+    /// Stops waiting for children that are behind and have not advanced for `patience`. Returns
+    /// each of them with the number of packets by which it is behind.
     pub(crate) fn give_up_on(&mut self, now: Time, patience: Duration) -> Vec<(NodeId, u32)> {
         let stuck: Vec<(NodeId, SeqNo, bool)> = self.stuck(now, patience).collect();
         let mut slow = Vec::new();

@@ -13,9 +13,8 @@ use super::hierarchy::{Domain, Hierarchy, HierarchyError, Place, Scope};
 pub struct Plan {
     /// Minimum number of receivers in a subtree that form a domain. Values below 2 count as 2.
     pub least: usize,
-    /// Number of tiers of heads, including the sender, which is the head of the remaining
-    /// receivers. LBRM has 2. With `None`, tiers are added until fewer than [`Plan::least`]
-    /// receivers remain.
+    /// Maximum number of tiers of heads, including the sender, which is the head of the remaining
+    /// receivers. LBRM has 2. `None` means no limit.
     pub tiers: Option<u32>,
     /// Group of the first domain's multicast. The other domains use the subsequent numbers.
     pub first_scope: GroupId,

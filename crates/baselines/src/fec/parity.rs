@@ -21,8 +21,8 @@ pub(super) struct PendingSet {
 /// Computes the `count` parity shards of these symbols.
 ///
 /// # Panics
-/// Panics if there are no symbols, or more symbols or shards than the code supports. The bounds of
-/// the configuration are far below that.
+/// Panics if there are no symbols, if `count` is 0, or if there are more symbols or shards than the
+/// code supports. The limits of the configuration are far below that.
 pub(super) fn parity_of(blocks: &[Block], count: u8) -> Vec<Vec<u8>> {
     let longest = blocks.iter().map(|block| block.bytes().len()).max().unwrap_or(0);
     let shard_bytes = (LENGTH_BYTES + longest).next_multiple_of(2);
@@ -61,7 +61,7 @@ impl PendingSet {
     }
 
     /// Decodes the symbols that `block_of` does not return. Returns `None` if there are too few
-    /// shards. An invalid symbol is returned as `Err` with its sequence number.
+    /// usable symbols and shards. An invalid symbol is returned as `Err` with its sequence number.
     pub(super) fn solve<'a>(
         &self,
         block_of: impl Fn(SeqNo) -> Option<&'a Block>,

@@ -11,8 +11,9 @@ pub struct Config {
     pub domains: DomainConfig,
     /// Condition for sending a repair by multicast at the site. Default: [`RepairBy::FewerLinks`].
     pub repair_by: RepairBy,
-    /// Time for which a receiver waits for a repair. It doubles with each NAK to the same logger,
-    /// from at least one round trip plus [`DomainConfig::gather_for`]. Default: 20 ms to 2 s.
+    /// Time for which a receiver waits for a repair. It doubles with each NAK to the same logger.
+    /// Set the minimum to at least one round trip plus [`DomainConfig::gather_for`]. Default: 20 ms
+    /// to 2 s.
     pub nack_timeouts: Timeouts,
     /// Time from the last message to the first heartbeat, which reveals the loss of a last message
     /// (`h_min`). Default: 0.25 s, as in the paper.

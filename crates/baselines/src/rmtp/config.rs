@@ -12,14 +12,14 @@ pub struct Config {
     /// Condition for sending a repair by multicast (`MCAST_THRESH`). Default:
     /// [`RepairBy::FewerLinks`].
     pub repair_by: RepairBy,
-    /// Interval of acknowledgments (`T_ack`), at least one round trip. Default: 20 ms.
+    /// Interval of acknowledgments (`T_ack`). Set it to at least one round trip. Default: 20 ms.
     pub ack_interval: Duration,
     /// Interval of a sender's beacons, which announce the end of its stream and request
     /// acknowledgments (`T_sap`). A shorter interval reveals a lost last message earlier. Default:
     /// 1 s.
     pub beacon_interval: Duration,
-    /// Maximum number of messages of a group from the oldest that a child of the sender has not
-    /// acknowledged to the last (`W_s`). Further messages are refused with
+    /// Maximum number of messages of a group from the oldest one that the sender's children have
+    /// not all acknowledged to the last (`W_s`). Further messages are refused with
     /// [`HeldBack`](carom_proto::SendError::HeldBack). Default: 1024.
     pub window: usize,
     /// Time for which a member without progress may hold back a sender. After that, the member is

@@ -173,7 +173,8 @@ impl Rmtp {
         self.timers.set_no_later(TimerKey::Ack(group, source), at);
     }
 
-    /// Schedules an acknowledgment at a random time, so that members do not send at the same time.
+    /// Schedules an acknowledgment. If the beacon reveals no gap, its time is random, so that
+    /// members do not send at the same time.
     fn on_beacon(&mut self, cx: &mut Context, group: GroupId, source: NodeId, next: SeqNo) {
         let gap = cx.reception.on_announced(cx.now, group, source, next);
         let spread = self.config.ack_interval.mul_f64(self.rng.fraction());

@@ -17,8 +17,9 @@
 //! Every request and every repair is multicast to the whole group. Groups share only the memory for
 //! retained packets, so that a node in many groups behaves like one process per group.
 //!
-//! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted): after
-//! `missing_for` from its detection, which was at `age` less `missing_for`.
+//! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted). Its
+//! `missing_for` is the time since the loss was detected, and the rest of its `age` is the time
+//! that the detection took.
 //!
 //! Deviations from the paper:
 //! - A missing packet is given up and reported as lost after [`Config::give_up_after`], and packets
@@ -26,8 +27,8 @@
 //!   application.
 //! - A session message carries as many reports as fit the path MTU, and the next message carries
 //!   the rest. The paper has hierarchies of session messages for large groups.
-//! - A member's report on a third member does not open that member's stream at a receiver that has
-//!   received nothing from it, because it may have left long ago. Its own session message does.
+//! - A report on a third member does not open the third member's stream at a receiver, because the
+//!   third member may have left long ago. The third member's own session message does.
 //! - A request that reveals a loss counts as heard: a member that detects its loss in this way
 //!   backs off at once. In ns-2 it sends a request too.
 //! - The means of the adaptive timers are updated once per timer that is set. ns-2 updates the mean
@@ -147,8 +148,8 @@ impl Srm {
         cx.transmit(Destination::Group(group), group, session);
     }
 
-    /// Returns as many reports as fit, starting after the last member of the previous session
-    /// message.
+    /// Returns at most `room` reports. If not all fit, they start after the last member of the
+    /// previous session message.
     fn reports(&mut self, cx: &Context, group: GroupId, room: usize) -> Vec<Report> {
         let Some(member) = self.members.get_mut(&group) else { return Vec::new() };
         let Some(joined) = cx.reception.group(group) else { return Vec::new() };

@@ -251,7 +251,7 @@ impl Recovery {
         }
     }
 
-    /// Ignores requests for three distances to `whom`, because some may be in flight.
+    /// Ignores requests for three times the distance to `whom`, because some may be in flight.
     fn hold_down(&mut self, cx: &mut GroupContext<'_>, adu: Adu, whom: NodeId, is_own: bool) {
         if self.repairs.contains_key(&adu) || self.repairs.len() < MAX_REPAIRS {
             self.repairs.insert(adu, Repair::Held { requestor: whom, is_own });

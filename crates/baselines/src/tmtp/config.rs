@@ -27,7 +27,7 @@ pub struct Config {
     pub window: usize,
     /// Time for which a member without progress may hold back a sender. After that, the member is
     /// [lagging](carom_proto::Event::Slow), and the sender no longer waits for it. From then on,
-    /// its manager sends it the end of the stream once per this time. Default: 5 s.
+    /// its manager sends it the end of the stream at least once per this time. Default: 5 s.
     pub slow_after: Duration,
 }
 

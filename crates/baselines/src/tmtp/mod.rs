@@ -143,8 +143,9 @@ impl Tmtp {
         }
     }
 
-    /// Processes a NAK from `whom` to the manager `to`. It may reveal packets that are unknown to
-    /// this node. If this node lacks them too and has the same manager, it postpones its own NAK.
+    /// Processes a NAK from `whom` to the manager `to`. The NAK may reveal unknown packets. If this
+    /// node is `to`, it records the request. If it lacks the packets too and has the same manager,
+    /// it postpones its own NAK.
     fn on_nack(
         &mut self,
         cx: &mut Context,
@@ -235,8 +236,9 @@ impl Tmtp {
         }
     }
 
-    /// Processes overdue acknowledgments. Retransmits the oldest packet that a child lacks, except
-    /// for lagging children, and sends the end of the stream to all children that are behind.
+    /// Processes overdue acknowledgments. Sends the end of the stream to the children whose
+    /// acknowledgment is overdue, and retransmits the oldest packet that one of them lacks, unless
+    /// the child is lagging.
     fn on_retransmit_due(&mut self, cx: &mut Context, group: GroupId, source: NodeId) {
         self.refresh_followers(cx, group, source);
         let (retransmit_after, slow_after) = (self.config.retransmit_after, self.config.slow_after);
@@ -279,9 +281,9 @@ impl Tmtp {
 
     /// Processes the status packet of a manager, or of the source itself, that waits for this node.
     ///
-    /// It opens the stream if the source is in the view. Otherwise, a member that lost the first
-    /// messages would not detect the loss. Acknowledgments are spread at random, so that members do
-    /// not send them at the same time.
+    /// A status from the source opens the stream, so that a member that lost the first messages
+    /// detects the loss. So does one from a manager if both are in the view. Acknowledgments are
+    /// spread at random, so that members do not send them at the same time.
     fn on_status(
         &mut self,
         cx: &mut Context,
