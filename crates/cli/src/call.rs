@@ -69,7 +69,8 @@ fn run_until(args: &Args, interrupt: &Interrupt) -> Result<Outcome, CliError> {
 }
 
 impl Args {
-    /// Sends the request from a node in no group. Sets `was_anybody_there` if a node was online.
+    /// Sends the request from `node`, which is in no group, and waits for the reply. Sets
+    /// `was_anybody_there` if another node was online.
     fn ask(
         &self,
         node: &Node,

@@ -13,7 +13,7 @@ pub(crate) enum Framing {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Message(Vec<u8>),
-    /// Size, in bytes, of a message above the limit, which was discarded.
+    /// Size, in bytes, of a message above the limit, after which nothing more can be read.
     TooLarge(u64),
     End,
 }

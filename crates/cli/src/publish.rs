@@ -186,7 +186,8 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Waits until no more members join, because a member receives only later messages.
+    /// Waits for `--wait-for` members, and until no more members join, because a member receives
+    /// only messages published after its join.
     fn wait_for_members(&self, limit: Limit) -> Result<(), CliError> {
         let started = Instant::now();
         let give_up = limit.of_rest(started);
@@ -225,7 +226,7 @@ impl<'a> Publisher<'a> {
         )
     }
 
-    /// Sends until the input ends, a message is too large, or the user interrupts.
+    /// Sends until the input ends, a message cannot be read or published, or the user interrupts.
     fn send_all(&mut self) -> Result<(), CliError> {
         self.drop_events()?;
         self.left.set(0);
@@ -303,7 +304,8 @@ impl<'a> Publisher<'a> {
         CliError::new(format!("{noun} {number}: {error}"), error.fix())
     }
 
-    /// Drops received messages. Reports lagging members, failed members, and the registry's state.
+    /// Drops received messages. Reports lagging and failed members, and changes of the ring and of
+    /// the registry's state. Fails if the group is closed.
     fn drop_events(&self) -> Result<(), CliError> {
         self.service.look(self.node);
         self.promises.borrow_mut().look();

@@ -219,7 +219,7 @@ impl Taker<'_> {
     }
 
     /// Connects, and verifies the data that is already present. Reads the stream meanwhile, so that
-    /// the group does not wait. Returns the messages read last.
+    /// the group does not wait. Returns the transfer and the messages that were read last.
     fn start(
         &self,
         offer: &Offer,

@@ -32,7 +32,7 @@ impl Wiring {
         }
     }
 
-    /// Returns a network of at least `hosts` hosts. Racks are added if there are too few.
+    /// Returns a network of at least `hosts` hosts. Racks, or hosts of a LAN, are added as needed.
     pub(crate) fn with_room_for(&self, hosts: u32) -> Self {
         let mut larger = self.clone();
         match &mut larger {

@@ -88,7 +88,7 @@ pub(crate) fn experiment_of(file: &str, text: &str) -> Result<String, PlanError>
     Ok(named.experiment)
 }
 
-/// Converts an error from the TOML reader, and adds the file, the line and the known keys.
+/// Converts an error from the TOML reader, and adds the file, the line and a fix.
 fn refused(file: &str, text: &str, error: &toml::de::Error) -> PlanError {
     let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
     let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");

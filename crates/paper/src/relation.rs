@@ -17,7 +17,8 @@ pub struct Relation {
     pub unit: &'static str,
     /// `true` if the relation holds.
     pub holds: bool,
-    /// Distance of the measured value from the limit. It is negative if the relation does not hold.
+    /// Distance of the measured value from the limit. It is negative or NaN if the relation does
+    /// not hold.
     pub margin: f64,
     /// Setting of the worst case, or an explanation. It can be empty.
     pub note: String,
@@ -79,7 +80,7 @@ impl Relation {
 ///
 /// NaN stands for a run without a result, which is the worst case of a claim. With this order
 /// `min_by` returns NaN if any value is NaN, so that the relation does not hold. With
-/// `f64::total_cmp` it ignores a positive NaN among numbers.
+/// `f64::total_cmp`, `min_by` would ignore a positive NaN among numbers.
 pub(crate) fn least_first(a: &f64, b: &f64) -> Ordering {
     b.is_nan().cmp(&a.is_nan()).then(a.total_cmp(b))
 }

@@ -58,7 +58,7 @@ impl Report {
         self.relations.iter().all(|relation| relation.holds)
     }
 
-    /// Returns the points as CSV. The same seed gives the same bytes.
+    /// Returns the points as CSV. The same plan, options and version give the same bytes.
     pub fn csv(&self) -> String {
         csv::write(&self.table)
     }

@@ -54,7 +54,7 @@ struct Book {
     values: Vec<Vec<u64>>,
 }
 
-/// An update, and the replicas that have not yet applied it.
+/// An update, and the number of replicas that have not yet applied it.
 struct Update {
     counts: bool,
     made_at: Duration,

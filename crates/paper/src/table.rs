@@ -67,7 +67,8 @@ impl Cell {
     }
 }
 
-/// Formats a number with six significant digits. Returns an empty string if it is not finite.
+/// Formats a number, rounded to six significant digits. Returns an empty string if it is not
+/// finite.
 pub fn significant(number: f64) -> String {
     if !number.is_finite() {
         return String::new();

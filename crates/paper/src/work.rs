@@ -8,7 +8,7 @@ pub(crate) type Ends<'a> = &'a (dyn Fn() -> bool + 'a);
 
 pub(crate) trait Run: Debug + Display + Send + Sync + 'static {
     type Outcome: Any + Send + Sync;
-    /// `true` if processor time is measured, while no other job may run.
+    /// `true` if no other job may run at the same time, because processor time is measured.
     const IS_ALONE: bool = false;
 
     /// Performs the run. Returns `None` if it was ended early.

@@ -1,6 +1,6 @@
 //! Errors and outcomes of commands.
 //!
-//! An error prints two lines: one with its cause, one with a fix.
+//! An error prints two lines: one with its cause, one with a fix. An interruption prints its cause.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -154,7 +154,7 @@ impl Outcome {
     }
 }
 
-/// Returns the text of a system error without its number, in lower case like the rest of the line.
+/// Returns the text of a system error without its number. Its first letter is in lower case.
 pub fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

@@ -10,12 +10,12 @@ use crate::output;
 pub struct Interrupt {
     asked: Mutex<u32>,
     wake: Condvar,
-    /// Function that returns the text to print if the command is terminated by force.
+    /// Function that returns the text to print if the command does not end in time.
     last_words: Mutex<Option<Box<dyn Fn() -> String + Send>>>,
 }
 
-/// Counts Ctrl-C, SIGTERM and SIGHUP as interrupt requests. A command that has not ended 0.8 s
-/// after the first request is terminated by force.
+/// Counts Ctrl-C, SIGTERM and SIGHUP as interrupt requests. A second request terminates the process
+/// at once, and so does a timeout of 0.8 s after the first one.
 pub fn listen() -> Result<&'static Interrupt, CliError> {
     listen_with(PATIENCE)
 }
@@ -74,7 +74,7 @@ impl Interrupt {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Sets the text to print if the command is terminated by force.
+    /// Sets the text to print if the process is terminated because it did not end in time.
     pub fn set_last_words(&self, words: impl Fn() -> String + Send + 'static) {
         let mut last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         *last_words = Some(Box::new(words));

@@ -1,6 +1,6 @@
 //! Parsers of values with units: `1%`, `200/s`, `10ms`, `64MiB`, `8,5`.
 //!
-//! The command line and the plan files share them. A [`UnitError`] contains the rejected text.
+//! The command line and the plan files share them.
 
 use std::fmt;
 use std::time::Duration;

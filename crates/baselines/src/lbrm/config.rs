@@ -71,7 +71,8 @@ impl Config {
                 && intervals.is_sorted()
                 && self.backoff.is_finite()
                 && self.backoff >= 1.0,
-            "first_heartbeat must be above 0 and at most max_heartbeat, and backoff at least 1",
+            "first_heartbeat must be above 0 and at most max_heartbeat, and backoff must be finite \
+             and at least 1",
         )
     }
 }

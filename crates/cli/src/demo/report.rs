@@ -72,7 +72,8 @@ impl DelayMs {
     }
 }
 
-/// Counts undelivered messages as lost. In an interrupted run, those in flight are outstanding.
+/// Returns the numbers of lost and outstanding messages. All undelivered messages are lost, but in
+/// an interrupted run, those not reported as lost are outstanding.
 pub(crate) fn lost_and_outstanding(figures: &Figures, interrupted: bool) -> (u64, u64) {
     if interrupted {
         (figures.reported_lost, figures.outstanding())

@@ -155,8 +155,7 @@ fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, C
     Ok(nodes)
 }
 
-/// Returns a UDP port that is currently free. If another demo finds the same port, different
-/// addresses and seeds keep the two apart.
+/// Returns a UDP port that is currently free.
 fn free_port() -> Result<u16, CliError> {
     UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
         .and_then(|socket| socket.local_addr())

@@ -121,5 +121,5 @@ fn refused(name: &str, error: &LockError) -> CliError {
     CliError::new(format!("lock '{name}': {error}"), fix)
 }
 
-/// Maximum wait of `--try` for the ring to report whether the lock is held.
+/// Maximum wait of `--try` for other members, and for the ring to report whether the lock is held.
 const TRY: Duration = Duration::from_secs(10);

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
-/// A rate limit with small batches. Keeps at most 20 ms of credit, so that no burst follows a
-/// pause.
+/// A rate limit with small batches. The credit never exceeds 20 ms, or one message if that is more,
+/// so that no burst follows a pause.
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: Option<f64>,

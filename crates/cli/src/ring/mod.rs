@@ -91,7 +91,7 @@ impl RingArgs {
     }
 }
 
-/// Counts interrupt requests from now on.
+/// Like [`interrupt::listen`], but gives a node more time to leave its rings.
 pub(crate) fn listen() -> Result<&'static Interrupt, CliError> {
     interrupt::listen_with(LEAVE_WITHIN)
 }

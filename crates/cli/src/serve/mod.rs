@@ -226,7 +226,8 @@ impl<'a> Server<'a> {
         self.waiting.push_back(request);
     }
 
-    /// Fails if the program can never be run: the next server then takes over and gets the request.
+    /// Starts commands for waiting requests, up to `--jobs`. Fails if the program can never be run:
+    /// the next server then takes over and gets the request.
     fn start_commands(&mut self) -> Result<(), CliError> {
         while self.running.len() < usize::from(self.args.jobs) {
             let Some(request) = self.waiting.pop_front() else { return Ok(()) };

@@ -232,8 +232,8 @@ impl Losses {
         self.of_sender(sender).any(|loss| loss.starts.len() == 1 && loss.holds(seqno))
     }
 
-    /// Returns `true` if `message` was reported lost. Otherwise, its packets end before the next
-    /// message that a member received.
+    /// Returns `true` if `message` was reported lost. If no member received it, its number is
+    /// unknown, but before that of the next message that a member received.
     fn covers(&self, streams: &Streams, message: Payload) -> bool {
         let sender = message.sender();
         if let Some(seqno) = streams.seqno(message) {

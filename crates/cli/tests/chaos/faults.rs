@@ -35,7 +35,8 @@ pub(crate) struct Ongoing {
 }
 
 impl Fault {
-    /// Members leave only in a group with a single sender, whose role another member then takes.
+    /// Returns the possible faults. Members leave only in a group with a single sender, whose role
+    /// another member then takes.
     pub(crate) fn of(kind: Kind) -> Vec<Self> {
         let all = Self::value_variants().iter().copied();
         all.filter(|it| *it != Self::Leave || kind.has_one_sender()).collect()

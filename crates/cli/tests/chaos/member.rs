@@ -30,7 +30,7 @@ pub(crate) struct Member {
     pub(crate) record: String,
 }
 
-/// The record of one process. Each line is one write, so that `kill -9` loses none.
+/// The record of one process. Each line is one write, so that `kill -9` loses no finished line.
 struct Record(Mutex<File>);
 
 struct Orders {

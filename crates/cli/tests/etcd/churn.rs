@@ -13,8 +13,8 @@ use super::wait_until;
 
 const GROUPS: usize = 32;
 const WORKERS: usize = 6;
-/// Number of rounds of each worker. In each round, it joins up to six groups, leaves some, or
-/// closes its node.
+/// Number of rounds of each worker. In each round, it joins up to six groups, leaves some, and
+/// sometimes closes its node.
 const ROUNDS: usize = 30;
 
 /// Runs one node after another. Returns the last one.

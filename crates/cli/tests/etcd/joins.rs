@@ -47,7 +47,8 @@ impl Streams {
         }
     }
 
-    /// Joins one group after the other as one node, at the next process whenever the link ends.
+    /// Joins groups as one node until the end, and returns the acknowledged ones. Whenever the link
+    /// ends, continues at the next process.
     fn join(&self, which: usize, registries: [&str; 2]) -> BTreeSet<u32> {
         let mut acknowledged = BTreeSet::new();
         let mut numbers = 0..;

@@ -1,4 +1,4 @@
-//! Disk in memory that is really full after 6 MB.
+//! A disk in memory that is really full after 6 MB.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -122,8 +122,8 @@ impl Scene {
         }
     }
 
-    /// Sends a message to all receivers, to prepare the group. Returns `None` if the run is ended
-    /// early, and panics if that takes too long.
+    /// Prepares the group: sends a message and waits until all receivers have it. Returns `None` if
+    /// the run is ended early, and panics if the receivers do not get the message in time.
     pub(crate) fn begin(&mut self, ends: Ends<'_>) -> Option<()> {
         let mut lacking: BTreeSet<HostIx> = self.plane.receivers().map(HostIx).collect();
         let end = self.world.now() + MOST_TO_BEGIN;

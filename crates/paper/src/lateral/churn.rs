@@ -16,7 +16,7 @@ use super::stays::{BEGINNING, Stay, Stays};
 use crate::plan::Span;
 
 /// The replacement of nodes at a constant rate. When a random node departs, another node starts on
-/// its own host and joins as many groups. Departing nodes alternately crash and leave.
+/// a new host and joins as many groups. Departing nodes alternately crash and leave.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Churn {
     /// Share of the nodes that is replaced per minute.
@@ -27,7 +27,7 @@ pub(crate) struct Churn {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Views {
-    /// An oracle reports a join or leave within `others`, and a crash `failures` later.
+    /// An oracle reports a join or leave within `others`, and a crash within `failures + others`.
     Told {
         /// Time from a crash until the oracle notices it.
         failures: Span,
@@ -126,7 +126,8 @@ impl Plan {
         self.changes.iter().filter(|change| change.what == What::Comes).count() as u32
     }
 
-    /// Starts the nodes that are present from the beginning, and returns the changes to apply.
+    /// Returns the changes to apply. With churn, first starts the nodes that are present from the
+    /// beginning.
     pub(super) fn begin<'a, E: Engine>(
         self,
         churn: Option<&Churn>,

@@ -24,7 +24,7 @@ pub(crate) struct TransferRun {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TransferOutcome {
     pub(crate) destinations: u32,
-    /// Total rate of the files at each destination, in bytes per second. NaN if they took too long.
+    /// Total rate of the files in each repeat, in bytes per second. NaN if they took too long.
     pub(crate) rates: Vec<f64>,
     pub(crate) counts: Counts,
 }
