@@ -13,10 +13,10 @@ pub struct StreamConfig {
 }
 
 /// The first message of a stream that a receiver is owed, that is, must deliver or report as lost.
-/// It is never before the end of what the receiver already heard, for example before it left.
+/// A receiver that has rejoined is not owed messages that it knew of before it left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owed {
-    /// The first message that arrives from the sender itself, or that it announces as its next.
+    /// The first message that arrives from the sender itself, or that the sender announces as next.
     #[default]
     FirstHeard,
     /// The sender's very first message, for experiments that count losses of first packets.

@@ -108,8 +108,8 @@ impl NodeArgs {
         settled.map(|()| node)
     }
 
-    /// Waits up to 3 s until another node answers. Returns at once without seeds, or if this node
-    /// is a seed, because the first seed would wait in vain.
+    /// Waits until another node answers, and fails after 3 s. Returns at once without seeds, or if
+    /// this node is a seed, because the first seed would wait in vain.
     fn find_seeds(&self, node: &Node, interrupt: &Interrupt) -> Result<(), CliError> {
         let others: Vec<&String> =
             self.seeds.iter().filter(|seed| !is_own(seed, node.endpoint())).collect();

@@ -18,8 +18,8 @@
 //! retained packets, so that a node in many groups behaves like one process per group.
 //!
 //! A repaired message is delivered as [`Retransmitted`](carom_proto::How::Retransmitted). Its
-//! `missing_for` is the time since the loss was detected, and the rest of its `age` is the time
-//! that the detection took.
+//! `missing_for` is the time from the detection of the loss to the delivery, and the rest of its
+//! `age` is the time that the detection took.
 //!
 //! Deviations from the paper:
 //! - A missing packet is given up and reported as lost after [`Config::give_up_after`], and packets

@@ -215,7 +215,7 @@ fn ids(processes: &[Process]) -> Value {
 fn because(why: Removal) -> &'static str {
     match why {
         Removal::Removed => "the others could not reach this node",
-        Removal::Merged => "the group has a larger ring",
+        Removal::Merged => "the group has another ring",
         Removal::TooSlow => "the output was read too slowly, and the others stopped waiting",
         _ => "the ring has ended this membership",
     }

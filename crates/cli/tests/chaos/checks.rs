@@ -5,7 +5,8 @@ use crate::record::{Delivery, Entry, Place, Process, Record, Records, Streams};
 
 pub(crate) type Violation = String;
 
-/// Checks that no message is damaged, invented, repeated, or both delivered and reported lost.
+/// Checks that no message is damaged, invented, repeated, renumbered, or both delivered and
+/// reported lost, and that no member's group was closed.
 pub(crate) fn always(records: &Records) -> Vec<Violation> {
     let mut found = Vec::new();
     let streams = Streams::of(records);

@@ -29,7 +29,8 @@ pub(crate) struct RdcmFailures {
 struct Holds {
     /// Rate of the living receivers in the slowest interval, relative to the application's rate.
     received_at_least_percent: f64,
-    /// Rate of repairs below the failed link until the tree is replaced, relative to the rate sent.
+    /// Rate of repairs at the receiver below the failed link until the tree is replaced, relative
+    /// to the application's rate.
     by_repair_at_least_percent: f64,
     /// Rate by the tree at this receiver afterwards, relative to the application's rate.
     by_tree_at_least_percent: f64,
