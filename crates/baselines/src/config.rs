@@ -7,8 +7,7 @@ pub struct StreamConfig {
     pub owed: Owed,
     /// Maximum number of missing packets per stream. Beyond it, the oldest are lost. Default: 4096.
     pub max_missing: usize,
-    /// Maximum number of open streams in a group. A further stream replaces a complete one whose
-    /// sender has left. If there is none, the new stream is refused and counted. Default: 1024.
+    /// Maximum number of open streams in a group. Others are refused and counted. Default: 1024.
     pub max_streams: usize,
 }
 

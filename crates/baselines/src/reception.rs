@@ -1,5 +1,4 @@
-//! Streams of joined groups. Every owed packet is delivered or reported as lost, exactly once,
-//! unless it is abandoned because the node leaves the group.
+//! Streams of joined groups. An owed packet is delivered, reported as lost, or abandoned on leave.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -154,8 +153,7 @@ impl Reception {
         self.on_block(now, id, block, how)
     }
 
-    /// Delivers a message that arrived from any node, and returns the gap before it. Returns `None`
-    /// if the message is a duplicate or not owed.
+    /// Delivers a message from any node. Returns `None` if it is a duplicate or not owed.
     pub(crate) fn on_block(
         &mut self,
         now: Time,
@@ -197,8 +195,7 @@ impl Reception {
         self.on_reported(now, group, sender, next)
     }
 
-    /// Processes another member's report, which does not open a stream: the sender may have left
-    /// long ago.
+    /// Processes another member's report. It opens no stream: the sender may have left long ago.
     pub(crate) fn on_reported(
         &mut self,
         now: Time,
@@ -284,8 +281,7 @@ impl Reception {
         assert!(self.left_at.len() <= MAX_LEFT_GROUPS, "too many left groups are kept");
     }
 
-    /// Opens a stream unless it is open. Returns `false` if the group is not joined, the sender is
-    /// this node, or there are too many streams.
+    /// Opens a stream unless it is open. Returns `false` if the stream cannot be opened.
     fn open(&mut self, group: GroupId, sender: NodeId, heard_of: SeqNo) -> bool {
         let StreamConfig { owed, max_streams, .. } = self.terms.streams;
         let Some(group) = self.groups.get_mut(&group) else { return false };

@@ -43,8 +43,7 @@ const MAX_WAITING: usize = 1 << 16;
 /// Maximum capacity, in bytes, that the buffer of the empty outbox keeps.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// A protocol. Except for `on_view`, its methods are called only for groups that the node has
-/// joined.
+/// A protocol. Its methods, except `on_view`, are called only for groups that the node has joined.
 pub trait Policy: Send {
     /// The packets of the protocol, in addition to messages and repairs.
     type Packet<'a>: GuestPacket<'a>;

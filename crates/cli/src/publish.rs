@@ -304,8 +304,8 @@ impl<'a> Publisher<'a> {
         CliError::new(format!("{noun} {number}: {error}"), error.fix())
     }
 
-    /// Drops received messages. Reports lagging and failed members, and changes of the ring and of
-    /// the registry's state. Fails if the group is closed.
+    /// Drops received messages. Reports lagging and failed members, and changes of the ring or the
+    /// registry. Fails if the group is closed.
     fn drop_events(&self) -> Result<(), CliError> {
         self.service.look(self.node);
         self.promises.borrow_mut().look();

@@ -17,8 +17,7 @@ pub struct Relation {
     pub unit: &'static str,
     /// `true` if the relation holds.
     pub holds: bool,
-    /// Distance of the measured value from the limit. It is negative or NaN if the relation does
-    /// not hold.
+    /// Distance of the measured value from the limit: negative or NaN if the relation is violated.
     pub margin: f64,
     /// Setting of the worst case, or an explanation. It can be empty.
     pub note: String,

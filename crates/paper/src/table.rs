@@ -67,8 +67,7 @@ impl Cell {
     }
 }
 
-/// Formats a number, rounded to six significant digits. Returns an empty string if it is not
-/// finite.
+/// Formats a number to six significant digits. Returns an empty string if it is not finite.
 pub fn significant(number: f64) -> String {
     if !number.is_finite() {
         return String::new();

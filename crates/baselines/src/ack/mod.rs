@@ -118,8 +118,7 @@ impl AckTimeout {
         Shell::new(origin, terms, limit, policy)
     }
 
-    /// Delivers and acknowledges a message. Duplicates are acknowledged too, because the previous
-    /// acknowledgment may have been lost.
+    /// Delivers a message. Acknowledges duplicates too: the last acknowledgment may have been lost.
     fn on_message(&mut self, cx: &mut Context, id: PacketId, block: &Block, how: How) {
         cx.reception.on_sent(cx.now, id, block, how);
         self.acknowledge(cx, id.group, id.sender, id.seqno);

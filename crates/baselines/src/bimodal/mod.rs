@@ -169,8 +169,7 @@ impl Bimodal {
         cx.transmit(Destination::Node(gossiper), group, solicit);
     }
 
-    /// Retransmits solicited messages, up to the limit of the round. Ignores solicitations that
-    /// answer a digest of another round.
+    /// Retransmits up to the limit of the round. Ignores solicitations for other rounds.
     fn on_solicit(
         &mut self,
         cx: &mut Context,

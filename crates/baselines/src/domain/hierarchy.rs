@@ -7,9 +7,8 @@ use carom_proto::{GroupId, NodeId, View};
 
 /// The division of a group into domains.
 ///
-/// The head of a domain repairs packets for its members, and may be a member of a domain above.
-/// While a head is not in the view, its members request packets from the next head above, or from
-/// the source.
+/// The head of a domain repairs packets for its members. While a head is not in the view, its
+/// members request packets from the next head above, or from the source.
 ///
 /// All members of a group must use the same hierarchy. Cloning is cheap.
 #[derive(Clone, Debug, Default, PartialEq)]

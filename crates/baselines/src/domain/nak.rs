@@ -198,8 +198,7 @@ impl Naks {
     }
 
     /// Returns the packets that are due for a request. `parent` maps the group, the source and the
-    /// number of earlier requests to the target. Packets without a target are returned without one,
-    /// and are due again later.
+    /// number of earlier requests to the target. Packets without a target are also retried later.
     fn pop_due(
         &mut self,
         now: Time,

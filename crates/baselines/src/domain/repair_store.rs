@@ -148,8 +148,7 @@ impl RepairStore {
         destinations(&nodes, &multicast).collect()
     }
 
-    /// Returns the multicast of the domain that this node shares with its head `head`, or `head`
-    /// itself if there is none.
+    /// Returns the multicast of this node's domain below `head`, or `head` itself if it has none.
     pub(crate) fn domain_of(&self, cx: &Context, group: GroupId, head: NodeId) -> Destination {
         let size = cx.reception.group(group).map_or(0, |it| it.view.members().len());
         let parts = self.hierarchy.by_domain(group, head, [cx.id].into(), size);

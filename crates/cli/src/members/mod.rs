@@ -87,8 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     Ok(Outcome::Fine)
 }
 
-/// Waits, for at most 5 s, until the node is settled and the number of nodes has not changed for
-/// 500 ms.
+/// Waits, for at most 5 s, until the node is settled and the number of nodes is stable for 500 ms.
 fn settle(node: &Node, interrupt: &Interrupt) {
     let mut quiet = Duration::ZERO;
     let mut waited = Duration::ZERO;
