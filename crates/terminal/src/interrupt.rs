@@ -14,8 +14,8 @@ pub struct Interrupt {
     last_words: Mutex<Option<Box<dyn Fn() -> String + Send>>>,
 }
 
-/// Counts Ctrl-C, SIGTERM and SIGHUP as interrupt requests. A second request terminates the process
-/// at once, and so does a timeout of 0.8 s after the first one.
+/// Counts Ctrl-C, SIGTERM and SIGHUP as interrupt requests. The process is terminated at a second
+/// request, or if it has not ended 0.8 s after the first one.
 pub fn listen() -> Result<&'static Interrupt, CliError> {
     listen_with(PATIENCE)
 }

@@ -189,7 +189,7 @@ impl AckTimeout {
         }
     }
 
-    /// Confirms the pending request once the sender waits for no acknowledgment of its messages.
+    /// Confirms the pending request once no acknowledgment of a message that it covers is awaited.
     fn confirm_if_safe(&mut self, cx: &mut Context, group: GroupId) {
         let Some(member) = self.members.get_mut(&group) else { return };
         let Some(joined) = cx.reception.group(group) else { return };

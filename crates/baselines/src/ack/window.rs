@@ -1,4 +1,4 @@
-//! The messages that a sender keeps until it waits for no member to acknowledge them.
+//! The messages that a sender keeps while it waits for members to acknowledge them.
 
 use std::collections::{BTreeSet, VecDeque};
 

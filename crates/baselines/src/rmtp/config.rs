@@ -18,8 +18,8 @@ pub struct Config {
     /// acknowledgments (`T_sap`). A shorter interval reveals a lost last message earlier. Default:
     /// 1 s.
     pub beacon_interval: Duration,
-    /// Maximum number of messages of a group from the oldest one that the sender's children have
-    /// not all acknowledged to the last (`W_s`). Further messages are refused with
+    /// Maximum number of messages of a group, counted from the oldest one that a child of the
+    /// sender has not acknowledged (`W_s`). Further messages are refused with
     /// [`HeldBack`](carom_proto::SendError::HeldBack). Default: 1024.
     pub window: usize,
     /// Time for which a member without progress may hold back a sender. After that, the member is

@@ -32,8 +32,8 @@
 //!   Members of lower domains are repaired by their own heads, as soon as these have the packet.
 //! - There is no congestion window: the RDCM paper compares without one, and the application sets
 //!   the rate. The send window remains.
-//! - A head keeps packets for a bounded time and in bounded memory, so that a member that joins
-//!   late is not owed earlier packets. The paper's heads keep the whole session on disk.
+//! - A head keeps packets for a bounded time and in bounded memory. A member that joins late is
+//!   therefore not owed earlier packets. The paper's heads keep the whole session on disk.
 //! - A member that does not acknowledge holds back the sender for a [bounded
 //!   time](Config::slow_after). Otherwise, one member could stall a group forever.
 //! - [`Engine::confirm`](carom_proto::Engine::confirm) is not answered, because a sender gets

@@ -282,8 +282,8 @@ impl Tmtp {
     /// Processes the status packet of a manager, or of the source itself, that waits for this node.
     ///
     /// A status from the source opens the stream, so that a member that lost the first messages
-    /// detects the loss. So does one from a manager if both are in the view. Acknowledgments are
-    /// spread at random, so that members do not send them at the same time.
+    /// detects the loss. So does one from a manager if the manager and the source are in the view.
+    /// Acknowledgments are spread at random, so that members do not send them at the same time.
     fn on_status(
         &mut self,
         cx: &mut Context,

@@ -5,7 +5,7 @@
 //! Run `cargo bench -p carom-cli --bench files` as root. Only the ratios matter. `-- --help` lists
 //! the settings.
 //!
-//! The rate of a receiver is that of the bytes of the file, from the start of the sender until the
+//! The rate of a receiver is that of the bytes of the file, from the start of the stream until the
 //! sender learns that the receiver has verified the file and given it its final name. The TCP
 //! streams are read and discarded, neither verified nor written.
 

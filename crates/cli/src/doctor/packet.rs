@@ -9,7 +9,7 @@
 //! | 16 | 8 | token | drawn by the querying side, repeated in the answer |
 //!
 //! All numbers are big-endian. The remaining bytes are padding up to `size`. An answer is never
-//! larger than its query, so that a listener cannot amplify traffic.
+//! larger than its query, which limits the traffic that a listener can be made to send.
 
 use carom_proto::codec::Field;
 use carom_proto::variants;

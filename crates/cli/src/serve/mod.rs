@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
     /// Maximum run time of a command. A command that exceeds it is ended, and its reply has code
-    /// 124 and the output so far [default: no limit]
+    /// 124 and, unless it had to be killed, the output so far [default: no limit]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = units::duration)]
     timeout: Option<Duration>,
     #[command(flatten)]
