@@ -11,7 +11,7 @@ use crate::guest::GuestPacket;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the tables describe the fields")]
 pub enum Packet<'a> {
-    /// Digest of the packet sender's history, to one member. Kind 17.
+    /// Digest of the packet sender's history, sent to one member. Kind 17.
     ///
     /// | offset | bytes | field |
     /// |---|---|---|

@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Publishes for `--seconds`. Then receives until no message is outstanding or none arrives.
+    /// Publishes for `--seconds`. Then receives until no message is outstanding or no more arrive.
     pub(crate) fn until_the_end(&mut self) {
         while self.started.elapsed() < self.args.seconds && !self.interrupt.is_asked() {
             self.publish_what_is_due();

@@ -96,5 +96,5 @@ impl Bed {
 }
 
 const MAX_SERVERS: u32 = 4096;
-/// Largest payload that fits in one datagram of every protocol.
+/// Maximum payload of a packet, in bytes. It fits in one datagram of every protocol.
 const MAX_PACKET_BYTES: usize = 1300;

@@ -36,7 +36,7 @@ impl Bed {
         }
     }
 
-    /// Returns the raw bit rate of the cable in bytes per second, without any framing.
+    /// Returns the raw rate of the cable in bytes per second.
     pub(crate) fn raw_rate(&self) -> f64 {
         f64::from(self.megabits_per_second) * 1e6 / 8.0
     }
