@@ -51,8 +51,7 @@ pub enum NotDone {
     /// This replica does not have the map yet. The operation was not executed.
     NotReady,
     /// The operation could not be published, or this replica was removed or closed before the
-    /// outcome was known. The operation may or may
-    /// not have taken effect.
+    /// outcome was known. The operation may or may not have taken effect.
     Unknown,
 }
 

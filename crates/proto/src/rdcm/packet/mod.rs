@@ -38,7 +38,8 @@ pub enum Packet {
     /// The current end of the stream, multicast while the sender sends no data.
     Announce {
         /// Epoch of an evicted receiver's last place, or 0 if the packet is sent to all receivers.
-        /// An end beyond a receiver's window is cut to it, unless the epoch is near that of its place.
+        /// An end beyond a receiver's window is cut to it, unless the epoch is near that of its
+        /// place.
         epoch: u32,
         /// Number after the last packet that was multicast.
         #[cfg_attr(test, proptest(strategy = "tests::numbers()"))]
