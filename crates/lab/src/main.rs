@@ -56,30 +56,8 @@ const COMPLETIONS_EXAMPLE: &str = "Example:
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
-    use super::*;
-
     #[test]
     fn command_line_is_valid_and_every_help_has_an_example() {
-        let mut command = Cli::command();
-        command.clone().debug_assert();
-        command.build();
-        for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
-            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.contains("Example"), "{}", verb.get_name());
-        }
-    }
-
-    #[test]
-    fn no_help_names_an_empty_default() {
-        fn check(command: &mut clap::Command) {
-            let help = command.render_long_help().to_string();
-            assert!(!help.contains("[default: ]"), "{help}");
-            command.get_subcommands_mut().for_each(check);
-        }
-        let mut command = Cli::command();
-        command.build();
-        check(&mut command);
+        carom_terminal::check_help::<super::Cli>();
     }
 }

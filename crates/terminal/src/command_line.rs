@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{Command, CommandFactory, Parser};
 use clap_complete::Shell;
 
 use crate::error::{CliError, Outcome};
@@ -30,6 +30,27 @@ pub fn exit_code(ended: Result<Outcome, CliError>) -> ExitCode {
             error.into()
         }
     }
+}
+
+/// Checks the help of a command, for its tests.
+///
+/// # Panics
+/// Panics if the command line is invalid, a subcommand has no example, or a help text names an
+/// empty default.
+pub fn check_help<T: CommandFactory>() {
+    fn check_defaults(command: &mut Command) {
+        let help = command.render_long_help().to_string();
+        assert!(!help.contains("[default: ]"), "{help}");
+        command.get_subcommands_mut().for_each(check_defaults);
+    }
+    let mut command = T::command();
+    command.clone().debug_assert();
+    command.build();
+    for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
+        let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+        assert!(help.contains("Example"), "{}", verb.get_name());
+    }
+    check_defaults(&mut command);
 }
 
 /// Prints the completion script of a command for `shell`.

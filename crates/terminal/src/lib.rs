@@ -8,6 +8,6 @@ pub mod output;
 pub mod units;
 
 pub use clap_complete::Shell;
-pub use command_line::{exit_code, parse, print_completions};
+pub use command_line::{check_help, exit_code, parse, print_completions};
 pub use counted::counted;
 pub use error::{CliError, Outcome, plain};

@@ -176,7 +176,6 @@ impl Streams {
         self.evict_excess();
     }
 
-    #[inline]
     fn evict_excess(&mut self) {
         while self.buffer.is_too_large() {
             self.evicted_by_bytes += 1;
