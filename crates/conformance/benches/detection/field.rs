@@ -67,7 +67,6 @@ pub(crate) fn play(setting: &Setting) -> Outcome {
 }
 
 impl Outcome {
-    /// Returns the detection time that a fraction `share` of the crashes does not exceed.
     pub(crate) fn quantile(&self, share: f64) -> Duration {
         let rank = (self.detections.len() as f64 * share).ceil() as usize;
         self.detections.get(rank.saturating_sub(1)).copied().unwrap_or(Duration::MAX)

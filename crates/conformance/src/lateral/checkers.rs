@@ -26,16 +26,12 @@ pub fn all(history: &History) -> Vec<Violation> {
     found.0
 }
 
-/// Returns `true` if all views consist of the members, and no member waits for a registry.
 pub(super) fn do_views_agree(history: &History) -> bool {
     let mut found = Findings::default();
     agreement(history, &mut found);
     found.0.is_empty() && history.unsettled.is_empty()
 }
 
-/// Checks that each message is delivered or reported as lost at most once, and never both.
-///
-/// A message with a lost fragment must not be delivered.
 fn at_most_once(history: &History, found: &mut Findings) {
     for ((node, id), got) in &history.got {
         let Got { delivered, lost, .. } = *got;
@@ -57,7 +53,6 @@ fn at_most_once(history: &History, found: &mut Findings) {
     }
 }
 
-/// Checks that messages were sent by other nodes, and delivered ones with the same payload.
 fn invention(history: &History, found: &mut Findings) {
     for ((node, id), got) in &history.got {
         let was_sent = history.sent.contains_key(id);

@@ -306,7 +306,6 @@ impl Stream {
 }
 
 impl Account {
-    /// Returns `true` if the node was a member from `from` until after `to`.
     pub(super) fn spans(&self, from: Time, to: Time) -> bool {
         self.begun <= from && self.ended.is_none_or(|end| end > to)
     }

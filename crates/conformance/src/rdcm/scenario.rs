@@ -65,7 +65,6 @@ pub enum Step {
         number: usize,
     },
     MendLinks,
-    /// A host publishes messages.
     Send {
         /// Host that publishes, or `None` for the sender, or a member that knows of no sender.
         host: Option<HostIx>,

@@ -297,7 +297,6 @@ pub(super) struct Period<'a> {
 }
 
 impl Period<'_> {
-    /// Returns `true` if nothing was delivered after the instant of the view.
     pub(super) fn is_of_one_instant(&self) -> bool {
         self.last.is_none_or(|(_, at)| at == self.begun)
     }

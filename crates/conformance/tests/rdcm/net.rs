@@ -133,7 +133,6 @@ impl Net {
         self.join(host);
     }
 
-    /// Disables multicast reception at exactly these hosts, and reports it to all engines.
     pub(crate) fn deafen(&mut self, hosts: impl IntoIterator<Item = u32>) {
         self.setup.deaf = hosts.into_iter().collect();
         for host in 0..self.setup.cluster.hosts() {

@@ -77,7 +77,6 @@ impl Run {
         self.event(A, Event::Confirmed(Confirmed { group: GROUP, up_to, members: 1, incomplete }));
     }
 
-    /// Records a recovery in which A sends, and these receivers have no places.
     fn heal(&mut self, receivers: Vec<NodeId>) {
         let (senders, unconfirmed, places) = (vec![A], Vec::new(), BTreeMap::new());
         let state = FinalState { sender: A, senders, receivers, unconfirmed, waiting: 0, places };

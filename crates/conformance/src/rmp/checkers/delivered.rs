@@ -49,7 +49,6 @@ pub(super) fn check(history: &History, found: &mut Findings) {
     }
 }
 
-/// Returns `true` if the message was sent after recovery to a ring that both lives are still in.
 fn is_for_all(history: &History, sent: &Sent, life: &Life) -> bool {
     let is_after = history.healed.is_some_and(|healed| sent.at >= healed && life.begun < healed);
     let lives = &history.lives[&(sent.group, sent.sender)];

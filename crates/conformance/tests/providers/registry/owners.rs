@@ -34,7 +34,6 @@ fn with_two_links(now: Time) -> (Service, LinkId, LinkId) {
     (service, first, second)
 }
 
-/// Ends the connection. Returns the addresses to which the node then opens connections.
 fn opened_after_the_end_of(service: &mut Service, now: Time, link: LinkId) -> Vec<Endpoint> {
     service.handle_link(now, link, LinkEvent::Closed { why: LinkEnd::ByPeer });
     service.handle_timeout(now + seconds(1));
