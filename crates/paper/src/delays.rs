@@ -20,7 +20,6 @@ impl Delays {
         self.0.iter().map(|nanos| *nanos as f64).sum::<f64>() / self.0.len() as f64 / 1e6
     }
 
-    /// Returns the delay, in milliseconds, that the given share of the delays does not exceed.
     pub(crate) fn quantile_ms(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         let place = ((self.0.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last);

@@ -2,7 +2,6 @@ use serde_json::{Map, Value, json};
 
 use crate::table::{Cell, Table};
 
-/// Returns the rows as objects. The names of the columns are the keys.
 pub(crate) fn points(table: &Table) -> Value {
     let row = |row: &Vec<Cell>| {
         let cells = table.columns.iter().zip(row);

@@ -14,7 +14,6 @@ use super::protocol::Protocol;
 use super::scene::Scene;
 use crate::work::{Ends, Run};
 
-/// A stream of messages at a fixed rate, or as fast as the sender can send.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StreamRun {
     pub(crate) setting: Setting,

@@ -321,7 +321,6 @@ impl Work {
         }
     }
 
-    /// Returns the XORs and packets added to bins since `before`, at nodes present both times.
     fn xors_since(&self, before: &Self) -> (u64, u64) {
         let both = self.binned.iter().zip(&before.binned);
         let stayed = both.filter_map(|(now, then)| Some(((*now)?, (*then)?)));

@@ -41,7 +41,6 @@ pub(crate) struct Counts {
     pub(crate) rounds: u64,
     /// Number of NULL ACKs, which `rounds` includes.
     pub(crate) nulls: u64,
-    /// Number of retransmitted ACKs and New Lists.
     pub(crate) rounds_again: u64,
     pub(crate) nacks: u64,
     pub(crate) queue_full: u64,
@@ -115,7 +114,6 @@ impl Ring {
         sent.expect("all members stay").expect("the engine's queue has room");
     }
 
-    /// Returns the next of the messages that have already been delivered.
     pub(super) fn received(&mut self) -> Option<Received> {
         while let Some(Happening { at, host, event }) = self.world.poll_event() {
             if let Event::Message(message) = event {
