@@ -44,7 +44,6 @@ impl Followers {
         self.next
     }
 
-    /// Returns the number of packets from the lowest position that is waited for to the end.
     pub(crate) fn behind(&self) -> usize {
         usize::try_from(self.next.distance_from(self.first)).unwrap_or(0)
     }

@@ -281,7 +281,6 @@ mod tests {
         asked.into_iter().map(|it| (it.to.map_or(0, |to| to.0), numbers(it.seqnos))).collect()
     }
 
-    /// Creates a table in which packet 0 was requested from these nodes without a repair.
     fn asked_in_vain(source: u64, requests: &[(u64, u64)]) -> Naks {
         let mut naks = Naks::new(TIMEOUTS);
         naks.add(id(source, 0), Time(0));

@@ -141,7 +141,6 @@ mod tests {
             if !(1..=5).contains(&lost) {
                 continue;
             }
-            // Uses the last parity packets, one for each lost symbol.
             let arrived: Vec<u8> = (5 - lost..5).collect();
             let pending = pending(&blocks, 5, &arrived);
             assert_eq!(pending.shards(), usize::from(lost));

@@ -60,8 +60,6 @@ impl Peers {
         self.peers.keys().copied()
     }
 
-    /// Returns the sending time of the last session message of `peer`, and the microseconds since
-    /// its arrival.
     pub(crate) fn echo(&self, now: Time, peer: NodeId) -> Option<(u64, u32)> {
         let (sent_at, received_at) = self.peers.get(&peer)?.last?;
         let held_us = now.since(received_at).as_micros();

@@ -61,8 +61,7 @@ fn a_set_that_does_not_fill_is_protected_in_proportion() {
     world.run_for(50 * MILLISECOND);
     assert_eq!(world.hosts[1].messages.len(), 0);
     world.run_for(SECOND * 20);
-    // ceil(3
-    // * 5 / 8) = 2 parity packets for 3 data packets: one packet too many is missing.
+    // ceil(3 * 5 / 8) = 2 parity packets for 3 data packets: one packet too many is missing.
     assert_eq!(world.total("parity_sent"), 2);
     assert_eq!(world.hosts[1].account(NodeId(1)), (vec![], vec![1, 2, 3]));
 }

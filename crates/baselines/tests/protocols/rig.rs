@@ -53,7 +53,6 @@ impl World {
     }
 
     /// Asserts that every host has settled messages 1 to `count` of every other host exactly once.
-    /// Returns the number of losses.
     pub(crate) fn assert_all_settled(&self, count: usize) -> usize {
         let mut lost_in_all = 0;
         for host in &self.hosts {
@@ -77,8 +76,6 @@ impl World {
 }
 
 impl Host<dyn Engine> {
-    /// Returns the sequence numbers of the messages from `sender` that were delivered and that were
-    /// lost, each as often as it was reported.
     pub(crate) fn account(&self, sender: NodeId) -> (Vec<u32>, Vec<u32>) {
         let of_sender = self.lost.iter().filter(|lost| lost.sender == sender);
         let lost = of_sender.flat_map(|lost| lost.first.0..=lost.last.0).collect();
