@@ -210,8 +210,6 @@ impl Network {
         cable.wait(edge.tail, frame).then(|| (number, cable.begin(now)))
     }
 
-    /// Ends the transmission on a shared cable, and begins the next one. Returns the transmitted
-    /// frame, and the end of the next transmission.
     pub(crate) fn pass(&mut self, now: Time, cable: CableIx) -> (Option<Frame>, Option<Time>) {
         let cable = &mut self.cables[cable as usize];
         (cable.end(), cable.begin(now))

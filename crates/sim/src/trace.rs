@@ -73,7 +73,6 @@ impl Trace {
         self.end();
     }
 
-    /// Ends the capture. Returns its first error, and otherwise flushes the output.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(error) => Err(error),
