@@ -301,7 +301,6 @@ impl Tally {
         [&self.direct, &self.fec, &self.nak].map(|count| count.load(Relaxed)).iter().sum()
     }
 
-    /// Returns the number of losses, including those that were not read from the queue.
     fn lost(&self) -> u64 {
         self.lost.load(Relaxed) + self.dropped.load(Relaxed)
     }
@@ -314,7 +313,6 @@ impl Tally {
         self.dropped.store(group.dropped.saturating_sub(told), Relaxed);
     }
 
-    /// Returns the summary, including the numbers of unwritten messages and events.
     fn last_words(&self, group: &str, is_ordered: bool) -> String {
         let words = if is_ordered { self.words_in_order(group) } else { self.words(group) };
         let [unread, dropped] = [&self.unread, &self.dropped].map(|count| count.load(Relaxed));

@@ -195,7 +195,6 @@ impl Transfer<'_> {
     }
 }
 
-/// Returns the times at which the first `count` receivers had everything, measured from `began`.
 fn await_finished(sender: &mut Running, count: usize, began: Instant) -> Vec<Duration> {
     let mut took = Vec::new();
     while took.len() < count {

@@ -180,7 +180,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns `true` if another node sent this message in the group in which it arrived.
     fn was_sent(&self, node: usize, place: usize, label: Label) -> bool {
         let (publisher, group) = (label.publisher as usize, label.group as usize);
         let Some(groups) = self.plan.groups_of.get(publisher) else { return false };

@@ -155,7 +155,6 @@ fn start_nodes(args: &Args, plan: &Plan, driver: &Driver) -> Result<Vec<Node>, C
     Ok(nodes)
 }
 
-/// Returns a UDP port that is currently free.
 fn free_port() -> Result<u16, CliError> {
     UdpSocket::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
         .and_then(|socket| socket.local_addr())

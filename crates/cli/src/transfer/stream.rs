@@ -146,8 +146,6 @@ impl BlockSink for &Stream<'_> {
         Ok(())
     }
 
-    /// Returns the maximum block size: as many whole packets as one system call sends, or the
-    /// payload limit if that is smaller.
     fn largest(&self) -> usize {
         let packet = self.fragment_bytes.load(Relaxed);
         self.group.payload_limit().min((MOST_BYTES / packet).max(1) * packet)

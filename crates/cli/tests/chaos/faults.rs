@@ -133,7 +133,6 @@ fn to_end(draw: &mut Draw, sites: &[Site<'_>], free: Vec<usize>) -> Vec<usize> {
     }
 }
 
-/// Makes another member the sender if the process of the single sender has ended.
 fn change_over(draw: &mut Draw, sites: &mut [Site<'_>]) {
     let gone = sites.iter().position(|it| it.is_sender && !it.is_running());
     let Some(gone) = gone.filter(|at| sites[*at].kind.has_one_sender()) else { return };

@@ -49,7 +49,6 @@ pub(crate) enum Entry {
     Closed,
 }
 
-/// A line of a record, in JSON.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Line {
     Entry(Entry),
@@ -136,7 +135,6 @@ impl Streams {
         stream.range(..message.number).next_back().map(|(_, seqno)| *seqno)
     }
 
-    /// Returns the sequence number of the nearest message after `message` that any member received.
     pub(crate) fn after(&self, message: Payload) -> Option<u32> {
         let stream = self.0.get(&message.sender())?;
         stream.range(message.number + 1..).next().map(|(_, seqno)| *seqno)

@@ -143,7 +143,6 @@ impl Etcd {
         self.try_ask(what, question).unwrap_or_else(|error| panic!("{what}: {error}"))
     }
 
-    /// Like [`Etcd::ask`], but returns the error text of etcd if it refuses.
     pub(crate) fn try_ask(&self, what: &str, question: &Value) -> Result<Value, String> {
         let url = format!("{}/v3/{what}", url(self.members[0].client_port));
         let agent: ureq::Agent =

@@ -64,7 +64,6 @@ fn acknowledged(hosts: &[Host]) -> BTreeMap<String, BTreeSet<String>> {
     groups
 }
 
-/// Waits until the views of all nodes contain exactly the acknowledged members.
 pub(crate) fn await_views(hosts: &[Host]) {
     let expected = acknowledged(hosts);
     for host in hosts {
@@ -77,7 +76,6 @@ pub(crate) fn await_views(hosts: &[Host]) {
     }
 }
 
-/// Waits until the process knows exactly the acknowledged members of every group.
 pub(crate) fn await_service(
     registry: &Registry,
     hosts: &[Host],

@@ -13,7 +13,6 @@ pub(crate) struct Registry {
     http: String,
 }
 
-/// Returns the command of a `carom registry` with these members of etcd and short leases.
 pub(crate) fn command(urls: &str, more: &[&str]) -> Command {
     command_with(urls, ["2s", "2s"], more)
 }

@@ -27,7 +27,6 @@ fn numbered(bytes: usize) -> impl Iterator<Item = String> + Send {
     (1..).map(move |number: u64| format!("{:x<bytes$}", format!("{number} ")))
 }
 
-/// Returns lines of [`PAYLOAD`] bytes that end once the flag is `true`.
 fn lines_until_enough() -> (impl Iterator<Item = String> + Send, Arc<AtomicBool>) {
     let is_enough = Arc::new(AtomicBool::new(false));
     let enough = Arc::clone(&is_enough);

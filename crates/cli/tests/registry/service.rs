@@ -69,7 +69,6 @@ impl Service {
         run(&["registry", "status", "--json", "--http", &self.http], 0).json()
     }
 
-    /// Returns the text of `carom registry status`: standard error, then standard output.
     pub(crate) fn told(&self) -> String {
         let status = run(&["registry", "status", "--http", &self.http], 0);
         [&status.said.seen[..], &status.wrote.seen[..]].concat().join("\n")
