@@ -16,9 +16,7 @@ pub struct Place {
     pub bytes: u32,
 }
 
-/// Returns the piece size of a transfer, in bytes.
-///
-/// It depends only on the size of the data, so that the same content has the same id.
+/// Depends only on the size of the data, so that the same content has the same id.
 pub(crate) fn piece_bytes(total_bytes: u64) -> u32 {
     let mut size = MIN_PIECE_BYTES;
     while size < MAX_PIECE_BYTES && total_bytes.div_ceil(size.into()) > PIECES_AIMED_AT {

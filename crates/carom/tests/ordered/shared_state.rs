@@ -60,7 +60,6 @@ impl Replicas {
         world.spawn(&host.clone(), take_part(host, is_founder, self.clone()));
     }
 
-    /// Asserts that the states of these replicas are equal up to the length of the shortest.
     fn assert_same(&self, hosts: &[u32]) {
         let states: Vec<Vec<u8>> =
             hosts.iter().map(|host| self.of(*host).state.clone().expect("a state")).collect();

@@ -240,9 +240,7 @@ impl Store {
     }
 }
 
-/// Returns `true` if the staging directory records that `tree/` of this transfer was complete.
-///
-/// The id is compared in full, because the id of another transfer may start with the same digits.
+/// Compares the id in full, because the id of another transfer may start with the same digits.
 fn is_built(stage: &Folder, manifest: &Manifest) -> io::Result<bool> {
     if stage.look(OsStr::new(BUILT))? == Found::Nothing {
         return Ok(false);

@@ -76,7 +76,6 @@ impl Life {
         self.known.clone()
     }
 
-    /// Sets the result. Only the first result counts.
     pub(crate) fn end(&mut self, ending: Result<(), ReceiveError>) {
         if !self.is_ending() {
             self.ending = Some(ending);

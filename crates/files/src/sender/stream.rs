@@ -88,8 +88,7 @@ impl Shared {
         }
     }
 
-    /// Returns the number of receivers that are ready, and of those that failed or are gone too
-    /// long.
+    /// Returns the numbers of ready receivers, and of those that failed or are gone too long.
     fn turnout(&self, state: &TransferState) -> (usize, usize) {
         let rows = &state.roster.rows;
         let ready = rows.iter().filter(|row| row.is_taking_part()).count();

@@ -122,7 +122,6 @@ fn peer_with_wrong_bytes_is_not_asked_again_and_does_no_harm() {
     }
 }
 
-/// Starts a sender that accepts one connection and passes it to `say` after the hello.
 fn hostile(say: impl Fn(TcpStream) + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it listens");
@@ -138,7 +137,6 @@ fn offer_of(id: TransferId, address: SocketAddr) -> Offer {
     Offer { id, addresses: vec![address], name: "x".into(), total_bytes: 0, entries: 1 }
 }
 
-/// Returns the receiver's error for a manifest that a hostile sender has built by hand.
 fn refused(places: &Places, manifest: Vec<u8>) -> ReceiveError {
     let (address, thread) = hostile(move |mut stream| {
         let manifest_bytes = manifest.len() as u32;

@@ -12,7 +12,6 @@ use carom_proto::*;
 
 use crate::rig::{GROUP, MILLISECOND, RATE, SECOND, World, data, datagram, heartbeat, settings};
 
-/// Creates three members. Host 0 has sent `count` messages.
 fn world(count: u32) -> World {
     let mut world = World::of_members(3, &Config::default(), Loss::None, 7);
     world.send_all(0, 0..count);

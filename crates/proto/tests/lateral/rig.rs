@@ -27,7 +27,6 @@ impl World {
         world
     }
 
-    /// Sends messages with these numbers from host `number`, one per millisecond.
     pub(crate) fn send_all(&mut self, number: usize, messages: Range<u32>) {
         for message in messages {
             self.send(number, &payload(message));
@@ -53,7 +52,6 @@ impl World {
         self.inject(number, &datagram(packet, sender, GROUP));
     }
 
-    /// Asserts that these hosts have messages 1 to `count` of host 0, each once.
     pub(crate) fn assert_got(&self, hosts: impl IntoIterator<Item = usize>, count: u32) {
         for host in hosts {
             assert!(self.hosts[host].got(NodeId(1)).into_iter().eq(1..=count), "host {host}");

@@ -16,7 +16,6 @@ fn world(first_number: SeqNo, hosts: usize, loss: f64) -> World {
     World::of_members(hosts, &config, Loss::Uniform(loss), 5)
 }
 
-/// Returns the messages from host 0 that `host` received, with their numbers, sorted by payload.
 fn got(world: &World, host: usize) -> Vec<(Vec<u8>, SeqNo)> {
     let messages = world.hosts[host].messages.iter();
     let from_0 = messages.filter(|message| message.sender == NodeId(1));

@@ -5,7 +5,6 @@ use carom_proto::*;
 
 use crate::net::{MEMBERS, Net, origin};
 
-/// Creates a group whose members have heard each other. After that, 30 % of datagrams are lost.
 fn group() -> Net {
     let mut net = Net::new(MEMBERS, Profile::TimeCritical(RateOfFire::default()));
     (0..MEMBERS).for_each(|number| send(&mut net, number, 0));
@@ -60,7 +59,6 @@ impl Forger {
         self.datagrams.push(datagram);
     }
 
-    /// Returns the id of the packet that is `ahead` numbers after the last packet of member `of`.
     fn id(&self, of: usize, ahead: i32) -> WireId {
         let last = self.last[of];
         let seqno = match u32::try_from(ahead) {

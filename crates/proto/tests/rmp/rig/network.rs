@@ -60,7 +60,6 @@ impl World {
         }
     }
 
-    /// Delivers the first held-back packet from `from` to `to` that `is_it` accepts.
     pub(crate) fn hand_over(&mut self, from: usize, to: usize, is_it: fn(&Packet) -> bool) {
         let held_back = self.held_back.as_mut().expect("datagrams are held back");
         let place = held_back.iter().position(|(sender, receiver, datagram)| {
