@@ -110,7 +110,7 @@ fn refuse_unwritable(directory: &Path) -> Result<(), CliError> {
     let name = there.display();
     let metadata = there.metadata().map_err(|error| {
         let cause = format!("cannot access {name}: {}", plain(&error));
-        CliError::new(cause, "use a directory (created if missing)")
+        CliError::new(cause, "use a directory that exists and can be accessed")
     })?;
     if !metadata.is_dir() {
         let cause = format!("{name} is a file, not a directory");

@@ -55,10 +55,11 @@ impl Profile {
     /// Makes the group ordered with this number of voters, 1 to [`Quorum::MAX_ELECTORATE`]. The
     /// number must be the same at all members.
     ///
-    /// While the ring lacks a majority of the voters, nothing is ordered, acknowledged or locked,
-    /// not even after the first start; see [`RingNews::Minority`](crate::RingNews). The operator
-    /// must not start more voters than this number, because two rings of different voters would not
-    /// know of each other. Clients ([`Profile::voter`]) may join and leave in any number.
+    /// While fewer than a majority of the voters are in the ring, nothing is ordered, acknowledged
+    /// or locked; see [`RingNews::Minority`](crate::RingNews). This also applies when the group
+    /// first starts. The operator must not start more voters than this number, because two rings
+    /// of different voters would not know of each other. Clients ([`Profile::voter`]) may join and
+    /// leave in any number.
     #[must_use]
     pub fn quorum_of(self, voters: u16) -> Self {
         self.quorum(Quorum::QuorumOf(voters))

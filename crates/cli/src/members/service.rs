@@ -85,7 +85,7 @@ impl Question<'_> {
             if let Some(why) = seen.refused {
                 return Err(CliError::new(
                     why,
-                    "pass the --cluster of the service, and use its version of carom",
+                    "pass the --cluster of the service and use its version, or try again later",
                 ));
             }
             if Instant::now() >= give_up {

@@ -68,7 +68,7 @@ fn watch(detector: &Detector, args: &Args, interrupt: &Interrupt) -> Result<(), 
         let is_in = status.processes.iter().any(|process| process.linked);
         was_in |= is_in;
         if let Some(why) = status.refused.as_ref().filter(|_| !was_in) {
-            let fix = "pass the --cluster of the service, and use its version of carom";
+            let fix = "pass the --cluster of the service and use its version, or try again later";
             return Err(CliError::new(why.clone(), fix));
         }
         if !was_in && !is_away_told && begun.elapsed() >= SAY_AFTER {

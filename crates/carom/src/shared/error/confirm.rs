@@ -85,10 +85,10 @@ impl DeliveryError {
             Self::Incomplete { .. } => {
                 "publish it again for those members, or use an ordered group".into()
             }
-            Self::GivenUp => "publish it again once the other node has left the group".into(),
+            Self::GivenUp => "publish it again once no other node sends in the group".into(),
             Self::Nobody => "publish when Group::members is not empty".into(),
             Self::Timeout(_) => {
-                "wait longer, or run `carom members` to find the slow member".into()
+                "wait longer, or call Group::confirm, whose timeout lists the slow members".into()
             }
             Self::Closed => "join the group again".into(),
         }
