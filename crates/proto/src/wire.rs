@@ -281,6 +281,7 @@ pub(crate) fn clear_flags(out: &mut [u8], start: usize, flags: u8) {
     seal(out, start);
 }
 
+#[inline]
 fn checksum(datagram: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&datagram[..CHECKSUM_OFFSET]);

@@ -258,12 +258,14 @@ impl Arena {
         self.retired.clear();
     }
 
+    #[inline]
     fn copy(&mut self, bytes: &[u8]) -> Symbol {
         let mut room = self.room(bytes.len());
         room.extend_from_slice(bytes);
         Symbol(room.freeze())
     }
 
+    #[inline]
     fn room(&mut self, bytes: usize) -> BytesMut {
         if self.chunk.capacity() < bytes {
             let full = core::mem::take(&mut self.chunk);

@@ -323,6 +323,7 @@ impl Receiver {
 
     /// Finds or opens the stream. Returns `None` if there is no room, or if the packet seems to be
     /// of a former incarnation.
+    #[inline]
     fn stream_of(
         &mut self,
         cx: &mut Context,

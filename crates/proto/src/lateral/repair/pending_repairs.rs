@@ -247,6 +247,7 @@ impl Row {
         xor_growing(&mut self.sum, &other.sum);
     }
 
+    #[inline]
     fn is_solved(&self) -> bool {
         self.unknown.ones().nth(1).is_none()
     }

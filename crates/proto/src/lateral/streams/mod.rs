@@ -176,6 +176,7 @@ impl Streams {
         self.evict_excess();
     }
 
+    #[inline]
     fn evict_excess(&mut self) {
         while self.buffer.is_too_large() {
             self.evicted_by_bytes += 1;

@@ -173,6 +173,7 @@ impl ReceiveWindow {
     }
 
     /// Sets the slot of a packet that is in the window or just beyond its end.
+    #[inline]
     fn set(&mut self, seqno: SeqNo, slot: Slot) {
         if seqno == self.end() {
             self.slots.push_back(slot);

@@ -348,6 +348,7 @@ impl Bins {
 
     /// Lets waiting bins draw the nodes that batches have just released. The new batches of these
     /// bins begin with the next packet.
+    #[inline]
     fn reassign_released(&mut self, lane: usize) {
         while let Some(region) = self.freed.pop() {
             let Some(bin) = self.lanes[lane].waiting[region.0 as usize].first().copied() else {
