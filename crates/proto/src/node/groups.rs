@@ -117,6 +117,7 @@ impl Node {
         if let Err(error) = joined {
             self.drop_engine(now, group);
             self.groups.remove(&group);
+            self.seeking.remove(&group);
             return Err(error);
         }
         // Other groups start when the membership reports that it has settled.

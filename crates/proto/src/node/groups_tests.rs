@@ -11,6 +11,7 @@ use crate::{Endpoint, lateral};
 
 /// A membership that settles at [`SETTLED_AT`], and counts the queries about groups.
 struct Slow {
+    accepts: bool,
     is_settled: bool,
     is_by_group: bool,
     joined: Vec<GroupId>,
@@ -21,6 +22,9 @@ const SETTLED_AT: Time = Time(1_000_000);
 
 impl Membership for Slow {
     fn join(&mut self, _: Time, group: GroupId, _: GroupSettings) -> Result<(), JoinError> {
+        if !self.accepts {
+            return Err(JoinError::TooManyGroups { limit: 0 });
+        }
         self.joined.push(group);
         Ok(())
     }
@@ -50,12 +54,15 @@ impl Membership for Slow {
     }
 }
 
+fn node(membership: Slow) -> Node {
+    Node::new(NodeId(1), lateral::Config::default(), Box::new(membership), 7)
+}
+
 fn questions(groups: u64, is_by_group: bool) -> u64 {
     let questions = Arc::new(AtomicU64::new(0));
     let (joined, counted) = (Vec::new(), Arc::clone(&questions));
-    let membership = Slow { is_settled: false, is_by_group, joined, questions: counted };
-    let config = lateral::Config::default();
-    let mut node = Node::new(NodeId(1), config, Box::new(membership), 7);
+    let (accepts, is_settled) = (true, false);
+    let mut node = node(Slow { accepts, is_settled, is_by_group, joined, questions: counted });
     for number in 0..groups {
         let (at, profile) = (Time(number), Profile::Ordered(Quorum::Majority));
         node.join(at, &format!("group {number}"), profile).expect("the group is new");
@@ -77,4 +84,14 @@ fn joining_ordered_groups_costs_the_same_for_each() {
         let (few, many) = (questions(50, is_by_group), questions(500, is_by_group));
         assert!(many <= 10 * few, "{few} questions for 50 groups, {many} for 500");
     }
+}
+
+#[test]
+fn a_group_whose_join_was_refused_is_not_kept() {
+    let questions = Arc::default();
+    let (accepts, is_settled, is_by_group) = (false, false, false);
+    let mut node = node(Slow { accepts, is_settled, is_by_group, joined: Vec::new(), questions });
+    let refused = node.join(Time(0), "refused", Profile::Ordered(Quorum::Majority));
+    assert_eq!(refused, Err(JoinError::TooManyGroups { limit: 0 }));
+    assert_eq!((node.groups.len(), node.seeking.len()), (0, 0));
 }
