@@ -9,7 +9,7 @@ use core::fmt;
 pub enum Quorum {
     /// At least this number of members of the last view, from 1 to [`Quorum::MAX_AT_LEAST`]. If the
     /// view has no more members than this, all of them.
-    AtLeast(#[cfg_attr(test, proptest(strategy = "1..QUORUM_OF"))] u16),
+    AtLeast(#[cfg_attr(test, proptest(strategy = "1..=Quorum::MAX_AT_LEAST"))] u16),
     /// An electorate of this number of voters, from 1 to [`Quorum::MAX_ELECTORATE`]. From the first
     /// member on, a ring with fewer voters than a majority of the electorate orders nothing and
     /// grants no lock. Unless an operator [forces](crate::rmp::Rmp::force_quorum) a ring to
@@ -57,16 +57,15 @@ impl Quorum {
         }
     }
 
-    /// Decodes the wire form. Returns `None` for zero members or an electorate out of bounds.
+    /// Decodes the wire form. Returns `None` for a number of members or voters out of bounds.
     pub fn from_wire(value: u16) -> Option<Self> {
-        let voters = value & !QUORUM_OF;
-        match value {
-            0 => None,
-            MAJORITY => Some(Self::Majority),
-            ALL => Some(Self::All),
-            least if least < QUORUM_OF => Some(Self::AtLeast(least)),
-            _ => (1..=Self::MAX_ELECTORATE).contains(&voters).then_some(Self::QuorumOf(voters)),
-        }
+        let quorum = match value {
+            MAJORITY => Self::Majority,
+            ALL => Self::All,
+            least if least < QUORUM_OF => Self::AtLeast(least),
+            electorate => Self::QuorumOf(electorate & !QUORUM_OF),
+        };
+        Some(quorum).filter(|quorum| quorum.is_valid())
     }
 }
 
@@ -97,6 +96,8 @@ mod tests {
                 assert_eq!(quorum.to_wire(), value);
             }
         }
+        assert_eq!(Quorum::from_wire(0), None, "no member");
+        assert_eq!(Quorum::from_wire(Quorum::MAX_AT_LEAST + 1), None, "more than a ring has");
         assert_eq!(Quorum::from_wire(QUORUM_OF), None, "an electorate of nobody");
     }
 }
