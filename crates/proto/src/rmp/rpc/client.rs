@@ -67,7 +67,11 @@ impl Client {
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
-        self.pending.values().map(|request| request.payload.len()).sum()
+        let of_request = |request: &Pending| {
+            let arrived = request.arriving.as_ref().map_or(0, |reply| reply.bytes.len());
+            request.payload.len() + arrived
+        };
+        self.pending.values().map(of_request).sum()
     }
 
     pub(crate) fn request(
