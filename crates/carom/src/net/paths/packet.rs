@@ -6,7 +6,7 @@
 //! | offset | bytes | field | meaning |
 //! |---|---|---|---|
 //! | 36 | 4 | sequence | number of the sender's hello |
-//! | 40 | 8 each | asked | up to 64 nodes that should answer, to the datagram's end |
+//! | 40 | 8 each | asked | up to 63 nodes that should answer, to the datagram's end |
 //!
 //! `Heard`, kind 2, and `Unheard`, kind 3, by unicast:
 //!
@@ -43,8 +43,9 @@ use carom_proto::codec::{Variants, rest, rest_bytes};
 use carom_proto::wire::{Datagram, DecodeError, HEADER_BYTES, Header, Protocol, seal};
 use carom_proto::{GroupId, NodeId, Origin, fields, variants};
 
-/// Maximum number of nodes listed in one hello, which is then at most 552 bytes long.
-pub(super) const MAX_ASKED: usize = 64;
+/// Maximum number of nodes listed in one hello. An IPv4 packet with so many has 572 bytes, which
+/// fits the smallest path MTU, 576.
+pub(super) const MAX_ASKED: usize = 63;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
@@ -157,6 +158,15 @@ mod tests {
             golden[8..12].copy_from_slice(&u32::to_be_bytes(checksum));
             assert_eq!(encoded(sender, &packet), golden, "{packet:?}");
         }
+    }
+
+    #[test]
+    fn largest_hello_fits_the_smallest_path() {
+        let hello = Packet::Hello { sequence: 1, asked: vec![NodeId(2); MAX_ASKED] };
+        const SMALLEST_PATH_MTU: usize = 576;
+        const IPV4_AND_UDP_HEADERS: usize = 28;
+        let bytes = encoded(NodeId(1), &hello).len() + IPV4_AND_UDP_HEADERS;
+        assert!(bytes <= SMALLEST_PATH_MTU, "{bytes} bytes");
     }
 
     fn any_packet() -> impl Strategy<Value = Packet> {
