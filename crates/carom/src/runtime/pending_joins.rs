@@ -131,9 +131,11 @@ impl PendingJoins {
 
     /// Returns the error of a late join. A missing ring is not an error: it may lack its quorum.
     pub(crate) fn unanswered(&self, node: &Node, group: GroupId) -> Option<JoinGroupError> {
-        if !self.registries.is_empty() && !node.is_admitted(group) {
-            let why = node.membership().trouble();
-            return Some(JoinGroupError::ServiceAway { addresses: self.registries.clone(), why });
+        if !self.registries.is_empty() {
+            let addresses = self.registries.clone();
+            let away =
+                || JoinGroupError::ServiceAway { addresses, why: node.membership().trouble() };
+            return (!node.is_admitted(group)).then(away);
         }
         self.is_alone().then(|| JoinGroupError::NoSeedAnswered { seeds: self.seeds.clone() })
     }
@@ -154,3 +156,23 @@ pub(crate) const JOIN_WAIT: Duration = Duration::from_secs(2);
 const SEED_WAIT: Duration = Duration::from_secs(3);
 /// Maximum wait since the last answer of the registry, so that many groups can join at once.
 const SERVICE_WAIT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carom_proto::membership::static_list::StaticMembership;
+    use carom_proto::{NodeId, Profile, RateOfFire, lateral};
+
+    #[test]
+    fn join_admitted_by_the_registry_needs_no_answer_of_a_seed() {
+        let membership = Box::new(StaticMembership::new(NodeId(1), []));
+        let mut node = Node::new(NodeId(1), lateral::Config::default(), membership, 7);
+        let profile = Profile::TimeCritical(RateOfFire::default());
+        let group = node.join(Time(0), "first", profile).expect("the group is new");
+        let seeds = || vec!["10.0.0.1".to_owned()];
+        let with_registry = PendingJoins::new(seeds(), vec!["10.0.0.2".to_owned()]);
+        assert!(with_registry.unanswered(&node, group).is_none());
+        let error = PendingJoins::new(seeds(), Vec::new()).unanswered(&node, group);
+        assert!(matches!(error, Some(JoinGroupError::NoSeedAnswered { .. })), "{error:?}");
+    }
+}
