@@ -241,6 +241,7 @@ mod tests {
     use super::*;
     use crate::shared::block_on::block_on;
     use crate::shared::event_queue::Room;
+    use carom_proto::ring::{Answer, Outcome, Request, RequestId};
     use carom_proto::{How, Message, Slow};
     use std::task::Poll;
     use std::time::Duration;
@@ -352,6 +353,31 @@ mod tests {
         delivery.deliver(large(6));
         assert!(given(&mut delivery, &receiver) == Some(large(6)), "the queue has room again");
         assert_eq!(delivery.queue.waiting(), Waiting::default());
+    }
+
+    #[test]
+    fn large_requests_and_replies_are_bounded_by_their_bytes() {
+        let payload = || vec![0; QUEUE_BYTES / 2].into();
+        let id = RequestId { caller: NodeId(7), number: 1 };
+        let outcome = Outcome::Reply { by: NodeId(7), payload: payload() };
+        let request = Request {
+            id,
+            handler: None,
+            payload: payload(),
+            place: None,
+            is_ours: false,
+            is_again: false,
+            may_be_done: false,
+        };
+        let (mut delivery, _receiver) = Delivery::new(GROUP, 1000, true);
+        for news in [
+            RingNews::Request(request.clone()),
+            RingNews::Answer(Answer { id, outcome }),
+            RingNews::Request(request),
+        ] {
+            delivery.deliver(Event::Ring(RingEvent { group: GROUP, news }));
+        }
+        assert_eq!(delivery.backlog(), 0.5, "the queue has room for two of them");
     }
 
     #[test]

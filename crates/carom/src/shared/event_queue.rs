@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use carom_proto::Event;
+use carom_proto::ring::{Answer, Outcome, RingNews};
 use event_listener::{Event as Signal, EventListener};
 
 /// The driver's end. Dropping it closes the queue.
@@ -176,6 +177,13 @@ const KEPT_EVENTS: usize = 1024;
 pub(crate) fn bytes_of(event: &Event) -> usize {
     match event {
         Event::Message(message) => message.payload.len(),
+        Event::Ring(event) => match &event.news {
+            RingNews::Request(request) => request.payload.len(),
+            RingNews::Answer(Answer { outcome: Outcome::Reply { payload, .. }, .. }) => {
+                payload.len()
+            }
+            _ => 0,
+        },
         _ => 0,
     }
 }
