@@ -158,7 +158,9 @@ impl BulkRunner {
     fn hold(&mut self, host: HostIx, is_held: bool) {
         if self.harness.is_in(host, self.group) {
             let (node, group) = (self.harness.id(host), self.group);
-            self.harness.record.held(node);
+            if is_held {
+                self.harness.record.held(node);
+            }
             let backlog = f64::from(u8::from(is_held));
             self.harness.with(host, |member, now| {
                 member.engine_mut().set_backpressure(now, group, backlog);
@@ -324,3 +326,27 @@ impl Runner for BulkRunner {
 
 const NAME: &str = "images";
 const STEP: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::super::scenario::scenario;
+    use super::*;
+
+    #[test]
+    fn only_a_member_that_was_paused_is_recorded_as_paused() {
+        let mut runner = BulkRunner::new(1, &scenario(1).participants);
+        let hosts = runner.settings.hosts.clone();
+        hosts.iter().for_each(|host| runner.join(*host));
+        runner.run_until(Time(1_000_000_000));
+        let members = runner.members();
+        let paused = members[0];
+        runner.hold(paused, true);
+        runner.end_faults();
+        let has_held = |host: &HostIx| {
+            let account = runner.harness.record.account(runner.harness.id(*host));
+            account.expect("a member").has_held
+        };
+        let held: Vec<HostIx> = members.iter().copied().filter(has_held).collect();
+        assert!(members.len() > 1 && held == [paused], "{held:?} of {members:?}");
+    }
+}
