@@ -72,13 +72,18 @@ impl Hosts {
         self.addresses.insert((ip, port), host);
     }
 
-    /// Records that a node is reachable at `endpoint`.
+    /// Records that a node is reachable at `endpoint`. If the node was at another address before,
+    /// its former host is dropped. An unspecified address is unknown, and changes nothing.
     pub fn node_up(&mut self, node: NodeId, endpoint: Endpoint) {
         let (ip, port) = (endpoint.0.ip(), endpoint.0.port());
-        let exact = self.addresses.get(&(ip, Some(port)));
-        if let Some(host) = exact.or_else(|| self.addresses.get(&(ip, None))) {
-            self.online.insert(node, *host);
+        if ip.is_unspecified() {
+            return;
         }
+        let exact = self.addresses.get(&(ip, Some(port)));
+        match exact.or_else(|| self.addresses.get(&(ip, None))) {
+            Some(host) => self.online.insert(node, *host),
+            None => self.online.remove(&node),
+        };
     }
 
     /// Records that a node is gone.
@@ -123,5 +128,20 @@ mod tests {
         hosts.node_down(NodeId(7));
         hosts.node_down(NodeId(9));
         assert_eq!([7, 9].map(|node| hosts.of(NodeId(node))), [None, Some(Vertex(2))]);
+    }
+
+    #[test]
+    fn node_that_moved_to_an_unlisted_address_has_no_host() {
+        let at = |last| Endpoint(([10, 0, 0, last], 7400).into());
+        let mut hosts = Hosts::default();
+        hosts.place_address(at(1).0.ip(), None, Vertex(0));
+        hosts.place_address(at(2).0.ip(), None, Vertex(1));
+        hosts.node_up(NodeId(7), at(1));
+        hosts.node_up(NodeId(7), Endpoint(([0, 0, 0, 0], 0).into()));
+        assert_eq!(hosts.of(NodeId(7)), Some(Vertex(0)), "an unknown address changes nothing");
+        hosts.node_up(NodeId(7), at(2));
+        assert_eq!(hosts.of(NodeId(7)), Some(Vertex(1)));
+        hosts.node_up(NodeId(7), at(3));
+        assert_eq!(hosts.of(NodeId(7)), None);
     }
 }
