@@ -5,7 +5,7 @@ use super::super::packet::{Place, Seat};
 use super::super::topology::Vertex;
 use super::messages::PlaceChange;
 use super::overlay;
-use super::placement::NodePlacement;
+use super::placement::{NodePlacement, Placed};
 use super::tree_manager::{LinkReport, LinkTiming, ManagerError, SeatChange, TreeManager};
 use crate::{GroupId, NodeId, Time};
 
@@ -37,11 +37,20 @@ impl MulticastManager {
         above: u32,
     ) -> Result<(), ManagerError> {
         let nowhere = ManagerError::NoHost(Vertex(u32::MAX));
-        let vertex = self.placement.place_sender(network, sender).ok_or(nowhere)?;
-        self.trees.open(group, vertex, above)?;
+        let placed = self.placement.place_sender(network, sender).ok_or(nowhere)?;
+        self.vacate(placed);
+        self.trees.open(group, placed.vertex, above)?;
         self.groups.insert(group, BTreeSet::new());
         self.add(group, sender);
         Ok(())
+    }
+
+    /// Removes a host from the trees of the node that was displaced from it.
+    fn vacate(&mut self, Placed { vertex, displaced }: Placed) {
+        let Some(former) = displaced else { return };
+        for (group, _) in self.groups.iter().filter(|(_, nodes)| nodes.contains(&former)) {
+            self.trees.leave(*group, vertex);
+        }
     }
 
     fn add(&mut self, group: GroupId, node: NodeId) {
@@ -74,18 +83,16 @@ impl MulticastManager {
     pub(crate) fn join(&mut self, network: &Network, group: GroupId, nodes: &[NodeId]) {
         let mut vertices = Vec::new();
         for node in nodes {
-            let Some(members) = self.groups.get(&group) else { return };
-            let is_new = !members.contains(node);
-            let Some(vertex) = self.placement.place(network, *node) else {
+            if !self.groups.contains_key(&group) {
+                return;
+            }
+            let Some(placed) = self.placement.place(network, *node) else {
                 tracing::warn!(%node, %group, "the topology has no host for the receiver");
                 continue;
             };
-            if is_new {
-                // The node may have displaced another node from its host.
-                self.trees.leave(group, vertex);
-            }
+            self.vacate(placed);
             self.add(group, *node);
-            vertices.push(vertex);
+            vertices.push(placed.vertex);
         }
         if let Err(error) = self.trees.join(group, &vertices) {
             tracing::warn!(%group, %error, "some receivers were not placed");
@@ -155,9 +162,67 @@ impl MulticastManager {
         })
     }
 
+    #[cfg(test)]
+    fn receivers(&self, group: GroupId) -> Vec<NodeId> {
+        let tree = self.trees.tree(group).into_iter();
+        tree.flat_map(|it| it.receivers()).filter_map(|it| self.placement.node_at(*it)).collect()
+    }
+
     pub(super) fn check(&self) {
         let uses: u32 = self.uses.values().sum();
         let members: usize = self.groups.values().map(BTreeSet::len).sum();
         assert_eq!(uses as usize, members, "the uses of hosts were miscounted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::super::super::topology::Topology;
+    use super::*;
+
+    const GROUPS: [GroupId; 2] = [GroupId(1), GroupId(2)];
+    const TIMING: LinkTiming =
+        LinkTiming { retry_after: Duration::from_secs(30), settle: Duration::from_millis(400) };
+
+    /// Nodes 5 and 9 are on the same host.
+    fn manager() -> (Network, MulticastManager) {
+        let topology = Topology::racks(&[2, 2]).expect("racks");
+        let hosts = [(1, 0), (2, 1), (3, 2), (5, 3), (9, 3)];
+        let hosts = hosts.into_iter().map(|(node, host)| (NodeId(node), Vertex(host))).collect();
+        let network = Network::Known { topology: topology.into(), hosts };
+        let mut manager = MulticastManager::new(&network, 100, TIMING, 1);
+        for (group, sender) in GROUPS.into_iter().zip([1, 2]) {
+            manager.open(&network, group, NodeId(sender), 0).expect("a host");
+            manager.join(&network, group, &[NodeId(3), NodeId(5)]);
+        }
+        (network, manager)
+    }
+
+    #[test]
+    fn displaced_receiver_is_removed_from_the_trees_of_all_groups() {
+        let (network, mut manager) = manager();
+        while manager.poll().is_some() {}
+        manager.join(&network, GROUPS[0], &[NodeId(9)]);
+        let receivers = GROUPS.map(|group| manager.receivers(group));
+        assert_eq!(receivers, [vec![NodeId(3), NodeId(9)], vec![NodeId(3)]]);
+        let places = core::iter::from_fn(|| manager.poll()).filter(|it| it.place.is_some());
+        let stray = places.filter(|it| (it.group, it.receiver) == (GROUPS[1], NodeId(9))).count();
+        assert_eq!(stray, 0, "node 9 is not in the second group");
+        manager.check();
+    }
+
+    #[test]
+    fn receiver_displaced_by_a_sender_is_removed_from_all_trees() {
+        let (network, mut manager) = manager();
+        manager.close(&network, GROUPS[1]);
+        manager.open(&network, GROUPS[1], NodeId(9), 0).expect("a host");
+        assert_eq!(manager.receivers(GROUPS[0]), [NodeId(3)]);
+        // A later departure of the displaced node changes nothing for the node on its host.
+        manager.leave(&network, GROUPS[0], NodeId(5));
+        manager.join(&network, GROUPS[1], &[NodeId(3)]);
+        assert_eq!(manager.receivers(GROUPS[1]), [NodeId(3)]);
+        manager.check();
     }
 }

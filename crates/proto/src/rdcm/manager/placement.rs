@@ -6,6 +6,13 @@ use super::super::network::Network;
 use super::super::topology::{Topology, Vertex};
 use crate::NodeId;
 
+/// Host of a node, and the node that this node has displaced from it, if any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Placed {
+    pub(super) vertex: Vertex,
+    pub(super) displaced: Option<NodeId>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodePlacement {
     hosts: BTreeMap<NodeId, Vertex>,
@@ -31,27 +38,28 @@ impl NodePlacement {
         (topology, Self { fresh, ..Self::default() })
     }
 
-    pub(super) fn place_sender(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
-        let vertex = self.place(network, node)?;
-        self.senders.insert(vertex);
-        Some(vertex)
+    pub(super) fn place_sender(&mut self, network: &Network, node: NodeId) -> Option<Placed> {
+        let placed = self.place(network, node)?;
+        self.senders.insert(placed.vertex);
+        Some(placed)
     }
 
     /// Places a node. If its host is occupied or unknown, the node gets a place for visitors. If
     /// there is none, it displaces a receiver on its host, because a restarted node has another id.
-    pub(super) fn place(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
+    pub(super) fn place(&mut self, network: &Network, node: NodeId) -> Option<Placed> {
         if let Some(vertex) = self.hosts.get(&node) {
-            return Some(*vertex);
+            return Some(Placed { vertex: *vertex, displaced: None });
         }
         let declared = network.host_of(node);
         let vacant = declared.filter(|vertex| !self.nodes.contains_key(vertex));
         let displaced = declared.filter(|vertex| !self.senders.contains(vertex));
         let vertex = vacant.or_else(|| self.vacant()).or(displaced)?;
         self.hosts.insert(node, vertex);
-        if let Some(former) = self.nodes.insert(vertex, node) {
+        let former = self.nodes.insert(vertex, node);
+        if let Some(former) = former {
             self.hosts.remove(&former);
         }
-        Some(vertex)
+        Some(Placed { vertex, displaced: former })
     }
 
     fn vacant(&mut self) -> Option<Vertex> {
@@ -84,20 +92,24 @@ const RACKS: usize = 127;
 mod tests {
     use super::*;
 
+    fn place(placement: &mut NodePlacement, network: &Network, node: NodeId) -> Option<Vertex> {
+        placement.place(network, node).map(|placed| placed.vertex)
+    }
+
     #[test]
     fn nodes_of_an_unknown_network_get_hosts_and_free_them() {
         let network = Network::Unknown;
         let (topology, mut placement) = NodePlacement::new(&network, 100);
-        let first = placement.place(&network, NodeId(7)).expect("a host");
+        let first = place(&mut placement, &network, NodeId(7)).expect("a host");
         assert!(topology.is_host(first));
-        assert_eq!(placement.place(&network, NodeId(7)), Some(first));
-        let second = placement.place(&network, NodeId(8)).expect("a host");
+        assert_eq!(place(&mut placement, &network, NodeId(7)), Some(first));
+        let second = place(&mut placement, &network, NodeId(8)).expect("a host");
         assert_ne!(first, second);
         placement.release(&network, NodeId(7));
         assert_eq!((placement.host_of(NodeId(7)), placement.node_at(first)), (None, None));
-        assert_eq!(placement.place(&network, NodeId(9)), Some(first));
+        assert_eq!(place(&mut placement, &network, NodeId(9)), Some(first));
         assert_eq!(placement.node_at(first), Some(NodeId(9)));
-        let all = (100..).map_while(|node| placement.place(&network, NodeId(node))).count();
+        let all = (100..).map_while(|node| place(&mut placement, &network, NodeId(node))).count();
         assert_eq!(all as u32 + 2, topology.hosts(), "all places are then in use");
     }
 
@@ -111,19 +123,20 @@ mod tests {
         let racks = || Topology::racks(&[2, 2]).expect("racks");
         let network = known(racks(), &[(5, 3)]);
         let (_, mut placement) = NodePlacement::new(&network, 100);
-        assert_eq!(placement.place(&network, NodeId(5)), Some(Vertex(3)));
-        assert_eq!(placement.place(&network, NodeId(6)), None);
+        assert_eq!(place(&mut placement, &network, NodeId(5)), Some(Vertex(3)));
+        assert_eq!(place(&mut placement, &network, NodeId(6)), None);
         let network = known(racks(), &[(4, 2), (5, 3), (9, 3), (8, 2)]);
         let (_, mut placement) = NodePlacement::new(&network, 100);
-        assert_eq!(placement.place_sender(&network, NodeId(4)), Some(Vertex(2)));
+        let sender = placement.place_sender(&network, NodeId(4));
+        assert_eq!(sender, Some(Placed { vertex: Vertex(2), displaced: None }));
         for node in [5, 9, 5].map(NodeId) {
-            assert_eq!(placement.place(&network, node), Some(Vertex(3)));
+            assert_eq!(place(&mut placement, &network, node), Some(Vertex(3)));
             assert_eq!(placement.node_at(Vertex(3)), Some(node), "the last node to join is placed");
         }
         assert_eq!(placement.host_of(NodeId(9)), None, "it was displaced");
         placement.release(&network, NodeId(9));
         assert_eq!(placement.node_at(Vertex(3)), Some(NodeId(5)), "the first node stays");
-        assert_eq!(placement.place(&network, NodeId(8)), None, "the sender is never displaced");
+        assert_eq!(place(&mut placement, &network, NodeId(8)), None, "the sender is never displaced");
     }
 
     #[test]
@@ -132,15 +145,15 @@ mod tests {
         let network = known(topology, &[(5, 3), (9, 3)]);
         let (topology, mut placement) = NodePlacement::new(&network, 100);
         let places =
-            [5, 9, 6].map(|node| placement.place(&network, NodeId(node)).expect("a place"));
+            [5, 9, 6].map(|node| place(&mut placement, &network, NodeId(node)).expect("a place"));
         assert_eq!(places[0], Vertex(3));
         for (place, node) in places.into_iter().zip([5, 9, 6]) {
             assert!(topology.is_host(place));
             assert_eq!(placement.node_at(place), Some(NodeId(node)));
         }
         placement.release(&network, NodeId(9));
-        assert_eq!(placement.place(&network, NodeId(10)), Some(places[1]));
+        assert_eq!(place(&mut placement, &network, NodeId(10)), Some(places[1]));
         placement.release(&network, NodeId(5));
-        assert_eq!(placement.place(&network, NodeId(9)), Some(Vertex(3)));
+        assert_eq!(place(&mut placement, &network, NodeId(9)), Some(Vertex(3)));
     }
 }
