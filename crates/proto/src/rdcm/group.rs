@@ -21,6 +21,8 @@ pub(super) struct Group {
     /// stream if this node wrongly considered it gone or follows another sender.
     ended: Recent<(NodeId, u32), EndedStream>,
     pub(super) farewells: Farewells,
+    /// Confirmed packets of this node's last stream, if it has yielded to another sender.
+    settled: Option<Confirmed>,
     report_again_at: Time,
 }
 
@@ -77,6 +79,7 @@ impl Group {
             cx.stream = stream;
             let sender = Sender::new(cx, &self.members).map_err(|_| SendError::NoPlace)?;
             self.stream = stream;
+            self.settled = None;
             self.role = Role::Sender(Box::new(sender));
         }
         match &mut self.role {
@@ -100,12 +103,17 @@ impl Group {
     pub(super) fn confirm(&mut self, cx: &mut Context<'_>) {
         match &mut self.role {
             Role::Sender(sender) => sender.confirm(cx),
-            Role::Waiting | Role::Receiver(_) => cx.events.push_back(Event::Confirmed(Confirmed {
-                group: cx.group,
-                up_to: cx.config.first_number.minus(1),
-                members: self.members.len(),
-                incomplete: Vec::new(),
-            })),
+            Role::Waiting | Role::Receiver(_) => {
+                // A node that has sent nothing has nothing to be confirmed.
+                let nothing = || Confirmed {
+                    group: cx.group,
+                    up_to: cx.config.first_number.minus(1),
+                    members: self.members.len(),
+                    incomplete: Vec::new(),
+                };
+                let confirmed = self.settled.clone().unwrap_or_else(nothing);
+                cx.events.push_back(Event::Confirmed(confirmed));
+            }
         }
     }
 
@@ -275,6 +283,7 @@ impl Group {
                 if from > cx.node {
                     return false;
                 }
+                self.settled = Some(sender.settled(cx));
                 let (end, epoch, complete) = sender.yield_stream(cx);
                 let (now, members) = (cx.now, self.members.iter().copied());
                 self.farewells.push(now, (self.stream, end, epoch), members, complete);

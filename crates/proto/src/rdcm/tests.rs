@@ -2,13 +2,13 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
-use crate::rdcm::packet::{DataPacket, Fragment, Packet, Place, RingAck, Seat, Way};
+use crate::rdcm::packet::{DataPacket, Fragment, Packet, Place, Report, RingAck, Seat, Way};
 use crate::rdcm::sack_set::SackSet;
 use crate::rdcm::topology::{Topology, Vertex};
 use crate::rdcm::{Config, Network, Rdcm};
 use crate::wire::Datagram;
 use crate::{
-    Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendError, SendOptions, Time,
+    Class, Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendError, SendOptions, Time,
     ViewChange, ViewChangeKind,
 };
 
@@ -185,4 +185,67 @@ fn node_without_a_place_in_the_network_is_evicted_at_once() {
     engine.handle_timeout(NOW);
     assert_eq!(engine.counters().places_sent, 2);
     engine.check();
+}
+
+#[test]
+fn packets_multicast_again_keep_to_the_senders_rate() {
+    const RATE: u64 = 200_000;
+    let config = Config { rate: Some(RATE), burst_packets: 2, ..Config::default() };
+    let most_per_step = 2 * usize::from(config.path_mtu) + RATE as usize / 100 + 1500;
+    let mut engine = Rdcm::new(SENDER, config, 1);
+    engine.join(NOW, GROUP, GroupSettings::new("g", Profile::Bulk)).expect("a new group");
+    join(&mut engine, 2);
+    let payload = Bytes::from(vec![7; 200_000]);
+    engine.send(NOW, GROUP, payload, SendOptions::default()).expect("there is room");
+    // The only receiver acknowledges nothing, and is not evicted.
+    let (mut again, mut out) = (0, Vec::new());
+    for ms in (0..10_000).step_by(10) {
+        let now = NOW + Duration::from_millis(ms);
+        let mut bytes = 0;
+        for us in (0..10_000).step_by(500) {
+            engine.handle_timeout(now + Duration::from_micros(us));
+            while let Some(transmit) = engine.poll_transmit(&mut out) {
+                bytes += if out.len() > 1000 { out.len() } else { 0 };
+                again += usize::from(transmit.class == Class::Retransmission);
+                out.clear();
+            }
+        }
+        assert!(bytes <= most_per_step, "{bytes} bytes within 10 ms, after {ms} ms");
+    }
+    assert!(again > 50, "{again} packets were multicast again");
+}
+
+#[test]
+fn confirmation_after_yielding_names_who_missed_messages() {
+    let mut engine = engine(NodeId(4), [2, 3]);
+    send(&mut engine, b"something").expect("there is room");
+    let stream = engine.stream(GROUP);
+    let mut now = NOW;
+    let (mut epoch, mut out) = (0, Vec::new());
+    // Node 3 is never heard, and is evicted. Node 2 has everything.
+    for _ in 0..3000 {
+        now = now + Duration::from_millis(1);
+        while engine.poll_transmit(&mut out).is_some() {
+            let datagram = Datagram::parse(&out).expect("a datagram");
+            let body = datagram.body().expect("a body");
+            let packet = Packet::decode(datagram.header(), body);
+            if let Ok(Packet::Place { receiver: NodeId(2), place }) = packet {
+                epoch = place.epoch;
+            }
+            out.clear();
+        }
+        let report = Report { epoch, next: 2, limit: 100, by_tree: 0, by_repair: 0 };
+        hear_at(&mut engine, now, stream, NodeId(2), &Packet::Report(report));
+    }
+    while engine.poll_event().is_some() {}
+    join(&mut engine, 1);
+    hear_at(&mut engine, now, 77, SENDER, &Packet::Announce { epoch: 0, end: 1 });
+    engine.confirm(now, GROUP);
+    let confirmed = core::iter::from_fn(|| engine.poll_event()).find_map(|event| match event {
+        Event::Confirmed(confirmed) => Some(confirmed),
+        _ => None,
+    });
+    let confirmed = confirmed.expect("the stream is settled");
+    assert_eq!((confirmed.up_to.0, confirmed.members), (1, 1));
+    assert_eq!(confirmed.incomplete, [(NodeId(3), 1)]);
 }

@@ -241,6 +241,20 @@ impl Sender {
         self.on_progress(cx);
     }
 
+    /// Returns the confirmation of all packets that no receiver is waited for any more. Evicted
+    /// receivers have lost some of them.
+    pub(super) fn settled(&self, cx: &Context<'_>) -> Confirmed {
+        let end = self.buffer.base;
+        let evicted = self.receivers.all().filter(|(_, it)| it.evicted_at.is_some());
+        let incomplete = evicted.filter(|(_, state)| state.next < end);
+        Confirmed {
+            group: cx.group,
+            up_to: seqno(end - 1),
+            members: self.receivers.confirmed(end),
+            incomplete: incomplete.map(|(node, it)| (node, clamped(end - it.next))).collect(),
+        }
+    }
+
     pub(super) fn unconfirmed(&self) -> Vec<NodeId> {
         let lacks = |it: &(NodeId, &ReceiverState)| it.1.next < self.buffer.end();
         self.receivers.all().filter(lacks).map(|(node, _)| node).collect()
@@ -397,16 +411,19 @@ impl Sender {
         }
     }
 
-    /// Multicasts again the packets that no receiver has (3.3).
+    /// Multicasts again the packets that no receiver has (3.3), at the pacer's rate.
     fn multicast_again(&mut self, cx: &mut Context<'_>) {
         if cx.is_blocked {
             return;
         }
         let sent = self.buffer.base..self.buffer.next;
-        while let Some(number) =
-            self.children.poll_repair(cx.now, cx.config, |number| sent.contains(&number))
+        while self.children.next_repair(cx.config).is_some_and(|at| at <= cx.now)
+            && self.next_data_at(cx.now, cx.config) <= cx.now
+            && let Some(number) =
+                self.children.poll_repair(cx.now, cx.config, |number| sent.contains(&number))
         {
             let fragment = self.buffer.get(number).clone();
+            self.pacer.on_sent(UDP_AND_IP_BYTES + DATA_BYTES + fragment.bytes.len());
             cx.counters.data_multicast_again += 1;
             cx.along_tree(self.receivers.hops(), &Packet::data(number, fragment, Way::Again));
         }
@@ -415,13 +432,15 @@ impl Sender {
     pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
         let mut due = self.announcements.next_at.min(self.watch_at);
         due = due.min(self.receivers.poll_timeout()).min(self.starts_at.unwrap_or(Time::MAX));
-        if self.may_send() && !is_blocked {
+        let repair_at = self.children.next_repair(config).filter(|_| !is_blocked);
+        let may_repair = repair_at.is_some_and(|at| at <= now);
+        if may_repair || self.may_send() && !is_blocked {
             due = due.min(self.next_data_at(now, config));
         } else {
             self.pacer.rest();
         }
-        if !is_blocked {
-            due = due.min(self.children.next_repair(config).unwrap_or(Time::MAX));
+        if let Some(at) = repair_at.filter(|at| *at > now) {
+            due = due.min(at);
         }
         due
     }
