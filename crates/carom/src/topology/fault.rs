@@ -1,6 +1,6 @@
 use std::io;
 
-use carom_proto::rdcm::topology::TopologyError;
+use carom_proto::rdcm::topology::{LinkSpeedError, TopologyError};
 
 use crate::shared::error::plain;
 
@@ -35,10 +35,10 @@ pub enum Fault {
     /// The file places no node.
     #[error("the file places no node in the network")]
     NoHosts,
-    /// A generated network is combined with another one, `hosts-forward`, switches, racks or links.
+    /// A generated network is combined with another one, or with the description of another one.
     #[error(
-        "a generated network cannot be combined with another one, hosts-forward, switches, racks \
-         or links"
+        "a generated network cannot be combined with another one, hosts-forward, speeds, \
+         switches, racks or links"
     )]
     Mixed,
     /// The described network is impossible or too large.
@@ -72,6 +72,15 @@ pub enum Fault {
         /// Name of both ends of the link.
         name: String,
     },
+    /// A link is not a list of two ends, optionally with its speed.
+    #[error("the list of a link has {parts} entries: expected two ends, and optionally a speed")]
+    LinkParts {
+        /// Number of entries.
+        parts: usize,
+    },
+    /// The speed of a link is invalid.
+    #[error(transparent)]
+    Speed(#[from] LinkSpeedError),
     /// The generated network has no such host.
     #[error("'{name}' is not a host of this network")]
     NoSuchHost {
@@ -136,6 +145,8 @@ impl TopologyFileError {
             }
             Fault::Unknown { .. } => "add it to switches, [racks] or [hosts], or correct the name",
             Fault::Loop { .. } => "remove the link, or correct one of its ends",
+            Fault::LinkParts { .. } => r#"write a link as ["A", "B"] or ["A", "B", "10 Gbit/s"]"#,
+            Fault::Speed(_) => "use bit/s with a prefix: kbit/s, Mbit/s, Gbit/s or Tbit/s",
             Fault::NoSuchHost { hosts: [first, last], .. } => {
                 return format!("use a host from '{first}' to '{last}'");
             }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use carom_proto::rdcm::topology::{Topology, TopologyError, Vertex};
+use carom_proto::rdcm::topology::{LinkSpeed, Topology, TopologyError, Vertex};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -22,9 +22,23 @@ pub(super) struct File {
     #[serde(default)]
     hosts: BTreeMap<Spanned<String>, Spanned<String>>,
     #[serde(default)]
-    links: Vec<[Spanned<String>; 2]>,
+    links: Vec<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
     hosts_forward: bool,
+    host_speed: Option<Spanned<String>>,
+    switch_speed: Option<Spanned<String>>,
+}
+
+struct FileLink {
+    ends: [Vertex; 2],
+    speed: LinkSpeed,
+}
+
+/// Speeds of links for which the file gives none.
+struct Speeds {
+    hosts: u32,
+    of_host: LinkSpeed,
+    of_switch: LinkSpeed,
 }
 
 #[derive(Debug, Deserialize)]
@@ -97,6 +111,8 @@ impl File {
             !self.racks.is_empty(),
             !self.links.is_empty(),
             self.hosts_forward,
+            self.host_speed.is_some(),
+            self.switch_speed.is_some(),
         ];
         own.contains(&true) || generated.iter().filter(|is_there| **is_there).count() > 1
     }
@@ -150,39 +166,67 @@ impl File {
         let below = names.split_off(hosts.len());
         let mut topology = Topology::new(names, below, self.hosts_forward)
             .map_err(|error| placement.wrong_shape(error))?;
-        for [a, b] in self.ends(lines, &placement, core)? {
-            topology.link(a, b).map_err(|error| placement.wrong_shape(error))?;
+        let speeds = self.speeds(lines, hosts.len() as u32)?;
+        for FileLink { ends: [a, b], speed } in self.all_links(lines, &placement, core, &speeds)? {
+            let linked = topology.link_of_speed(a, b, speed);
+            linked.map_err(|error| placement.wrong_shape(error))?;
         }
         Ok((topology, placement))
     }
 
-    fn ends(
+    fn speeds(&self, lines: &Lines<'_>, hosts: u32) -> Result<Speeds, TopologyFileError> {
+        let speed = |given: &Option<Spanned<String>>| match given {
+            Some(text) => lines.speed(text),
+            None => Ok(LinkSpeed::GIGABIT),
+        };
+        let (of_host, of_switch) = (speed(&self.host_speed)?, speed(&self.switch_speed)?);
+        Ok(Speeds { hosts, of_host, of_switch })
+    }
+
+    fn all_links(
         &self,
         lines: &Lines<'_>,
         placement: &Placement,
         core: Option<Vertex>,
-    ) -> Result<Vec<[Vertex; 2]>, TopologyFileError> {
+        speeds: &Speeds,
+    ) -> Result<Vec<FileLink>, TopologyFileError> {
         let vertex = |name: &Spanned<String>| {
             let unknown = || Fault::Unknown { name: name.get_ref().clone() };
             let found = placement.vertex(name.get_ref());
             found.ok_or_else(|| TopologyFileError::at(lines.of(name.span()), unknown()))
         };
-        let mut ends = Vec::new();
+        let mut links = Vec::new();
         for (rack, nodes) in &self.racks {
             let above = vertex(rack)?;
             for node in nodes {
-                ends.push([vertex(node)?, above]);
+                links.push(speeds.link([vertex(node)?, above]));
             }
-            ends.extend(core.map(|core| [above, core]));
+            links.extend(core.map(|core| speeds.link([above, core])));
         }
-        for [a, b] in &self.links {
+        for link in &self.links {
+            let (a, b, speed) = match link.get_ref().as_slice() {
+                [a, b] => (a, b, None),
+                [a, b, speed] => (a, b, Some(lines.speed(speed)?)),
+                other => {
+                    let fault = Fault::LinkParts { parts: other.len() };
+                    return Err(TopologyFileError::at(lines.of(link.span()), fault));
+                }
+            };
             if a.get_ref() == b.get_ref() {
                 let fault = Fault::Loop { name: a.get_ref().clone() };
                 return Err(TopologyFileError::at(lines.of(a.span()), fault));
             }
-            ends.push([vertex(a)?, vertex(b)?]);
+            let link = speeds.link([vertex(a)?, vertex(b)?]);
+            links.push(FileLink { speed: speed.unwrap_or(link.speed), ..link });
         }
-        Ok(ends)
+        Ok(links)
+    }
+}
+
+impl Speeds {
+    fn link(&self, ends: [Vertex; 2]) -> FileLink {
+        let has_host = ends.iter().any(|end| end.0 < self.hosts);
+        FileLink { ends, speed: if has_host { self.of_host } else { self.of_switch } }
     }
 }
 
@@ -190,6 +234,11 @@ impl Lines<'_> {
     fn of(&self, span: Range<usize>) -> usize {
         let before = self.0.get(..span.start).unwrap_or(self.0);
         1 + before.matches('\n').count()
+    }
+
+    fn speed(&self, text: &Spanned<String>) -> Result<LinkSpeed, TopologyFileError> {
+        let refused = |error| TopologyFileError::at(self.of(text.span()), Fault::Speed(error));
+        text.get_ref().parse().map_err(refused)
     }
 
     pub(super) fn refused(&self, error: &toml::de::Error) -> TopologyFileError {

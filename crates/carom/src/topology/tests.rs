@@ -69,6 +69,29 @@ fn racks_without_links_are_below_one_switch() {
 }
 
 #[test]
+fn links_of_a_file_have_the_speeds_that_it_states() {
+    let text = LEAVES
+        .replace("[\"leaf a\", \"spine 2\"]", "[\"leaf a\", \"spine 2\", \"40 Gbit/s\"]")
+        .replace("switches =", "host-speed = '25 Gbit/s'\nswitch-speed = '100 Gbit/s'\nswitches =");
+    let (topology, _) = known(&text);
+    let speed = |a: &str, b: &str| {
+        let links = topology.links_between(a, b).expect("both exist");
+        topology.speed(links[0]).expect("a link").to_string()
+    };
+    assert_eq!(speed("10.0.1.1", "leaf a"), "25 Gbit/s");
+    assert_eq!(speed("store", "spine 1"), "25 Gbit/s");
+    assert_eq!(speed("leaf a", "spine 1"), "100 Gbit/s");
+    assert_eq!(speed("leaf a", "spine 2"), "40 Gbit/s");
+    let (line, cause, fix) = refused(&text.replace("40 Gbit/s", "40G"));
+    let expected = "link speed '40G' is invalid: expected a number with a unit, such as 10 Gbit/s";
+    assert_eq!((line, cause.as_str()), (6, expected));
+    assert!(fix.contains("Gbit/s"), "{fix}");
+    let (line, cause, _) = refused("links = [['a']]\n[hosts]\na = '10.0.0.1'\n");
+    let expected = "the list of a link has 1 entries: expected two ends, and optionally a speed";
+    assert_eq!((line, cause.as_str()), (1, expected));
+}
+
+#[test]
 fn a_generated_network_is_named_and_its_hosts_are_given_nodes() {
     for (asked, host, hosts) in [
         ("[fat-tree]\nports = 4", "host 3.3", 16),
@@ -166,7 +189,7 @@ fn too_many_links_and_impossible_topologies_are_refused() {
     let mixed = "[racks]\na = []\n[fat-tree]\nports = 4\n[hosts]\n'host 0.0' = '10.0.0.1'";
     let (line, cause, _) = refused(mixed);
     let expected = "a generated network cannot be combined with another one, hosts-forward, \
-                    switches, racks or links";
+                    speeds, switches, racks or links";
     assert_eq!((line, cause.as_str()), (3, expected));
     let alone = "hosts-forward = true\nlinks = [['a', 'b']]\n[hosts]\na = '10.0.0.1'\n\
                  b = '10.0.0.2'\n";

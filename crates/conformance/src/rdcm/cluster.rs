@@ -6,7 +6,8 @@ use carom_proto::rdcm::tree::MulticastTree;
 use carom_sim::{HostIx, Link, Machine, Place, Topology, World};
 
 /// Creates the topology of `cluster`. `link_of` returns the properties of each link, which apply to
-/// both directions.
+/// both directions. Its bandwidth is that of the slowest link. Faster links have a bandwidth and a
+/// queue that are larger by the ratio of their [speed](Cluster::speed) to the slowest.
 ///
 /// Hosts have the numbers of their vertices. Switches are numbered from 0 in the order of their
 /// vertices. Hosts forward if they do in the cluster.
@@ -18,9 +19,19 @@ pub fn topology(cluster: &Cluster, link_of: impl Fn(LinkId) -> Link) -> Topology
     }
     for (number, ends) in cluster.links().iter().enumerate() {
         let [a, b] = ends.map(|end| place(cluster, end));
-        topology.connect(a, b, link_of(LinkId(number as u32)));
+        let number = LinkId(number as u32);
+        topology.connect(a, b, at_its_speed(cluster, number, link_of(number)));
     }
     topology
+}
+
+fn at_its_speed(cluster: &Cluster, number: LinkId, link: Link) -> Link {
+    let (Some(speed), Some(slowest)) = (cluster.speed(number), cluster.slowest()) else {
+        return link;
+    };
+    let scaled = |amount| speed.scaled(slowest, amount);
+    let bandwidth = link.bandwidth.map(scaled);
+    Link { bandwidth, queue_bytes: scaled(link.queue_bytes), ..link }
 }
 
 /// Returns the place of a vertex in the [topology] of a cluster.
@@ -72,6 +83,20 @@ mod tests {
             ("racks", Cluster::racks(&[3, 1, 2])),
         ];
         built.map(|(name, cluster)| (name, cluster.expect("a valid cluster"))).into()
+    }
+
+    #[test]
+    fn faster_links_of_a_cluster_have_more_bandwidth() {
+        let cluster = Cluster::vl2(4, 4, 3).expect("a valid cluster");
+        let link = Link::default().with_bandwidth(1000, 300);
+        for (number, ends) in cluster.links().iter().enumerate() {
+            let link = at_its_speed(&cluster, LinkId(number as u32), link);
+            let expected = match ends.iter().any(|end| cluster.is_host(*end)) {
+                true => (Some(1000), 300),
+                false => (Some(10_000), 3000),
+            };
+            assert_eq!((link.bandwidth, link.queue_bytes), expected, "link {number}");
+        }
     }
 
     fn distance(cluster: &Cluster, from: u32, to: u32) -> usize {

@@ -82,6 +82,7 @@ mod counters;
 mod epoch;
 mod group;
 mod limits;
+mod link_speed;
 pub mod manager;
 mod network;
 pub mod packet;

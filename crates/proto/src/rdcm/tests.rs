@@ -8,8 +8,8 @@ use crate::rdcm::topology::{Topology, Vertex};
 use crate::rdcm::{Config, Network, Rdcm};
 use crate::wire::Datagram;
 use crate::{
-    Class, Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendError, SendOptions, Time,
-    ViewChange, ViewChangeKind,
+    Class, Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendError, SendOptions,
+    Time, ViewChange, ViewChangeKind,
 };
 
 const NOW: Time = Time(1_000_000_000);

@@ -11,6 +11,8 @@
 use core::fmt;
 use core::ops::Range;
 
+pub use super::link_speed::{LinkSpeed, LinkSpeedError};
+
 /// Number of a host or a switch in a [`Topology`]. Hosts, except visitors, come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vertex(pub u32);
@@ -29,6 +31,8 @@ pub struct Topology {
     /// `true` if hosts forward packets of other hosts, like the servers of BCube.
     hosts_forward: bool,
     links: Vec<[Vertex; 2]>,
+    /// Speeds of the links, by link number.
+    speeds: Vec<LinkSpeed>,
     neighbours: Vec<Vec<(Vertex, LinkId)>>,
 }
 
@@ -55,6 +59,10 @@ pub enum TopologyError {
     #[error("the topology has no switch for undeclared hosts")]
     NoSwitch,
 }
+
+/// The name of a vertex that does not exist in a [`Topology`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownName(pub String);
 
 /// Number of racks for visitors, and number of places per rack.
 const VISITOR_RACKS: u32 = 63;
@@ -91,20 +99,37 @@ impl Topology {
             visitors: 0..0,
             hosts_forward,
             links: Vec::new(),
+            speeds: Vec::new(),
             neighbours: vec![Vec::new(); count],
         })
     }
 
-    /// Adds a link between two vertices. Two vertices may have several links.
+    /// Adds a link of 1 Gbit/s between two vertices. Two vertices may have several links.
     ///
     /// # Errors
     /// Returns an error if a vertex does not exist, or if both are the same.
     pub fn link(&mut self, a: Vertex, b: Vertex) -> Result<LinkId, TopologyError> {
+        self.link_of_speed(a, b, LinkSpeed::GIGABIT)
+    }
+
+    /// Adds a link of a given speed between two vertices, like [`Topology::link`].
+    ///
+    /// The speed has no effect on the multicast tree, which has shortest paths.
+    ///
+    /// # Errors
+    /// Returns an error if a vertex does not exist, or if both are the same.
+    pub fn link_of_speed(
+        &mut self,
+        a: Vertex,
+        b: Vertex,
+        speed: LinkSpeed,
+    ) -> Result<LinkId, TopologyError> {
         if a == b || [a, b].iter().any(|end| end.0 as usize >= self.names.len()) {
             return Err(TopologyError::Link(a, b));
         }
         let link = LinkId(self.links.len() as u32);
         self.links.push([a, b]);
+        self.speeds.push(speed);
         self.neighbours[a.0 as usize].push((b, link));
         self.neighbours[b.0 as usize].push((a, link));
         Ok(link)
@@ -188,7 +213,8 @@ impl Topology {
 
     /// Creates a VL2 network of aggregation switches with `aggregation_ports` ports and
     /// intermediate switches with `intermediate_ports` ports. The number of top-of-rack switches is
-    /// a quarter of the product of both. Each of them has `per_rack` hosts.
+    /// a quarter of the product of both. Each of them has `per_rack` hosts. The links of hosts have
+    /// 1 Gbit/s, and those between switches 10 Gbit/s.
     ///
     /// # Errors
     /// Returns an error if a number of ports is odd or zero, if `per_rack` is zero, or if the
@@ -222,13 +248,15 @@ impl Topology {
             // Each pair of aggregation switches has as many racks as one has ports for racks.
             let pair = hosts + racks + rack / half * 2;
             for aggregation in [pair, pair + 1] {
-                topology.link(Vertex(hosts + rack), Vertex(aggregation))?;
+                let rack = Vertex(hosts + rack);
+                topology.link_of_speed(rack, Vertex(aggregation), LinkSpeed::TEN_GIGABIT)?;
             }
         }
         for aggregation in 0..aggregations {
             for upper in 0..half {
                 let lower = Vertex(hosts + racks + aggregation);
-                topology.link(lower, Vertex(intermediate + upper))?;
+                let upper = Vertex(intermediate + upper);
+                topology.link_of_speed(lower, upper, LinkSpeed::TEN_GIGABIT)?;
             }
         }
         Ok(topology)
@@ -368,6 +396,27 @@ impl Topology {
     /// Returns the two ends of each link, by link number.
     pub fn links(&self) -> &[[Vertex; 2]] {
         &self.links
+    }
+
+    /// Returns the speed of a link, or `None` if the link does not exist.
+    pub fn speed(&self, link: LinkId) -> Option<LinkSpeed> {
+        self.speeds.get(link.0 as usize).copied()
+    }
+
+    /// Returns the speed of the slowest link, or `None` if there are no links.
+    pub fn slowest(&self) -> Option<LinkSpeed> {
+        self.speeds.iter().copied().min()
+    }
+
+    /// Returns the links between two vertices given by name, or the name that does not exist.
+    pub fn links_between(&self, a: &str, b: &str) -> Result<Vec<LinkId>, UnknownName> {
+        let find = |name: &str| {
+            let found = self.names.iter().position(|it| it == name);
+            found.map(|it| Vertex(it as u32)).ok_or_else(|| UnknownName(name.to_owned()))
+        };
+        let (a, b) = (find(a)?, find(b)?);
+        let between = self.neighbours(a).iter().filter(|(vertex, _)| *vertex == b);
+        Ok(between.map(|(_, link)| *link).collect())
     }
 
     /// Returns the neighbors of a vertex and the links to them.

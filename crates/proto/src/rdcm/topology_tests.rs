@@ -99,3 +99,37 @@ fn visitors_enter_at_the_top_and_renumber_no_other_vertex() {
     let alone = Topology::new(vec!["a".into()], Vec::new(), true).expect("a host");
     assert_eq!(alone.with_visitors(), Err(TopologyError::NoSwitch));
 }
+
+#[test]
+fn links_between_switches_of_vl2_are_ten_times_as_fast() {
+    let speeds = |topology: &Topology| -> Vec<(bool, u64)> {
+        let has_host = |link: usize| topology.links()[link].iter().any(|it| topology.is_host(*it));
+        let gigabits = |link: usize| {
+            let speed = topology.speed(LinkId(link as u32)).expect("a link");
+            speed.bits_per_second() / 1_000_000_000
+        };
+        let links = 0..topology.links().len();
+        let mut speeds: Vec<_> = links.map(|link| (has_host(link), gigabits(link))).collect();
+        speeds.sort_unstable();
+        speeds.dedup();
+        speeds
+    };
+    let vl2 = Topology::vl2(4, 4, 4).expect("a topology");
+    assert_eq!(speeds(&vl2), [(false, 10), (true, 1)]);
+    assert_eq!(vl2.slowest(), Some(LinkSpeed::GIGABIT));
+    assert_eq!(LinkSpeed::TEN_GIGABIT.scaled(LinkSpeed::GIGABIT, 300), 3000);
+    let fat_tree = Topology::fat_tree(4).expect("a topology");
+    assert_eq!(speeds(&fat_tree), [(false, 1), (true, 1)]);
+    assert_eq!(fat_tree.speed(LinkId(1000)), None);
+}
+
+#[test]
+fn links_are_found_by_the_names_of_their_ends() {
+    let mut topology = Topology::racks(&[1, 1]).expect("a topology");
+    let second = topology.link(Vertex(2), Vertex(4)).expect("a link");
+    let found = topology.links_between("core", "rack 0").expect("both exist");
+    assert_eq!((found.len(), found.contains(&second)), (2, true));
+    assert_eq!(topology.links_between("rack 0", "rack 1"), Ok(Vec::new()));
+    let unknown = topology.links_between("rack 0", "rack 9");
+    assert_eq!(unknown, Err(UnknownName("rack 9".into())));
+}

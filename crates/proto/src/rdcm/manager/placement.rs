@@ -136,7 +136,11 @@ mod tests {
         assert_eq!(placement.host_of(NodeId(9)), None, "it was displaced");
         placement.release(&network, NodeId(9));
         assert_eq!(placement.node_at(Vertex(3)), Some(NodeId(5)), "the first node stays");
-        assert_eq!(place(&mut placement, &network, NodeId(8)), None, "the sender is never displaced");
+        assert_eq!(
+            place(&mut placement, &network, NodeId(8)),
+            None,
+            "the sender is never displaced"
+        );
     }
 
     #[test]
