@@ -2,6 +2,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use carom_proto::rdcm::manager::service::LinkReportError;
+
 /// An error that prevents a registry process, detector or observer from starting, or ends it.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
@@ -21,6 +23,12 @@ pub enum RegistryError {
     /// The system cannot set up a thread, its runtime or its sockets.
     #[error("cannot start a thread or its runtime: {}", plain(.0))]
     Start(io::Error),
+    /// A report on a link refers to no link of the topology.
+    #[error("{0}")]
+    Link(#[from] LinkReportError),
+    /// The process has no topology for a multicast manager, or has ended.
+    #[error("this registry has no multicast manager")]
+    NoManager,
     /// The thread of the process or detector panicked, and has already reported the panic.
     #[error("a thread of the registry has panicked")]
     Panicked,
@@ -151,6 +159,8 @@ impl RegistryError {
             Self::Store(StoreError::Refused { .. }) => {
                 "see the log of etcd, and `carom registry --help` for users and TLS".into()
             }
+            Self::Link(error) => error.fix().into(),
+            Self::NoManager => "start it with a network: carom registry --topology FILE".into(),
             Self::Store(StoreError::Settings(_)) => "see `carom registry --help`".into(),
             Self::Store(StoreError::NotBuilt) => {
                 "build it with `cargo build --release --features etcd`, which needs protoc \

@@ -1,4 +1,6 @@
-//! HTTP server for status and metrics.
+//! HTTP server for status and metrics, and for reports on links.
+//!
+//! A report is a POST request with a JSON body, which a browser does not send across sites.
 //!
 //! HTTP gets a bounded share of the process's descriptors, so that it cannot displace the
 //! connections of nodes. At most `max_connections` are open. Each connection answers one request
@@ -11,13 +13,15 @@ use std::time::Duration;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
 use carom_proto::GroupId;
+use carom_proto::rdcm::manager::LinkState;
+use carom_proto::rdcm::manager::service::LinkReportError;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
@@ -28,6 +32,46 @@ use crate::status::{GroupStatus, Status, Unknown};
 pub(crate) enum StatusRequest {
     Status(oneshot::Sender<Status>),
     Group(GroupId, oneshot::Sender<Result<Option<GroupStatus>, Unknown>>),
+    Link { ends: [String; 2], state: LinkState, reply: oneshot::Sender<LinkAnswer> },
+}
+
+/// Result of a report on a link.
+#[derive(Debug)]
+pub(crate) enum LinkAnswer {
+    /// Number of links to which the report applies.
+    Done(usize),
+    Refused(LinkReportError),
+    NoManager,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) connections: usize,
+    pub(crate) accepts_remote_reports: bool,
+}
+
+/// Body of a report on the links between two switches, racks or hosts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkReport {
+    between: [String; 2],
+    state: ReportedState,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ReportedState {
+    Up,
+    Down,
+}
+
+/// `true` if the client of a connection may report on links.
+#[derive(Clone, Copy, Debug)]
+struct MayReport(bool);
+
+#[derive(Debug, Serialize)]
+struct Reported {
+    links: usize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -42,19 +86,23 @@ const RETRY_ACCEPT: Duration = Duration::from_millis(100);
 pub(crate) async fn serve(
     listener: TcpListener,
     requests: mpsc::Sender<StatusRequest>,
-    max_connections: usize,
+    limits: Limits,
 ) {
+    let max_connections = limits.connections;
     let router = Router::new()
         .route("/status", get(status))
         .route("/members", get(members))
         .route("/metrics", get(metrics_text))
+        .route("/link", post(link))
         .with_state(requests);
     let permits = Arc::new(Semaphore::new(max_connections));
     loop {
         let permit = permit(&permits, max_connections).await;
         match listener.accept().await {
-            Ok((stream, _)) => {
-                tokio::spawn(answer(stream, router.clone(), permit));
+            Ok((stream, from)) => {
+                let may_report = limits.accepts_remote_reports || from.ip().is_loopback();
+                let router = router.clone().layer(Extension(MayReport(may_report)));
+                tokio::spawn(answer(stream, router, permit));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an HTTP connection");
@@ -112,6 +160,35 @@ async fn members(
     }
 }
 
+async fn link(
+    State(requests): State<mpsc::Sender<StatusRequest>>,
+    Extension(MayReport(may_report)): Extension<MayReport>,
+    Json(report): Json<LinkReport>,
+) -> Response {
+    if !may_report {
+        let reason = "this registry accepts reports on links from its own host only\n";
+        return (StatusCode::FORBIDDEN, reason).into_response();
+    }
+    let state = match report.state {
+        ReportedState::Up => LinkState::Up,
+        ReportedState::Down => LinkState::Down,
+    };
+    let ends = report.between;
+    match request(&requests, |reply| StatusRequest::Link { ends, state, reply }).await {
+        Some(LinkAnswer::Done(links)) => Json(Reported { links }).into_response(),
+        Some(LinkAnswer::Refused(error)) => {
+            let reason = format!("{error}\nfix: {}\n", error.fix());
+            (StatusCode::NOT_FOUND, reason).into_response()
+        }
+        Some(LinkAnswer::NoManager) => {
+            let reason = "this registry has no multicast manager\n\
+                          fix: start it with --topology FILE\n";
+            (StatusCode::CONFLICT, reason).into_response()
+        }
+        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
 async fn metrics_text(State(requests): State<mpsc::Sender<StatusRequest>>) -> Response {
     const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let text = request(&requests, StatusRequest::Status)
@@ -144,7 +221,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let (requests_sender, mut requests) = mpsc::channel(2);
-        tokio::spawn(serve(listener, requests_sender, 1));
+        let limits = Limits { connections: 1, accepts_remote_reports: false };
+        tokio::spawn(serve(listener, requests_sender, limits));
         let mut streams = Vec::new();
         let mut unanswered = Vec::new();
         for _ in 0..2 {

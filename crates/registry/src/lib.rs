@@ -31,8 +31,11 @@ mod registry;
 mod status;
 mod store;
 mod store_identity;
+mod tree_command;
 mod writer;
 
+pub use carom_proto::rdcm::manager::LinkState;
+pub use carom_proto::rdcm::manager::service::LinkReportError;
 pub use detector::{Detector, DetectorOptions, DetectorStatus, ProcessStatus};
 pub use error::{RegistryError, StoreError};
 pub use observer::{Observation, ObservedChange, ObservedNode, Observer, ObserverOptions};
@@ -40,5 +43,6 @@ pub use options::{DEFAULT_HTTP_PORT, DEFAULT_PORT, EtcdOptions, Options, StoreOp
 pub use registry::Registry;
 pub use status::{
     GroupStatus, KnownDetector, MemberStatus, MulticastGroup, MulticastStatus, NodeStatus,
-    PartitionStatus, Status, StoreStatus,
+    PartitionStatus, Status, StoreStatus, TreeInstallation,
 };
+pub use tree_command::TreeCommand;

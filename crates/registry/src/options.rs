@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use carom_proto::membership::service::server::ServerConfig;
 
+use crate::tree_command::TreeCommand;
+
 /// Settings of a registry process.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -19,9 +21,16 @@ pub struct Options {
     /// Address announced to nodes, if it differs from the bound one. Default: `None`, the bound
     /// address or, if it is unspecified, the host's first IPv4 address that is not loopback.
     pub advertise: Option<SocketAddr>,
-    /// Address of the HTTP server for `/status`, `/members` and `/metrics`. `None` disables the
-    /// server. Every host that can reach it can list the members. Default: port 7403 on loopback.
+    /// Address of the HTTP server for `/status`, `/members`, `/metrics` and `/link`. `None`
+    /// disables the server. Every host that can reach it can list the members. Default: port 7403
+    /// on loopback.
     pub http: Option<SocketAddr>,
+    /// `true` to accept reports on links (`/link`) from every host that can reach the HTTP server.
+    /// Default: `false`, which accepts them from the registry's own host.
+    pub remote_link_reports: bool,
+    /// Command that installs the multicast trees of bulk groups in the network. It has an effect
+    /// only if `server.network` is set. Default: `None`.
+    pub on_tree: Option<TreeCommand>,
     /// Settings of the registry's decisions, such as the cluster name and the detection time.
     pub server: ServerConfig,
     /// Seed of random choices. Default: `None`, a seed from the operating system.
@@ -69,6 +78,8 @@ impl Options {
             listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), DEFAULT_PORT),
             advertise: None,
             http: Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DEFAULT_HTTP_PORT)),
+            remote_link_reports: false,
+            on_tree: None,
             server: ServerConfig::default(),
             seed: None,
         }

@@ -11,16 +11,19 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::driver::sleep_until;
 use crate::error::StoreError;
-use crate::http::StatusRequest;
+use crate::http::{LinkAnswer, StatusRequest};
 use crate::links::{Arrival, Links};
 use crate::status::{GroupStatus, Status, StatusContext};
 use crate::store::{Store, StoreEvent};
+use crate::tree_command::{CommandEnd, TreeCommands};
 
 #[derive(Debug)]
 pub(crate) struct Process<S: Store> {
     server: Server,
     config: ServerConfig,
     links: Links,
+    /// Command that installs multicast trees, if any.
+    trees: Option<TreeCommands>,
     store: S,
     address: SocketAddr,
     /// Current problem of the store, if any.
@@ -35,6 +38,7 @@ pub(crate) struct Inputs<R> {
     pub(crate) arrivals: mpsc::Receiver<Arrival>,
     pub(crate) reports: mpsc::Receiver<R>,
     pub(crate) requests: mpsc::Receiver<StatusRequest>,
+    pub(crate) commands: mpsc::Receiver<CommandEnd>,
     pub(crate) stop: oneshot::Receiver<()>,
 }
 
@@ -43,6 +47,7 @@ enum Input<R> {
     Arrival(Arrival),
     Report(R),
     Request(StatusRequest),
+    Command(CommandEnd),
     Time,
 }
 
@@ -58,11 +63,12 @@ impl<S: Store> Process<S> {
         server: Server,
         config: ServerConfig,
         links: Links,
+        trees: Option<TreeCommands>,
         store: S,
         address: SocketAddr,
         trouble: watch::Sender<Option<String>>,
     ) -> Self {
-        Self { server, config, links, store, address, trouble, begun: Instant::now() }
+        Self { server, config, links, trees, store, address, trouble, begun: Instant::now() }
     }
 
     /// Serves until it is stopped, or until the store can no longer be used.
@@ -79,6 +85,7 @@ impl<S: Store> Process<S> {
                 Some((stream, from)) = inputs.accepted.recv() => Input::Accepted(stream, from),
                 Some(arrival) = inputs.arrivals.recv() => Input::Arrival(arrival),
                 Some(request) = inputs.requests.recv() => Input::Request(request),
+                Some(end) = inputs.commands.recv() => Input::Command(end),
                 () = sleep_until(due) => Input::Time,
                 _ = &mut inputs.stop => break,
             };
@@ -118,6 +125,9 @@ impl<S: Store> Process<S> {
                 }
             }
             Input::Request(request) => self.answer(request),
+            Input::Command(CommandEnd { group, result }) => {
+                self.server.handle_tree_installed(self.now(), group, result);
+            }
             Input::Time => self.server.handle_timeout(self.now()),
         }
     }
@@ -187,8 +197,18 @@ impl<S: Store> Process<S> {
                 has_changed |= self.run_command(command);
             }
             if !has_changed {
-                return;
+                break;
             }
+        }
+        self.install_trees();
+    }
+
+    fn install_trees(&mut self) {
+        let now = self.now();
+        let Some(trees) = &self.trees else { return };
+        while let Some(change) = self.server.poll_tree(now) {
+            let manager = self.server.manager().expect("its tree was polled");
+            trees.start(manager.trees().topology(), &change);
         }
     }
 
@@ -217,7 +237,7 @@ impl<S: Store> Process<S> {
         self.server.handle_link(now, link, LinkEvent::Closed { why });
     }
 
-    fn answer(&self, request: StatusRequest) {
+    fn answer(&mut self, request: StatusRequest) {
         match request {
             StatusRequest::Status(reply) => {
                 let context = StatusContext {
@@ -234,6 +254,15 @@ impl<S: Store> Process<S> {
             }
             StatusRequest::Group(group, reply) => {
                 let _ = reply.send(GroupStatus::of(&self.server, group));
+            }
+            StatusRequest::Link { ends: [a, b], state, reply } => {
+                let reported = self.server.report_link(self.now(), [&a, &b], state);
+                let answer = match reported {
+                    None => LinkAnswer::NoManager,
+                    Some(Err(error)) => LinkAnswer::Refused(error),
+                    Some(Ok(links)) => LinkAnswer::Done(links),
+                };
+                let _ = reply.send(answer);
             }
         }
     }

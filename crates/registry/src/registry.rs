@@ -3,6 +3,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread::{self, JoinHandle};
 
 use carom_proto::membership::service::server::{Server, ServerConfig};
+use carom_proto::rdcm::manager::LinkState;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -12,11 +13,12 @@ use crate::embedded::EmbeddedStore;
 use crate::error::{RegistryError, StoreError};
 #[cfg(feature = "etcd")]
 use crate::etcd::{EtcdStore, MAX_COMMIT_CHANGES};
-use crate::http;
+use crate::http::{self, LinkAnswer, StatusRequest};
 use crate::links::{self, Links};
 use crate::options::{Options, StoreOptions};
 use crate::process::{Inputs, Process};
 use crate::store::Store;
+use crate::tree_command::{TreeCommand, TreeCommands};
 use crate::writer::Writer;
 
 /// A running registry process.
@@ -27,6 +29,7 @@ pub struct Registry {
     address: SocketAddr,
     http: Option<SocketAddr>,
     trouble: watch::Receiver<Option<String>>,
+    requests: mpsc::Sender<StatusRequest>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<Result<(), StoreError>>>,
 }
@@ -39,11 +42,14 @@ struct ProcessParts {
     config: ServerConfig,
     descriptors: Descriptors,
     seed: u64,
+    on_tree: Option<TreeCommand>,
+    remote_reports: bool,
 }
 
 const ACCEPTED: usize = 128;
 const REPORTS: usize = 1024;
 const HTTP_REQUESTS: usize = 16;
+const COMMAND_ENDS: usize = 16;
 
 impl Registry {
     /// Starts a registry process.
@@ -58,12 +64,13 @@ impl Registry {
     /// # Panics
     /// Panics if a field of `options.server` is out of its documented bounds.
     pub fn start(options: Options) -> Result<Self, RegistryError> {
-        let Options { store, new_store, listen, advertise, http, server: config, seed } = options;
+        let Options { store, new_store, server: config, .. } = &options;
+        let config = ServerConfig { installs_trees: options.on_tree.is_some(), ..config.clone() };
         match store {
             StoreOptions::Embedded(directory) => {
                 let (cluster, partitions) = (&config.cluster, config.partitions);
-                let store = EmbeddedStore::open(&directory, cluster, partitions, new_store)?;
-                let parts = ProcessParts::new(config, listen, advertise, http, seed)?;
+                let store = EmbeddedStore::open(directory, cluster, partitions, *new_store)?;
+                let parts = ProcessParts::new(config, &options)?;
                 let (sender, reports) = mpsc::channel(REPORTS);
                 let partitions = parts.config.partitions;
                 let writer = Writer::start(store, partitions, parts.address, sender)?;
@@ -73,9 +80,9 @@ impl Registry {
             StoreOptions::Etcd(etcd) => {
                 let max_changes = config.max_commit_changes.min(MAX_COMMIT_CHANGES);
                 let config = ServerConfig { max_commit_changes: max_changes, ..config };
-                let parts = ProcessParts::new(config, listen, advertise, http, seed)?;
+                let parts = ProcessParts::new(config, &options)?;
                 let (sender, reports) = mpsc::channel(REPORTS);
-                let store = EtcdStore::open(&etcd, &parts.config, parts.address, sender);
+                let store = EtcdStore::open(etcd, &parts.config, parts.address, sender);
                 let store = parts.runtime.block_on(store)?;
                 parts.launch(store, reports)
             }
@@ -98,6 +105,29 @@ impl Registry {
     /// it, nodes continue with the members that they know.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.borrow().clone()
+    }
+
+    /// Reports the state of the links between two switches, racks or hosts, given by their names in
+    /// the topology, to the multicast manager. A link that is down is taken out of all multicast
+    /// trees at once, until it is reported as up. Returns the number of links.
+    ///
+    /// Call this at every process of a cluster, because any of them can take over the manager.
+    ///
+    /// # Errors
+    /// Returns an error if there are no such links, or if this process has no multicast manager.
+    ///
+    /// # Panics
+    /// Panics if it is called in an asynchronous task, because it blocks.
+    pub fn report_link(&self, a: &str, b: &str, state: LinkState) -> Result<usize, RegistryError> {
+        let (reply, answer) = oneshot::channel();
+        let ends = [a, b].map(str::to_owned);
+        let sent = self.requests.blocking_send(StatusRequest::Link { ends, state, reply });
+        let answer = sent.ok().and_then(|()| answer.blocking_recv().ok());
+        match answer {
+            Some(LinkAnswer::Done(links)) => Ok(links),
+            Some(LinkAnswer::Refused(error)) => Err(error.into()),
+            Some(LinkAnswer::NoManager) | None => Err(RegistryError::NoManager),
+        }
     }
 
     /// Returns `true` if the process has ended because of an error or a panic.
@@ -143,27 +173,33 @@ impl Drop for Registry {
 }
 
 impl ProcessParts {
-    fn new(
-        config: ServerConfig,
-        listen: SocketAddr,
-        advertise: Option<SocketAddr>,
-        http: Option<SocketAddr>,
-        seed: Option<u64>,
-    ) -> Result<Self, RegistryError> {
+    fn new(config: ServerConfig, options: &Options) -> Result<Self, RegistryError> {
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(RegistryError::Start)?;
-        let listener = bind(&runtime, "--listen", listen)?;
+        let listener = bind(&runtime, "--listen", options.listen)?;
         let listened = listener.local_addr().map_err(RegistryError::Start)?;
-        let address = advertise.unwrap_or_else(|| reachable(listened));
-        let http = http.map(|http| bind(&runtime, "--http", http)).transpose()?;
-        let seed = seed.unwrap_or_else(system_random);
+        let address = options.advertise.unwrap_or_else(|| reachable(listened));
+        let http = options.http.map(|http| bind(&runtime, "--http", http)).transpose()?;
+        let seed = options.seed.unwrap_or_else(system_random);
         let descriptors = Descriptors::of_process();
         let config = ServerConfig {
             max_links: config.max_links.min(descriptors.links),
             max_new_links: config.max_new_links.min(descriptors.new_links),
             ..config
         };
-        Ok(Self { runtime, listener, http, address, config, descriptors, seed })
+        let on_tree = options.on_tree.clone();
+        let remote_reports = options.remote_link_reports;
+        Ok(Self {
+            runtime,
+            listener,
+            http,
+            address,
+            config,
+            descriptors,
+            seed,
+            on_tree,
+            remote_reports,
+        })
     }
 
     fn launch<S>(
@@ -175,27 +211,35 @@ impl ProcessParts {
         S: Store + Send + 'static,
         S::Report: 'static,
     {
-        let Self { runtime, listener, http, address, config, descriptors, seed } = self;
+        let Self { runtime, listener, http, address, config, descriptors, seed, .. } = self;
         let http_address = http.as_ref().map(TcpListener::local_addr).transpose();
         let http_address = http_address.map_err(RegistryError::Start)?;
         let (links, arrivals) = Links::new();
         let (accepted_sender, accepted) = mpsc::channel(ACCEPTED);
         let (requests_sender, requests) = mpsc::channel(HTTP_REQUESTS);
+        let (ends_sender, commands) = mpsc::channel(COMMAND_ENDS);
+        let trees = self.on_tree.map(|command| TreeCommands::new(command, ends_sender));
         let (stop_sender, stop) = oneshot::channel();
         let (trouble_sender, trouble) = watch::channel(None);
-        let inputs = Inputs { accepted, arrivals, reports, requests, stop };
+        let inputs = Inputs { accepted, arrivals, reports, requests, commands, stop };
+        let requester = requests_sender.clone();
         let server = Server::new(config.clone(), seed);
-        let process = Process::new(server, config, links, store, address, trouble_sender);
+        let process = Process::new(server, config, links, trees, store, address, trouble_sender);
+        let limits = http::Limits {
+            connections: descriptors.http,
+            accepts_remote_reports: self.remote_reports,
+        };
         let serve = move || {
             runtime.spawn(links::accept(listener, accepted_sender));
             if let Some(http) = http {
-                runtime.spawn(http::serve(http, requests_sender, descriptors.http));
+                runtime.spawn(http::serve(http, requests_sender, limits));
             }
             runtime.block_on(process.run(inputs))
         };
         let thread = thread::Builder::new().name("carom-registry".into()).spawn(serve);
         let thread = Some(thread.map_err(RegistryError::Start)?);
-        Ok(Registry { address, http: http_address, trouble, stop: Some(stop_sender), thread })
+        let stop = Some(stop_sender);
+        Ok(Registry { address, http: http_address, trouble, requests: requester, stop, thread })
     }
 }
 

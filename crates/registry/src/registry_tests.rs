@@ -14,7 +14,8 @@ fn store_that_is_damaged_while_it_serves_ends_the_process() {
     let store = EmbeddedStore::on(move || disk.clone(), &config.cluster, partitions);
     let store = store.expect("it opens");
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let parts = ProcessParts::new(config, any_port, None, None, Some(7)).expect("an address");
+    let options = Options { listen: any_port, http: None, ..Options::new("") };
+    let parts = ProcessParts::new(config, &options).expect("an address");
     let (sender, reports) = mpsc::channel(REPORTS);
     let mut writer = Writer::start(store, partitions, parts.address, sender).expect("it is sound");
     breaks.break_down();

@@ -46,8 +46,14 @@ pub struct MulticastStatus {
     pub hosts: u32,
     /// Number of links in the network, excluding the links to default places of unlisted nodes.
     pub links: usize,
-    /// Links considered dead, each as the names of its two ends.
+    /// Links considered dead, each as the names of its two ends. They include `down_links`.
     pub dead_links: Vec<String>,
+    /// Links that were reported as down, each as the names of its two ends.
+    #[serde(default)]
+    pub down_links: Vec<String>,
+    /// Trees that the configured command installs in the network, or `None` if there is none.
+    #[serde(default)]
+    pub installations: Option<Vec<TreeInstallation>>,
     /// Groups in which a sender uses this manager.
     pub groups: Vec<MulticastGroup>,
 }
@@ -63,6 +69,23 @@ pub struct MulticastGroup {
     pub receivers: usize,
     /// Links of the multicast tree, each as the names of its two ends.
     pub links: Vec<String>,
+}
+
+/// Installation of a group's multicast tree in the network.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct TreeInstallation {
+    /// Id of the group.
+    pub group: String,
+    /// Number of the newest tree.
+    pub version: u64,
+    /// Number of the installed tree, or `None` if none was installed.
+    pub installed: Option<u64>,
+    /// `true` while the command runs.
+    pub running: bool,
+    /// Number of commands that failed.
+    pub failures: u64,
+    /// Reason of the last failure, or `None` if the last command succeeded.
+    pub error: Option<String>,
 }
 
 /// A failure detector that is considered alive.
@@ -273,6 +296,19 @@ impl MulticastStatus {
             hosts: topology.hosts(),
             links,
             dead_links: multicast.dead_links().into_iter().map(name).collect(),
+            down_links: multicast.down_links().iter().copied().map(name).collect(),
+            installations: service.installs_trees().then(|| {
+                let all = service.installations();
+                all.map(|it| TreeInstallation {
+                    group: it.group.to_string(),
+                    version: it.version,
+                    installed: it.installed,
+                    running: it.is_running,
+                    failures: it.failures,
+                    error: it.error.map(str::to_owned),
+                })
+                .collect()
+            }),
             groups: groups.collect(),
         }
     }

@@ -1,6 +1,7 @@
 pub(crate) mod address;
 mod detector;
 mod limits;
+mod link;
 mod run;
 mod show;
 
@@ -28,6 +29,9 @@ enum What {
     /// Show the members of a group
     #[command(after_help = MEMBERS_EXAMPLE)]
     Members(show::Members),
+    /// Report a dead or repaired link of the network to the multicast manager
+    #[command(after_help = LINK_EXAMPLE)]
+    Link(link::Report),
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
@@ -36,6 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
         Some(What::Status(status)) => status.run(),
         Some(What::Detector(args)) => detector::run(args),
         Some(What::Members(members)) => members.run(),
+        Some(What::Link(report)) => report.run(),
     }
 }
 
@@ -46,6 +51,7 @@ const EXAMPLE: &str = "Examples:
   carom sub prices --registry 10.0.0.5          on another machine
   carom registry status
   carom registry members prices --json
+  carom registry link down 'leaf a' 'spine 1'
   carom registry detector --rack r7 --registry 10.0.0.5
   curl http://127.0.0.1:7403/metrics";
 #[cfg(not(feature = "etcd"))]
@@ -54,6 +60,7 @@ const EXAMPLE: &str = "Examples:
   carom sub prices --registry 10.0.0.5          on another machine
   carom registry status
   carom registry members prices --json
+  carom registry link down 'leaf a' 'spine 1'
   carom registry detector --rack r7 --registry 10.0.0.5
   curl http://127.0.0.1:7403/metrics";
 const STATUS_EXAMPLE: &str = "Example:
@@ -63,3 +70,6 @@ const DETECTOR_EXAMPLE: &str = "Examples:
   carom registry detector --rack r7 --registry 10.0.0.5 --detection 300ms --json";
 const MEMBERS_EXAMPLE: &str = "Example:
   carom registry members prices";
+const LINK_EXAMPLE: &str = "Examples:
+  carom registry link down 'leaf a' 'spine 1'
+  carom registry link up 'leaf a' 'spine 1' --http 10.0.0.5:7403";

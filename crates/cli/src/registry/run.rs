@@ -3,7 +3,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carom_registry::{EtcdOptions, Options, Registry, StoreOptions};
+use carom_registry::{EtcdOptions, Options, Registry, StoreOptions, TreeCommand};
 use carom_terminal::{CliError, Outcome, interrupt, output, units};
 use serde::Serialize;
 
@@ -56,6 +56,17 @@ pub(super) struct Serve {
     /// TOML description of the network, in which this service places the receivers of bulk groups
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
+    /// Shell command that installs a multicast tree in the network; it gets the tree as JSON on its
+    /// standard input
+    #[arg(long, value_name = "COMMAND", requires = "topology")]
+    on_tree: Option<String>,
+    /// Kill the command of --on-tree after this time
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
+    #[arg(requires = "on_tree")]
+    on_tree_timeout: Duration,
+    /// Accept `carom registry link` from all hosts that reach the HTTP address
+    #[arg(long, conflicts_with = "no_http")]
+    remote_link_reports: bool,
     /// Print one JSON object when the service is listening
     #[arg(long)]
     json: bool,
@@ -164,6 +175,11 @@ impl Serve {
         options.server.view_size = self.view_size;
         options.server.ring = self.ring;
         options.server.ring_time = self.ring_time;
+        options.remote_link_reports = self.remote_link_reports;
+        options.on_tree = self.on_tree.as_ref().map(|command| TreeCommand {
+            timeout: self.on_tree_timeout,
+            ..TreeCommand::new(command)
+        });
         options.server.network = match &self.topology {
             Some(path) => Some(crate::transfer::topology::read(path)?),
             None => None,

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use carom_registry::{GroupStatus, NodeStatus, Status as Report};
+use carom_registry::{GroupStatus, MulticastStatus, NodeStatus, Status as Report};
 use carom_terminal::{CliError, Outcome, counted, output, plain, units};
 use comfy_table::{Table, presets};
 use serde::de::DeserializeOwned;
@@ -143,6 +143,7 @@ fn show(status: &Report) -> Result<(), CliError> {
             counted(multicast.groups.len(), "group"),
             counted(multicast.hosts, "host")
         ));
+        show_installations(multicast);
     }
     if status.nodes.is_empty() {
         output::lines("no nodes")?;
@@ -156,6 +157,26 @@ fn show(status: &Report) -> Result<(), CliError> {
         return Ok(());
     }
     output::lines(&detectors(status))
+}
+
+fn show_installations(multicast: &MulticastStatus) {
+    if !multicast.down_links.is_empty() {
+        let down = multicast.down_links.join(", ");
+        output::say(format_args!("links reported as down: {down}"));
+    }
+    let Some(installations) = &multicast.installations else { return };
+    let installed = installations.iter().filter(|it| it.installed == Some(it.version)).count();
+    let all = installations.len();
+    output::say(format_args!("multicast trees installed in the network: {installed} of {all}"));
+    for it in installations {
+        if let Some(error) = &it.error {
+            let failures = counted(it.failures, "failure");
+            output::say(format_args!(
+                "the tree of group {} is not installed ({failures}): {error}",
+                it.group
+            ));
+        }
+    }
 }
 
 fn nodes(nodes: &[NodeStatus]) -> String {

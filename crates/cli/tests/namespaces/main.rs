@@ -14,6 +14,7 @@ mod refusals;
 mod service;
 mod sizes;
 mod subscribers;
+mod trees;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

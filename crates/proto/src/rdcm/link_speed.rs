@@ -52,7 +52,7 @@ impl FromStr for LinkSpeed {
         let parsed = UNITS.into_iter().find_map(|(unit, name)| {
             let number: f64 = text.strip_suffix(name)?.trim_end().parse().ok()?;
             let bits = number * unit as f64;
-            (bits >= 1.0 && bits <= MAX_BITS).then_some(Self(bits.round() as u64))
+            (1.0..=MAX_BITS).contains(&bits).then_some(Self(bits.round() as u64))
         });
         parsed.ok_or_else(|| LinkSpeedError(text.to_owned()))
     }

@@ -5,6 +5,7 @@
 //! sender, or inside a [`ManagerService`](service::ManagerService) that serves all senders of a
 //! network.
 
+mod installer;
 pub mod messages;
 mod multicast_manager;
 mod overlay;
@@ -18,8 +19,9 @@ mod tree_manager;
 #[cfg(test)]
 mod group_tests;
 
+pub use self::installer::{Installation, TreeChange, TreeLink, TreeMember};
 pub use self::messages::PlaceChange;
 pub(super) use self::multicast_manager::MulticastManager;
 pub(super) use self::requests::ManagerRequests;
-pub use self::tree_manager::TreeManager;
+pub use self::tree_manager::{LinkState, TreeManager};
 pub(super) use self::tree_manager::{LinkTiming, ManagerError};

@@ -3,6 +3,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use super::super::network::Network;
 use super::super::packet::{Place, Seat};
 use super::super::topology::Vertex;
+use super::installer::{Installation, TreeChange, TreeInstaller, TreeMember};
 use super::messages::PlaceChange;
 use super::overlay;
 use super::placement::{NodePlacement, Placed};
@@ -15,6 +16,8 @@ pub(crate) struct MulticastManager {
     placement: NodePlacement,
     groups: BTreeMap<GroupId, BTreeSet<NodeId>>,
     uses: BTreeMap<NodeId, u32>,
+    /// `None` if trees are not installed in the network.
+    installer: Option<TreeInstaller>,
 }
 
 impl MulticastManager {
@@ -26,7 +29,67 @@ impl MulticastManager {
     ) -> Self {
         let (topology, placement) = NodePlacement::new(network, most_children);
         let trees = TreeManager::new(topology, timing, seed);
-        Self { trees, placement, groups: BTreeMap::new(), uses: BTreeMap::new() }
+        let (groups, uses) = (BTreeMap::new(), BTreeMap::new());
+        Self { trees, placement, groups, uses, installer: None }
+    }
+
+    /// Lets the driver install the trees in the network.
+    pub(crate) fn install_trees(&mut self) {
+        self.trees.track_moved();
+        self.installer.get_or_insert_default();
+    }
+
+    /// Returns the next tree to be installed.
+    pub(crate) fn poll_tree(&mut self, now: Time) -> Option<TreeChange> {
+        let installer = self.installer.as_mut()?;
+        while let Some(group) = self.trees.pop_moved() {
+            let placement = &self.placement;
+            let member = |host: Vertex| Some(TreeMember { node: placement.node_at(host)?, host });
+            let tree = self.trees.tree(group);
+            match tree.and_then(|tree| Some((tree, member(tree.sender())?))) {
+                Some((tree, sender)) => {
+                    let receivers = tree.receivers().iter().filter_map(|it| member(*it)).collect();
+                    installer.set(now, group, sender, receivers, tree);
+                }
+                None => installer.close(now, group),
+            }
+        }
+        installer.poll(now)
+    }
+
+    /// Processes the end of the command that installed a tree. Returns `true` if it was running.
+    pub(crate) fn on_installed(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        result: Result<(), String>,
+    ) -> bool {
+        if result.is_ok() {
+            self.trees.settle(now, group);
+        }
+        self.installer.as_mut().is_some_and(|installer| installer.on_result(now, group, result))
+    }
+
+    /// Leaves all trees installed: another process decides about them now.
+    pub(crate) fn leave_trees(&mut self) {
+        while self.trees.pop_moved().is_some() {}
+        if let Some(installer) = &mut self.installer {
+            installer.give_up();
+        }
+    }
+
+    pub(crate) fn installations(&self) -> impl Iterator<Item = Installation<'_>> {
+        self.installer.iter().flat_map(TreeInstaller::installations)
+    }
+
+    /// Returns `true` if the driver installs the trees in the network.
+    pub(crate) fn installs_trees(&self) -> bool {
+        self.installer.is_some()
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        let installer = self.installer.as_ref().and_then(TreeInstaller::poll_timeout);
+        self.trees.poll_timeout().into_iter().chain(installer).min()
     }
 
     pub(crate) fn open(
@@ -115,6 +178,10 @@ impl MulticastManager {
         ring: u32,
         successor: NodeId,
     ) -> usize {
+        // The receivers may miss a tree only because the network does not carry it yet.
+        if self.installer.as_ref().is_some_and(|it| it.is_installing(group)) {
+            return 0;
+        }
         let Some(successor) = self.placement.host_of(successor) else { return 0 };
         let dead = self.trees.report(now, LinkReport { group, ring: Vertex(ring), successor });
         if !dead.is_empty() {

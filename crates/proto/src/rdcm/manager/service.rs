@@ -6,10 +6,11 @@ use core::time::Duration;
 
 use super::super::limits::MAX_PORTS;
 use super::super::network::Network;
-use super::super::topology::Vertex;
+use super::super::topology::{UnknownName, Vertex};
+use super::installer::{Installation, TreeChange};
 use super::messages::{Answer, Command, MAX_PLACES, PlaceChange, Refusal, Request};
 use super::multicast_manager::MulticastManager;
-use super::tree_manager::{LinkTiming, ManagerError, TreeManager};
+use super::tree_manager::{LinkState, LinkTiming, ManagerError, TreeManager};
 use crate::{Endpoint, GroupId, NodeId, Time};
 
 /// The multicast manager of a network for remote senders.
@@ -41,6 +42,30 @@ crate::counters! {
         placed = "manager_placed",
         cuts = "manager_cuts",
         links_found_dead = "manager_links_found_dead",
+        links_reported = "manager_links_reported",
+        trees_installed = "manager_trees_installed",
+        trees_not_installed = "manager_trees_not_installed",
+    }
+}
+
+/// Reason why a report on a link has no effect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkReportError {
+    /// The topology has no switch, rack or host with this name.
+    #[error("the topology has no switch, rack or host '{0}'")]
+    Unknown(String),
+    /// The topology has no link between the two.
+    #[error("the topology has no link between '{0}' and '{1}'")]
+    NotLinked(String, String),
+}
+
+impl LinkReportError {
+    /// Returns a one-line suggestion for how to fix the error.
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Self::Unknown(_) => "use a name of the topology file",
+            Self::NotLinked(..) => "use the two ends of one link of the topology file",
+        }
     }
 }
 
@@ -67,7 +92,7 @@ impl ManagerService {
         if let Command::Open { above, most_children } = command {
             self.network.node_up(from, endpoint);
             match self.open(group, requester, above, most_children) {
-                Ok(()) => self.answer(group),
+                Ok(()) => self.answer(Some(group)),
                 Err(refusal) => self.refuse(group, requester, refusal),
             }
             self.forget_unused(&[from]);
@@ -104,7 +129,62 @@ impl ManagerService {
                 return;
             }
         }
-        self.answer(group);
+        self.answer(Some(group));
+    }
+
+    /// Applies a report on the links between two switches, racks or hosts, given by the names of
+    /// the topology. Links that are down are taken out of all trees at once, for as long as they
+    /// are not reported as up. Returns the number of links.
+    ///
+    /// # Errors
+    /// Returns the reason if there are no such links.
+    pub fn report_link(
+        &mut self,
+        now: Time,
+        [a, b]: [&str; 2],
+        state: LinkState,
+    ) -> Result<usize, LinkReportError> {
+        let found = self.manager.trees.topology().links_between(a, b);
+        let links = found.map_err(|UnknownName(name)| LinkReportError::Unknown(name))?;
+        if links.is_empty() {
+            return Err(LinkReportError::NotLinked(a.to_owned(), b.to_owned()));
+        }
+        self.counters.links_reported += links.len() as u64;
+        tracing::info!(%a, %b, ?state, "a link was reported");
+        self.manager.trees.set_links(now, &links, state);
+        self.answer(None);
+        Ok(links.len())
+    }
+
+    /// Lets the driver install the trees of all groups in the network; see
+    /// [`ManagerService::poll_tree`].
+    pub fn install_trees(&mut self) {
+        self.manager.install_trees();
+    }
+
+    /// Returns the next tree that the driver must install in the network, and report with
+    /// [`ManagerService::handle_installed`]. At most one tree of a group is being installed.
+    pub fn poll_tree(&mut self, now: Time) -> Option<TreeChange> {
+        self.manager.poll_tree(now)
+    }
+
+    /// Processes the end of an installation. After a failure, the tree is returned again.
+    pub fn handle_installed(&mut self, now: Time, group: GroupId, result: Result<(), String>) {
+        let is_installed = result.is_ok();
+        if self.manager.on_installed(now, group, result) {
+            self.counters.trees_installed += u64::from(is_installed);
+            self.counters.trees_not_installed += u64::from(!is_installed);
+        }
+    }
+
+    /// Returns the states of the installations of all trees.
+    pub fn installations(&self) -> impl Iterator<Item = Installation<'_>> {
+        self.manager.installations()
+    }
+
+    /// Returns `true` if the driver installs the trees in the network.
+    pub fn installs_trees(&self) -> bool {
+        self.manager.installs_trees()
     }
 
     fn open(
@@ -160,6 +240,7 @@ impl ManagerService {
             self.close(group);
             self.refuse(group, sender, Refusal::NoManager);
         }
+        self.manager.leave_trees();
     }
 
     fn refuse(&mut self, group: GroupId, sender: Sender, refusal: Refusal) {
@@ -169,9 +250,9 @@ impl ManagerService {
         self.answers.push_back((node, answer));
     }
 
-    fn answer(&mut self, requester: GroupId) {
-        let mut placed: BTreeMap<GroupId, Vec<PlaceChange>> = BTreeMap::new();
-        placed.insert(requester, Vec::new());
+    fn answer(&mut self, requester: Option<GroupId>) {
+        let mut placed: BTreeMap<GroupId, Vec<PlaceChange>> =
+            requester.map(|group| (group, Vec::new())).into_iter().collect();
         while let Some(change) = self.manager.poll() {
             placed.entry(change.group).or_default().push(change);
         }
@@ -208,7 +289,7 @@ impl ManagerService {
     /// Returns the time of the next required call to [`ManagerService::handle_timeout`], or `None`
     /// if no timer is set.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.manager.trees.poll_timeout()
+        self.manager.poll_timeout()
     }
 
     /// Returns the trees of all groups, with the network and the links that are assumed to be dead.

@@ -99,3 +99,100 @@ fn malformed_and_unfit_requests_are_counted_and_refused() {
     service.ask(1, 4, join(&[1]));
     assert_eq!(placed(&service.ask(1, 5, join(&[2]))), [(2, 1)]);
 }
+
+/// Two racks with one host each, which two switches connect.
+fn service_with_two_paths() -> ManagerService {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let (hosts, switches) = (names(&["a", "b"]), names(&["left", "right", "one", "two"]));
+    let mut topology = Topology::new(hosts, switches, false).expect("a topology");
+    for (from, to) in [(0, 2), (1, 3), (2, 4), (2, 5), (3, 4), (3, 5)] {
+        topology.link(Vertex(from), Vertex(to)).expect("a link");
+    }
+    let hosts = [1, 2].map(|node| (NodeId(node), Vertex(node as u32 - 1)));
+    let hosts = Hosts::from_iter(hosts);
+    ManagerService::new(Network::Known { topology: topology.into(), hosts }, 1)
+}
+
+impl ManagerService {
+    fn spine(&self) -> String {
+        let tree = self.trees().tree(GROUP).expect("an open group");
+        let above = tree.above(Vertex(3)).expect("the rack is in the tree");
+        self.trees().topology().name(above.vertex).to_owned()
+    }
+}
+
+#[test]
+fn reported_link_leaves_all_trees_until_it_is_up() {
+    let mut service = service_with_two_paths();
+    service.ask(1, 1, open(0));
+    service.ask(1, 2, join(&[2]));
+    assert_eq!(service.spine(), "one");
+    assert_eq!(service.report_link(NOW, ["right", "one"], LinkState::Down), Ok(1));
+    assert_eq!((service.spine(), service.trees().dead_links().len()), ("two".into(), 1));
+    service.handle_timeout(NOW + Duration::from_secs(3600));
+    assert_eq!(service.trees().down_links().len(), 1, "time does not end a report");
+    // With both paths down, the tree uses one of them, and returns when the other is up.
+    assert_eq!(service.report_link(NOW, ["two", "right"], LinkState::Down), Ok(1));
+    assert_eq!(service.report_link(NOW, ["one", "right"], LinkState::Up), Ok(1));
+    assert_eq!((service.spine(), service.trees().dead_links().len()), ("one".into(), 1));
+    assert_eq!(service.report_link(NOW, ["two", "right"], LinkState::Up), Ok(1));
+    assert_eq!((service.spine(), service.trees().dead_links().len()), ("one".into(), 0));
+    assert_eq!(service.counters().links_reported, 4);
+    let unknown = service.report_link(NOW, ["one", "three"], LinkState::Down);
+    assert_eq!(unknown, Err(LinkReportError::Unknown("three".into())));
+    let not_linked = service.report_link(NOW, ["one", "two"], LinkState::Down);
+    assert_eq!(not_linked, Err(LinkReportError::NotLinked("one".into(), "two".into())));
+}
+
+#[test]
+fn cuts_are_ignored_until_the_network_has_the_tree() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let switches = names(&["left", "right", "one", "two"]);
+    let mut topology = Topology::new(names(&["a", "b", "c"]), switches, false).expect("a topology");
+    for (from, to) in [(0, 3), (1, 4), (2, 3), (3, 5), (3, 6), (4, 5), (4, 6)] {
+        topology.link(Vertex(from), Vertex(to)).expect("a link");
+    }
+    let hosts = [1, 2, 3].map(|node| (NodeId(node), Vertex(node as u32 - 1)));
+    let network = Network::Known { topology: topology.into(), hosts: Hosts::from_iter(hosts) };
+    let mut service = ManagerService::new(network, 1);
+    service.install_trees();
+    service.ask(1, 1, open(0));
+    service.ask(1, 2, join(&[2, 3]));
+    let mut number = 2;
+    let mut cut = |service: &mut ManagerService, now| {
+        number += 1;
+        let command = Command::Cut { ring: 3, successor: NodeId(2) };
+        let request = Request { group: GROUP, opening: 1, number, command };
+        service.handle(now, NodeId(1), endpoint(1), &request.encode());
+        service.counters().links_found_dead
+    };
+    assert_eq!(cut(&mut service, NOW), 0, "the command has not started");
+    service.poll_tree(NOW).expect("a tree");
+    assert_eq!(cut(&mut service, NOW), 0, "the command runs");
+    service.handle_installed(NOW, GROUP, Ok(()));
+    assert_eq!(cut(&mut service, NOW), 0, "receivers have just begun to observe the tree");
+    assert!(cut(&mut service, NOW + Duration::from_secs(1)) > 0);
+}
+
+#[test]
+fn driver_is_given_each_tree_that_a_report_moves() {
+    let mut service = service_with_two_paths();
+    service.install_trees();
+    service.ask(1, 1, open(0));
+    assert_eq!(service.poll_tree(NOW), None, "a tree without receivers has no links");
+    service.ask(1, 2, join(&[2]));
+    let first = service.poll_tree(NOW).expect("a tree");
+    assert_eq!((first.links.len(), first.added.len(), first.removed.len()), (4, 4, 0));
+    let members = (first.sender.map(|it| it.node), first.receivers[0].node);
+    assert_eq!(members, (Some(NodeId(1)), NodeId(2)));
+    service.report_link(NOW, ["one", "left"], LinkState::Down).expect("a link");
+    assert_eq!(service.poll_tree(NOW), None, "the first command still runs");
+    service.handle_installed(NOW, GROUP, Ok(()));
+    let second = service.poll_tree(NOW).expect("the moved tree");
+    assert_eq!((second.links.len(), second.added.len(), second.removed.len()), (4, 2, 2));
+    service.handle_installed(NOW, GROUP, Err("the switch is away".into()));
+    let counters = service.counters();
+    assert_eq!((counters.trees_installed, counters.trees_not_installed), (1, 1));
+    let retry = service.poll_timeout().expect("it is tried again");
+    assert_eq!(service.poll_tree(retry).map(|it| it.added), Some(second.added));
+}

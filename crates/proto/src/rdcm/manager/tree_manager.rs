@@ -16,9 +16,24 @@ pub struct TreeManager {
     topology: Topology,
     timing: LinkTiming,
     groups: BTreeMap<GroupId, ManagedGroup>,
-    dead: Timers<LinkId>,
+    /// Links that receivers have reported as cut, until they are tried again.
+    suspects: Timers<LinkId>,
+    /// Links that were reported from outside as down.
+    down: BTreeSet<LinkId>,
     rng: Rng,
     changed: BTreeSet<GroupId>,
+    /// Groups whose trees may have changed since the last call of `pop_moved`, which is only called
+    /// if trees are installed in the network.
+    moved: Option<BTreeSet<GroupId>>,
+}
+
+/// State of a link, as reported by an operator or by the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// The link carries packets.
+    Up,
+    /// The link carries no packets, or must not be used.
+    Down,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,9 +91,11 @@ impl TreeManager {
             topology,
             timing,
             groups: BTreeMap::new(),
-            dead: Timers::new(),
+            suspects: Timers::new(),
+            down: BTreeSet::new(),
             rng: Rng::new(seed),
             changed: BTreeSet::new(),
+            moved: None,
         }
     }
 
@@ -87,9 +104,14 @@ impl TreeManager {
         &self.topology
     }
 
-    /// Returns the links that are assumed to be dead.
+    /// Returns the links that are assumed to be dead, and those that were reported as down.
     pub fn dead_links(&self) -> BTreeSet<LinkId> {
-        self.dead.keys().collect()
+        self.suspects.keys().chain(self.down.iter().copied()).collect()
+    }
+
+    /// Returns the links that were reported as down.
+    pub fn down_links(&self) -> &BTreeSet<LinkId> {
+        &self.down
     }
 
     /// Returns the tree of a group, or `None` if the group is not open.
@@ -130,6 +152,21 @@ impl TreeManager {
     pub(super) fn close(&mut self, group: GroupId) {
         self.groups.remove(&group);
         self.changed.remove(&group);
+        self.note_moved(group);
+    }
+
+    fn note_moved(&mut self, group: GroupId) {
+        if let Some(moved) = &mut self.moved {
+            moved.insert(group);
+        }
+    }
+
+    pub(super) fn track_moved(&mut self) {
+        self.moved.get_or_insert_default();
+    }
+
+    pub(super) fn pop_moved(&mut self) -> Option<GroupId> {
+        self.moved.as_mut()?.pop_first()
     }
 
     /// Adds receivers, except those that are rejected, and returns the first error.
@@ -176,13 +213,43 @@ impl TreeManager {
             return Vec::new();
         }
         let suspects = managed.suspects(report.ring, report.successor);
-        let fresh: Vec<LinkId> =
-            suspects.into_iter().filter(|link| !self.dead.is_set(*link)).collect();
+        let fresh: Vec<LinkId> = suspects.into_iter().filter(|link| !self.is_dead(*link)).collect();
         for link in &fresh {
-            self.dead.set(*link, now + self.timing.retry_after);
+            self.suspects.set(*link, now + self.timing.retry_after);
         }
         self.avoid(now, &fresh);
         fresh
+    }
+
+    fn is_dead(&self, link: LinkId) -> bool {
+        self.suspects.is_set(link) || self.down.contains(&link)
+    }
+
+    /// Takes links that are down out of all trees. Links that are up become available again, also
+    /// if receivers had reported them. Of the trees, only those change that use a dead link because
+    /// there was no other path.
+    pub(super) fn set_links(&mut self, now: Time, links: &[LinkId], state: LinkState) {
+        match state {
+            LinkState::Down => {
+                self.down.extend(links);
+                self.avoid(now, links);
+            }
+            LinkState::Up => {
+                for link in links {
+                    self.down.remove(link);
+                    self.suspects.cancel(*link);
+                }
+                let dead: Vec<LinkId> = self.dead_links().into_iter().collect();
+                self.avoid(now, &dead);
+            }
+        }
+    }
+
+    /// Attributes reports to the former tree for a while, because the network has just changed.
+    pub(super) fn settle(&mut self, now: Time, group: GroupId) {
+        if let Some(managed) = self.groups.get_mut(&group) {
+            managed.settled_at = now + self.timing.settle;
+        }
     }
 
     fn avoid(&mut self, now: Time, links: &[LinkId]) {
@@ -202,11 +269,11 @@ impl TreeManager {
 
     /// Makes links available again. Trees that avoid these links do not change.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
-        while self.dead.pop_due(now).is_some() {}
+        while self.suspects.pop_due(now).is_some() {}
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        self.dead.next_due()
+        self.suspects.next_due()
     }
 
     pub(super) fn poll_change(&mut self) -> Option<SeatChange> {
@@ -224,6 +291,7 @@ impl TreeManager {
         if let Some(managed) = self.groups.get_mut(&group) {
             managed.rebuild_overlay(&mut self.rng);
             self.changed.insert(group);
+            self.note_moved(group);
         }
     }
 }

@@ -32,6 +32,8 @@ pub struct ServerConfig {
     /// The network, for the multicast manager of bulk groups. It should be the same at all
     /// processes. Default: `None`, no multicast manager.
     pub network: Option<Network>,
+    /// `true` if the driver installs the multicast trees in the network. Default: `false`.
+    pub installs_trees: bool,
     /// Pause before a failed commit is tried again. It must not be zero. It doubles with each
     /// failure, up to 20 times this value. Default: 50 ms.
     pub retry_after: Duration,
@@ -64,6 +66,7 @@ impl Default for ServerConfig {
             ring: false,
             ring_time: None,
             network: None,
+            installs_trees: false,
             retry_after: Duration::from_millis(50),
             max_links: 8192,
             max_new_links: 256,

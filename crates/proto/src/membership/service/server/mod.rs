@@ -48,7 +48,8 @@ use self::subscribers::Subscribers;
 use super::partition_state::{Change, PartitionState};
 use super::protocol::frame::{Frame, MANAGER_PARTITION, Member, Owners, Refusal};
 use crate::membership::link::{LinkCommand, LinkEvent, LinkId};
-use crate::rdcm::manager::service::ManagerService;
+use crate::rdcm::manager::service::{LinkReportError, ManagerService};
+use crate::rdcm::manager::{LinkState, TreeChange};
 use crate::{Endpoint, GroupId, NodeId, Rng, Time, Wakeup};
 
 /// The decision logic of a registry process.
@@ -85,7 +86,7 @@ impl Server {
             partitions: Partitions::new(config.partitions),
             subscribers: Subscribers::new(config.view_size, rng.fork(1)),
             racks: Racks::default(),
-            manager: MulticastManager::new(config.network.clone(), &mut rng),
+            manager: MulticastManager::new(config.network.clone(), config.installs_trees, &mut rng),
             cx: Context::new(config),
         }
     }
@@ -214,6 +215,34 @@ impl Server {
         let frame = Frame::Owners(self.owners.clone());
         for link in self.sessions.links().chain(self.observers.links()) {
             self.cx.outbox.send(link, &frame);
+        }
+    }
+
+    /// Applies a report on the links between two switches, racks or hosts of the network; see
+    /// [`ManagerService::report_link`]. Returns `None` if this process has no multicast manager.
+    ///
+    /// A process that does not own the manager's partition keeps the report, and applies it when
+    /// the partition moves here.
+    pub fn report_link(
+        &mut self,
+        now: Time,
+        ends: [&str; 2],
+        state: LinkState,
+    ) -> Option<Result<usize, LinkReportError>> {
+        self.cx.now = now;
+        self.manager.report_link(&mut self.cx, &self.sessions, ends, state)
+    }
+
+    /// Returns the next multicast tree that the driver must install in the network, if
+    /// [`ServerConfig::installs_trees`] is set.
+    pub fn poll_tree(&mut self, now: Time) -> Option<TreeChange> {
+        self.manager.service.as_mut()?.poll_tree(now)
+    }
+
+    /// Processes the end of the installation of a group's tree. The error is shown in the status.
+    pub fn handle_tree_installed(&mut self, now: Time, group: GroupId, result: Result<(), String>) {
+        if let Some(manager) = &mut self.manager.service {
+            manager.handle_installed(now, group, result);
         }
     }
 

@@ -4,8 +4,9 @@ use crate::Rng;
 use crate::membership::link::LinkId;
 use crate::membership::service::protocol::frame::{Frame, Member};
 use crate::rdcm::Network;
+use crate::rdcm::manager::LinkState;
 use crate::rdcm::manager::messages::{Answer, Command, Refusal, Request};
-use crate::rdcm::manager::service::ManagerService;
+use crate::rdcm::manager::service::{LinkReportError, ManagerService};
 
 #[derive(Debug)]
 pub(super) struct MulticastManager {
@@ -13,9 +14,25 @@ pub(super) struct MulticastManager {
 }
 
 impl MulticastManager {
-    pub(super) fn new(network: Option<Network>, rng: &mut Rng) -> Self {
-        let service = network.map(|network| ManagerService::new(network, rng.next_u64()));
+    pub(super) fn new(network: Option<Network>, installs_trees: bool, rng: &mut Rng) -> Self {
+        let mut service = network.map(|network| ManagerService::new(network, rng.next_u64()));
+        if let Some(service) = service.as_mut().filter(|_| installs_trees) {
+            service.install_trees();
+        }
         Self { service }
+    }
+
+    pub(super) fn report_link(
+        &mut self,
+        cx: &mut Context,
+        sessions: &Sessions,
+        ends: [&str; 2],
+        state: LinkState,
+    ) -> Option<Result<usize, LinkReportError>> {
+        let manager = self.service.as_mut()?;
+        let reported = manager.report_link(cx.now, ends, state);
+        self.send_answers(cx, sessions);
+        Some(reported)
     }
 
     pub(super) fn on_request(
