@@ -198,7 +198,7 @@ fn for_people(reports: &[Report], asked_for: usize, out: &Path) -> String {
 /// Formats a measurement, such as `98.3 % (margin 1.3)`.
 fn figures(relation: &Relation) -> String {
     let Relation { measured, margin, unit, .. } = relation;
-    let number = |value: f64| carom_paper::significant((value * 1e4).round() / 1e4);
+    let number = |value: f64| carom_figures::significant((value * 1e4).round() / 1e4);
     format!("{} {unit} (margin {})", number(*measured), number(*margin))
 }
 

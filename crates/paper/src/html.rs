@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 
+use carom_figures::significant;
+
 use crate::relation::{Relation, Sense, least_first};
 use crate::report::Report;
-use crate::table::{Table, significant};
+use crate::table::Table;
 
 /// Returns the reports as one self-contained page.
 pub fn page(reports: &[Report]) -> String {
@@ -191,7 +193,8 @@ details{margin:.6rem 0}summary{cursor:pointer}";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{Axis, Figure};
+    use carom_figures::{Axis, Figure};
+
     use crate::plan::{Heading, Reported, RunScale};
     use crate::relation::Better;
     use crate::report::Findings;

@@ -1,8 +1,9 @@
-use crate::figure::{Figure, Kind, Shape};
+use carom_figures::{Figure, Kind, Shape};
+
 use crate::plan::{Heading, RunScale};
 use crate::relation::{Better, Relation};
 use crate::table::Table;
-use crate::{csv, json, svg};
+use crate::{csv, json};
 
 /// The results of one experiment.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +71,7 @@ impl Report {
 
     /// Returns all figures as one SVG image.
     pub fn svg(&self) -> String {
-        svg::draw(&self.figures)
+        carom_figures::draw(&self.figures)
     }
 
     /// Returns the report as JSON. `docs/json.md` documents the fields.

@@ -1,8 +1,8 @@
+pub(super) use carom_figures::{Axis, Figure, Kind, Shape};
 pub(super) use serde::Deserialize;
 
 pub(super) use super::bed::check_list;
 pub(super) use super::experiment::Experiment;
-pub(super) use crate::figure::{Axis, Figure, Kind, Shape};
 pub(super) use crate::plan::{Fire, RunScale, Scaled, Share, Span};
 pub(super) use crate::relation::{Better, Relation, greatest_last, highest, least_first, lowest};
 pub(super) use crate::report::Findings;

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
+use carom_figures::significant;
 use carom_proto::loss::Loss;
 
 use crate::experiments::bed::Bed;
 use crate::experiments::prelude::*;
 use crate::lateral::{GroupOutcome, LateralOutcome, LateralRun, Membership, Variant};
-use crate::table::significant;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -7,11 +7,12 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use crate::figure::{Axis, Figure, Kind, Scale, Series, Shape};
-use crate::table::significant;
+use crate::number::significant;
 
 struct Panel<'a, 'b>(&'a DrawingArea<SVGBackend<'b>, Shift>);
 
-pub(crate) fn draw(figures: &[Figure]) -> String {
+/// Draws figures below each other and returns the SVG. Returns an empty string for no figures.
+pub fn draw(figures: &[Figure]) -> String {
     let mut svg = String::new();
     if figures.is_empty() {
         return svg;
@@ -198,12 +199,15 @@ const WIDTH: u32 = 860;
 const HEIGHT: u32 = 420;
 const FONT: &str = "sans-serif";
 const STRING: &str = "writing to a string cannot fail";
-const OURS: [RGBColor; 5] = [
+const OURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
     RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(120, 120, 120),
+    RGBColor(0, 0, 0),
 ];
 const PAPERS: [RGBColor; 3] = [RGBColor(70, 70, 70), RGBColor(150, 110, 0), RGBColor(120, 60, 120)];
 const BOUNDS: [RGBColor; 2] = [RGBColor(110, 110, 110), RGBColor(160, 160, 160)];

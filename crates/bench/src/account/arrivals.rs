@@ -1,0 +1,63 @@
+use super::sent::Sent;
+use crate::latencies::Latencies;
+use crate::record::Record;
+
+/// The deliveries of one receiver.
+pub(super) struct Arrivals {
+    /// First delivery of each message, by sender and number.
+    first: Vec<Vec<Option<u64>>>,
+    pub(super) duplicates: u64,
+    pub(super) unknown: u64,
+}
+
+impl Arrivals {
+    pub(super) fn of(delivered: &[Record], sent: &Sent) -> Self {
+        let first = sent.times.iter().map(|times| vec![None; times.len()]).collect();
+        let mut arrivals = Self { first, duplicates: 0, unknown: 0 };
+        for record in delivered {
+            if !sent.has(record) {
+                arrivals.unknown += 1;
+                continue;
+            }
+            let first = &mut arrivals.first[record.sender as usize][record.number as usize];
+            arrivals.duplicates += u64::from(first.is_some());
+            first.get_or_insert(record.at_ns);
+        }
+        arrivals
+    }
+
+    pub(super) fn first_ns(&self, sender: usize, number: usize) -> Option<u64> {
+        self.first[sender][number]
+    }
+
+    pub(super) fn has_any_of(&self, sender: usize) -> bool {
+        self.first[sender].iter().any(Option::is_some)
+    }
+
+    /// Returns the bytes per second between the 10th and the 90th percentile of the deliveries.
+    pub(super) fn goodput(&self, bytes: usize) -> Option<f64> {
+        let mut times: Vec<u64> = self.first.iter().flatten().copied().flatten().collect();
+        times.sort_unstable();
+        let tenth = times.len() / 10;
+        let steady = times.get(tenth..times.len() - tenth).filter(|_| tenth > 0)?;
+        let span = steady.last()?.saturating_sub(*steady.first()?);
+        (span > 0).then(|| ((steady.len() - 1) * bytes) as f64 * 1e9 / span as f64)
+    }
+}
+
+/// Returns the time from the first to the last delivery of each message that all `receivers`
+/// except its sender delivered.
+pub(super) fn spread(receivers: &[Arrivals], sent: &Sent) -> Latencies {
+    let mut spread = Latencies::default();
+    for (sender, number, _) in sent.all() {
+        let expecting = receivers.iter().filter(|it| it.has_any_of(sender));
+        let times = expecting.map(|it| it.first_ns(sender, number));
+        let times: Option<Vec<u64>> = times.collect();
+        let Some(times) = times.filter(|times| times.len() > 1) else { continue };
+        let ends = times.iter().min().zip(times.iter().max());
+        if let Some((first, last)) = ends {
+            spread.record(last - first);
+        }
+    }
+    spread
+}

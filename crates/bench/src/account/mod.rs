@@ -1,0 +1,175 @@
+//! The results of one run, computed alike for every system.
+
+mod arrivals;
+mod order;
+mod sent;
+
+use serde::{Deserialize, Serialize};
+
+use crate::drops::Drops;
+use crate::latencies::{Latencies, Quantiles};
+use crate::record::NodeFiles;
+use arrivals::Arrivals;
+use sent::Sent;
+
+/// The evidence of one node.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// Files that the node wrote.
+    pub files: NodeFiles,
+    /// `true` if the node had to deliver messages.
+    pub receives: bool,
+    /// Datagrams dropped at the node.
+    pub drops: Drops,
+    /// Packets that the node's interface received during the run, if they were counted.
+    pub packets: Option<u64>,
+}
+
+/// The results of one run. Times are in nanoseconds.
+///
+/// A *copy* is one message at one receiver. A receiver is expected to deliver the messages of all
+/// other nodes, and its own if it delivers any of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Account {
+    /// Nodes that had to deliver messages.
+    pub receivers: u64,
+    /// Messages that were sent.
+    pub sent: u64,
+    /// Copies that had to be delivered.
+    pub expected: u64,
+    /// Expected copies that were delivered.
+    pub delivered: u64,
+    /// Expected copies that were not delivered.
+    pub missing: u64,
+    /// Deliveries of a copy after its first one.
+    pub duplicates: u64,
+    /// Deliveries of messages that no node has recorded as sent.
+    pub unknown: u64,
+    /// Copies that were in a datagram dropped at the receiver before their delivery.
+    pub lost: u64,
+    /// Datagrams dropped at all receivers.
+    pub datagrams_dropped: u64,
+    /// Hash of the order of delivery within each group, for each receiver.
+    pub order: Vec<String>,
+    /// `true` if all receivers have the same order.
+    pub orders_agree: bool,
+    /// Time from the send call to the delivery at another node.
+    pub latency: Quantiles,
+    /// The part of `latency` of copies that were not lost.
+    pub latency_kept: Quantiles,
+    /// The part of `latency` of copies that were lost and recovered.
+    pub latency_recovered: Quantiles,
+    /// Time from the first to the last receiver of each message that all of them delivered.
+    pub spread: Quantiles,
+    /// Processor time of all nodes for each delivered copy, in microseconds.
+    pub cpu_us_per_copy: Option<f64>,
+    /// Packets received for each receiver and message. `None` unless they were counted everywhere.
+    pub packets_per_copy: Option<f64>,
+    /// Bytes of messages per second at the slowest receiver, while it delivered the middle 80 % of
+    /// its copies. `None` with fewer than ten copies.
+    pub goodput_slowest: Option<f64>,
+    /// Mean of the receivers' bytes of messages per second.
+    pub goodput_mean: Option<f64>,
+}
+
+impl Account {
+    /// Computes the results of a run with `groups` groups and messages of `bytes` bytes. The place
+    /// of a node in `nodes` is its index.
+    ///
+    /// # Panics
+    /// Panics if `groups` is 0.
+    pub fn of(nodes: &[Node], groups: u32, bytes: usize) -> Self {
+        let sent = Sent::of(nodes.iter().map(|node| &*node.files.sent));
+        let mut sum = Sum::default();
+        let mut arrivals = Vec::new();
+        for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.receives) {
+            let own = Arrivals::of(&node.files.delivered, &sent);
+            sum.add(index, node, &own, &sent);
+            arrivals.push(own);
+        }
+        let hash = |node: &Node| order::hash(&node.files.delivered, groups);
+        let order: Vec<String> = nodes.iter().filter(|node| node.receives).map(hash).collect();
+        let goodputs: Vec<f64> = arrivals.iter().filter_map(|it| it.goodput(bytes)).collect();
+        let cpu: u64 = nodes.iter().map(|node| node.files.report.cpu_us).sum();
+        let is_measured = goodputs.len() == arrivals.len() && !goodputs.is_empty();
+        Self {
+            receivers: arrivals.len() as u64,
+            sent: sent.count(),
+            expected: sum.expected,
+            delivered: sum.delivered,
+            missing: sum.expected - sum.delivered,
+            duplicates: arrivals.iter().map(|it| it.duplicates).sum(),
+            unknown: arrivals.iter().map(|it| it.unknown).sum(),
+            lost: sum.lost,
+            datagrams_dropped: sum.datagrams_dropped,
+            orders_agree: order.windows(2).all(|pair| pair[0] == pair[1]),
+            order,
+            latency: sum.latency().quantiles(),
+            latency_kept: sum.kept.quantiles(),
+            latency_recovered: sum.recovered.quantiles(),
+            spread: arrivals::spread(&arrivals, &sent).quantiles(),
+            cpu_us_per_copy: ratio(cpu, sum.delivered),
+            packets_per_copy: packets(nodes).and_then(|packets| ratio(packets, sum.expected)),
+            goodput_slowest: is_measured.then(|| goodputs.iter().copied().fold(f64::MAX, f64::min)),
+            goodput_mean: is_measured.then(|| goodputs.iter().sum::<f64>() / goodputs.len() as f64),
+        }
+    }
+
+    /// Returns `true` if every copy was delivered once, and nothing else.
+    pub fn is_complete(&self) -> bool {
+        self.missing == 0 && self.duplicates == 0 && self.unknown == 0
+    }
+}
+
+/// Sums over the receivers.
+#[derive(Default)]
+struct Sum {
+    expected: u64,
+    delivered: u64,
+    lost: u64,
+    datagrams_dropped: u64,
+    kept: Latencies,
+    recovered: Latencies,
+}
+
+impl Sum {
+    fn add(&mut self, index: usize, node: &Node, arrivals: &Arrivals, sent: &Sent) {
+        self.datagrams_dropped += node.drops.datagrams();
+        for (sender, number, sent_ns) in sent.all() {
+            let is_own = sender == index;
+            if is_own && !arrivals.has_any_of(sender) {
+                continue;
+            }
+            self.expected += 1;
+            let delivered = arrivals.first_ns(sender, number);
+            let dropped = node.drops.first_ns(sender as u32, number as u32);
+            let is_lost =
+                dropped.is_some_and(|at| delivered.is_none_or(|delivered| at <= delivered));
+            self.lost += u64::from(is_lost);
+            let Some(delivered) = delivered else { continue };
+            self.delivered += 1;
+            if !is_own {
+                let latencies = if is_lost { &mut self.recovered } else { &mut self.kept };
+                latencies.record(delivered.saturating_sub(sent_ns));
+            }
+        }
+    }
+
+    fn latency(&self) -> Latencies {
+        let mut all = self.kept.clone();
+        all.merge(&self.recovered);
+        all
+    }
+}
+
+fn packets(nodes: &[Node]) -> Option<u64> {
+    nodes.iter().filter(|node| node.receives).map(|node| node.packets).sum()
+}
+
+fn ratio(sum: u64, count: u64) -> Option<f64> {
+    (count > 0).then(|| sum as f64 / count as f64)
+}
+
+#[cfg(test)]
+mod tests;

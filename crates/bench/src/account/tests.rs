@@ -1,0 +1,118 @@
+use std::time::Duration;
+
+use pcap_file::pcap::{PcapPacket, PcapWriter};
+
+use super::*;
+use crate::message::{HEADER_BYTES, Header, Magic};
+use crate::record::{NodeReport, Record};
+
+const MAGIC: Magic = Magic([9; 8]);
+
+fn records(sender: u32, times: &[(u32, u64)]) -> Vec<Record> {
+    times.iter().map(|(number, at_ns)| Record { sender, number: *number, at_ns: *at_ns }).collect()
+}
+
+fn report(cpu_us: u64) -> NodeReport {
+    NodeReport { cpu_us, ..NodeReport::default() }
+}
+
+fn sender(times: &[(u32, u64)]) -> Node {
+    let files = NodeFiles { sent: records(0, times), report: report(10), ..NodeFiles::default() };
+    Node { files, ..Node::default() }
+}
+
+fn receiver(times: &[(u32, u64)], dropped: &[(u32, u64)]) -> Node {
+    let delivered = records(0, times);
+    let files = NodeFiles { delivered, report: report(5), ..NodeFiles::default() };
+    Node { files, receives: true, drops: drops(dropped), packets: Some(6) }
+}
+
+/// Returns the drops of messages of sender 0 with these numbers and times in microseconds.
+fn drops(dropped: &[(u32, u64)]) -> Drops {
+    let mut writer = PcapWriter::new(Vec::new()).expect("a vector is writable");
+    for (number, us) in dropped {
+        let mut message = [0; HEADER_BYTES];
+        Header { magic: MAGIC, sender: 0, number: *number, sent_ns: 0 }.write(&mut message);
+        let packet = PcapPacket::new(Duration::from_micros(*us), 32, &message);
+        writer.write_packet(&packet).expect("a vector is writable");
+    }
+    Drops::read(&*writer.into_writer(), MAGIC, 0).expect("it was written")
+}
+
+fn is_near(ns: u64, expected: u64) -> bool {
+    ns.abs_diff(expected) <= expected / 500
+}
+
+#[test]
+fn every_copy_is_delivered_missing_or_a_duplicate() {
+    let nodes = [
+        sender(&[(0, 100), (1, 200), (2, 300)]),
+        receiver(&[(0, 150), (1, 260), (2, 390), (1, 400)], &[]),
+        receiver(&[(0, 170), (2, 340), (9, 500)], &[]),
+    ];
+    let account = Account::of(&nodes, 1, 32);
+    assert_eq!((account.receivers, account.sent, account.expected), (2, 3, 6));
+    assert_eq!((account.delivered, account.missing), (5, 1));
+    assert_eq!((account.duplicates, account.unknown), (1, 1));
+    assert!(!account.is_complete() && !account.orders_agree);
+    assert_eq!((account.latency.count, account.latency.max), (5, 90));
+    assert_eq!((account.spread.count, account.spread.max), (2, 50));
+    assert_eq!(account.cpu_us_per_copy, Some(4.0));
+    assert_eq!(account.packets_per_copy, Some(2.0));
+}
+
+#[test]
+fn losses_are_the_drops_before_the_delivery() {
+    let sent: Vec<(u32, u64)> = (0..4).map(|number| (number, 1_000_000)).collect();
+    // Number 0 was recovered, 1 never, and a repair of 2 was dropped after its delivery.
+    let delivered = [(0, 9_000_000), (2, 1_100_000), (3, 1_200_000)];
+    let nodes = [sender(&sent), receiver(&delivered, &[(0, 1_050), (1, 1_050), (2, 5_000)])];
+    let account = Account::of(&nodes, 1, 32);
+    assert_eq!((account.lost, account.datagrams_dropped, account.missing), (2, 3, 1));
+    assert_eq!((account.latency_kept.count, account.latency_recovered.count), (2, 1));
+    assert!(is_near(account.latency_recovered.max, 8_000_000), "{account:?}");
+    assert!(is_near(account.latency_kept.max, 200_000), "{account:?}");
+}
+
+#[test]
+fn own_messages_count_only_at_members_that_deliver_them() {
+    let member = |index: u32, delivers_own: bool| {
+        let own = records(index, &[(0, 100)]);
+        let mut delivered = records(1 - index, &[(0, 300)]);
+        if delivers_own {
+            delivered.insert(0, Record { at_ns: 290, ..own[0] });
+        }
+        let files = NodeFiles { sent: own, delivered, ..NodeFiles::default() };
+        Node { files, receives: true, ..Node::default() }
+    };
+    let without = Account::of(&[member(0, false), member(1, false)], 1, 32);
+    assert_eq!((without.expected, without.delivered, without.latency.count), (2, 2, 2));
+    let with = Account::of(&[member(0, true), member(1, true)], 1, 32);
+    assert_eq!((with.expected, with.delivered, with.latency.count), (4, 4, 2));
+    assert!(with.is_complete() && !with.orders_agree);
+    assert_eq!(with.packets_per_copy, None);
+}
+
+#[test]
+fn goodput_is_that_of_the_steady_interval() {
+    // 100 messages at one per microsecond, after a slow first one and before a slow last one.
+    let mut times: Vec<(u32, u64)> =
+        (0..100).map(|n| (n, 1_000_000 + u64::from(n) * 1_000)).collect();
+    times[0].1 = 0;
+    times[99].1 = 9_000_000;
+    let slow: Vec<(u32, u64)> = times.iter().map(|(number, at)| (*number, at * 2)).collect();
+    let sent: Vec<(u32, u64)> = (0..100).map(|number| (number, 0)).collect();
+    let account =
+        Account::of(&[sender(&sent), receiver(&times, &[]), receiver(&slow, &[])], 1, 1_000);
+    assert_eq!(account.goodput_slowest, Some(0.5e9));
+    assert_eq!(account.goodput_mean, Some(0.75e9));
+    assert!(account.orders_agree);
+}
+
+#[test]
+fn a_run_without_messages_has_no_ratios() {
+    let account = Account::of(&[sender(&[]), receiver(&[], &[])], 1, 32);
+    let none = (None, None, None);
+    assert_eq!((account.expected, account.latency.count), (0, 0));
+    assert_eq!((account.cpu_us_per_copy, account.packets_per_copy, account.goodput_mean), none);
+}

@@ -1,0 +1,80 @@
+//! One node of a system under test, run by a harness.
+//!
+//! The harness starts the node with the arguments of [`Assignment`]. The node prints `ready`; the
+//! harness writes `go`; a sender prints `sent` after its last message, and a receiver `complete`
+//! once it has everything. On `stop`, the node writes its [files](crate::record) and ends.
+
+mod assignment;
+mod carom;
+mod endpoint;
+mod error;
+mod harness;
+mod raw;
+mod recorder;
+mod settings;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+pub use assignment::{Assignment, Role, System};
+pub use error::NodeError;
+
+use crate::clock;
+use crate::message::Header;
+use crate::record::{NodeFiles, Record};
+use crate::schedule::Schedule;
+use endpoint::Endpoint;
+use harness::Harness;
+use recorder::Recorder;
+
+/// Runs a node until the harness stops it.
+///
+/// # Errors
+/// Returns an error if the arguments or the settings are not valid, the system fails, or the
+/// harness ends without stopping the node.
+pub fn run(system: System, work: &Assignment) -> Result<(), NodeError> {
+    work.check()?;
+    let harness = Harness::on_standard_input();
+    let recorder = Arc::new(Recorder::new(work, system.delivers_own(work)?));
+    let mut endpoint: Box<dyn Endpoint> = match system {
+        System::Carom => Box::new(carom::Carom::start(work, &recorder)?),
+        System::Raw => Box::new(raw::Raw::start(work, &recorder)?),
+    };
+    harness::report("ready")?;
+    harness.wait_for("go")?;
+    let sent = match work.role.sends() {
+        true => send_all(work, &mut *endpoint, &harness)?,
+        false => Vec::new(),
+    };
+    harness.wait_for("stop")?;
+    let mut report = endpoint.finish();
+    report.cpu_us = clock::cpu_us();
+    let (delivered, corrupted) = recorder.take();
+    report.counters.insert("messages_corrupted".to_owned(), corrupted);
+    NodeFiles { sent, delivered, report }.write(&work.dir)?;
+    Ok(())
+}
+
+fn send_all(
+    work: &Assignment,
+    endpoint: &mut dyn Endpoint,
+    harness: &Harness,
+) -> Result<Vec<Record>, NodeError> {
+    let mut sent = Vec::with_capacity(work.messages as usize);
+    let schedule = Schedule::new(Instant::now(), Some(work.rate));
+    for number in 0..work.messages {
+        if harness.is_stopped() {
+            return Ok(sent);
+        }
+        schedule.wait(number);
+        let mut message = vec![0; work.size];
+        let header = |sent_ns| Header { magic: work.magic, sender: work.index, number, sent_ns };
+        header(0).write(&mut message);
+        let at_ns = clock::monotonic_ns();
+        header(at_ns).write_time(&mut message);
+        sent.push(Record { sender: work.index, number, at_ns });
+        endpoint.send(number % work.groups, message)?;
+    }
+    harness::report("sent")?;
+    Ok(sent)
+}

@@ -1,0 +1,62 @@
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::assignment::Assignment;
+use super::harness;
+use crate::message::{Header, Magic};
+use crate::record::Record;
+
+/// The deliveries of a node, from all its receiving threads.
+pub(super) struct Recorder {
+    magic: Magic,
+    receives: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    delivered: Vec<Record>,
+    seen: HashSet<u64>,
+    /// Copies that are still missing.
+    left: u64,
+    corrupted: u64,
+}
+
+impl Recorder {
+    pub(super) fn new(work: &Assignment, delivers_own: bool) -> Self {
+        let expected = u64::from(work.messages) * u64::from(work.senders(delivers_own));
+        let room = usize::try_from(expected + expected / 8).unwrap_or_default().min(MAX_ROOM);
+        let (delivered, seen) = (Vec::with_capacity(room), HashSet::with_capacity(room));
+        let state = Mutex::new(State { delivered, seen, left: expected, corrupted: 0 });
+        Self { magic: work.magic, receives: work.role.receives(), state }
+    }
+
+    /// Records the delivery of a message of this run. Reports `complete` after the last one.
+    pub(super) fn record(&self, message: &[u8], at_ns: u64) {
+        let header = Header::read(message).filter(|header| header.magic == self.magic);
+        let Some(header) = header.filter(|_| self.receives) else { return };
+        let Header { sender, number, .. } = header;
+        let mut state = self.locked();
+        state.corrupted += u64::from(!header.is_intact(message));
+        state.delivered.push(Record { sender, number, at_ns });
+        if state.seen.insert(u64::from(sender) << 32 | u64::from(number)) {
+            state.left = state.left.saturating_sub(1);
+            if state.left == 0 {
+                // A closed pipe is noticed where the node waits for `stop`.
+                let _ = harness::report("complete");
+            }
+        }
+    }
+
+    /// Returns the deliveries, and the number of messages whose pattern was wrong.
+    pub(super) fn take(&self) -> (Vec<Record>, u64) {
+        let mut state = self.locked();
+        (std::mem::take(&mut state.delivered), state.corrupted)
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Maximum number of records for which memory is reserved in advance.
+const MAX_ROOM: usize = 16 << 20;

@@ -1,0 +1,237 @@
+//! The plan of a benchmark: rows, each with systems that are measured in turns.
+//!
+//! ```toml
+//! [[row]]
+//! name = "fan-out-loss-1"
+//! systems = ["carom", "aeron", "raw"]
+//! nodes = 9
+//! messages = 20_000
+//! rate = 2_000
+//! size = 1_024
+//! loss = { share = 0.01 }
+//! ```
+
+use serde::Deserialize;
+
+/// A list of rows.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// The rows, in the order of the report.
+    #[serde(rename = "row")]
+    pub rows: Vec<Row>,
+}
+
+/// A case that is measured with several systems.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// Name, unique in the plan.
+    pub name: String,
+    /// Names of the systems, in the order of the report.
+    pub systems: Vec<String>,
+    /// Name of the settings of each system. Default: `default`.
+    #[serde(default = "default_settings")]
+    pub settings: String,
+    /// Number of nodes, at least 2, with the senders.
+    pub nodes: u32,
+    /// Number of racks to which the nodes are distributed. Default: 1.
+    #[serde(default = "one")]
+    pub racks: u32,
+    /// Number of groups. Default: 1.
+    #[serde(default = "one")]
+    pub groups: u32,
+    /// Messages of each sender.
+    pub messages: u32,
+    /// Messages per second of each sender. 0 means as fast as possible.
+    pub rate: f64,
+    /// Bytes of a message, at least 32.
+    pub size: usize,
+    /// Loss of datagrams at the receivers. Default: none.
+    #[serde(default)]
+    pub loss: Loss,
+    /// Intervals in which nodes receive nothing. Default: none.
+    #[serde(default)]
+    pub outages: Vec<Outage>,
+    /// Nodes that send. Default: one sender.
+    #[serde(default)]
+    pub roles: Roles,
+    /// Node that is killed. Default: none.
+    #[serde(default)]
+    pub kill: Option<Kill>,
+    /// Number of runs of each system. Default: 1.
+    #[serde(default = "one")]
+    pub repetitions: u32,
+}
+
+/// The loss of datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Loss {
+    /// Share of datagrams, 0 to 1.
+    pub share: f64,
+    /// `true` if a datagram is lost at all receivers of a rack together. Default: `false`.
+    #[serde(default)]
+    pub shared: bool,
+}
+
+/// An interval in which a node receives nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outage {
+    /// Index of the node.
+    pub node: u32,
+    /// Start, in milliseconds after the start of sending.
+    pub at_ms: u64,
+    /// Duration in milliseconds.
+    pub ms: u64,
+}
+
+/// The end of a node by SIGKILL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kill {
+    /// Index of the node.
+    pub node: u32,
+    /// Time in milliseconds after the start of sending.
+    pub at_ms: u64,
+}
+
+/// The roles of the nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Roles {
+    /// Node 0 sends, and all others receive.
+    #[default]
+    OneSender,
+    /// Every node sends and receives.
+    AllMembers,
+}
+
+/// A plan is not valid.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The text is not TOML, or has wrong fields.
+    #[error("the plan is invalid: {0}")]
+    Syntax(#[from] toml::de::Error),
+    /// A value is not allowed.
+    #[error("row '{row}': {field} {value} is invalid: expected {allowed}")]
+    Value {
+        /// Name of the row.
+        row: String,
+        /// Name of the field.
+        field: &'static str,
+        /// Value of the field.
+        value: String,
+        /// Description of the allowed values.
+        allowed: &'static str,
+    },
+}
+
+impl Plan {
+    /// Reads and checks a plan.
+    ///
+    /// # Errors
+    /// Returns an error if the plan has a wrong field or a value that is not allowed.
+    pub fn parse(text: &str) -> Result<Self, PlanError> {
+        let plan: Self = toml::from_str(text)?;
+        for (index, row) in plan.rows.iter().enumerate() {
+            row.check()?;
+            let is_new = plan.rows[..index].iter().all(|other| other.name != row.name);
+            row.require(is_new, "name", &row.name, "a name that no other row has")?;
+        }
+        Ok(plan)
+    }
+}
+
+impl Row {
+    /// Returns `true` if node `index` receives messages.
+    pub fn receives(&self, index: u32) -> bool {
+        self.roles == Roles::AllMembers || index > 0
+    }
+
+    fn check(&self) -> Result<(), PlanError> {
+        let systems = self.systems.join(", ");
+        self.require(!self.systems.is_empty(), "systems", systems, "at least one system")?;
+        self.require(self.nodes >= 2, "nodes", self.nodes, "at least 2")?;
+        let racks = (1..=self.nodes).contains(&self.racks);
+        self.require(racks, "racks", self.racks, "1 to the number of nodes")?;
+        self.require(self.groups > 0, "groups", self.groups, "at least 1")?;
+        self.require(self.messages > 0, "messages", self.messages, "at least 1")?;
+        let rate = self.rate >= 0.0 && self.rate.is_finite();
+        self.require(rate, "rate", self.rate, "0 or more messages per second")?;
+        self.require(self.size >= crate::HEADER_BYTES, "size", self.size, "at least 32 bytes")?;
+        let share = (0.0..1.0).contains(&self.loss.share);
+        self.require(share, "loss.share", self.loss.share, "0 to less than 1")?;
+        self.require(self.repetitions > 0, "repetitions", self.repetitions, "at least 1")?;
+        let outages = self.outages.iter().map(|outage| ("outages.node", outage.node));
+        let kill = self.kill.iter().map(|kill| ("kill.node", kill.node));
+        for (field, node) in outages.chain(kill) {
+            self.require(node < self.nodes, field, node, "the index of a node")?;
+        }
+        Ok(())
+    }
+
+    fn require(
+        &self,
+        is_allowed: bool,
+        field: &'static str,
+        value: impl ToString,
+        allowed: &'static str,
+    ) -> Result<(), PlanError> {
+        if is_allowed {
+            return Ok(());
+        }
+        Err(PlanError::Value { row: self.name.clone(), field, value: value.to_string(), allowed })
+    }
+}
+
+fn default_settings() -> String {
+    "default".to_owned()
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: &str = "[[row]]\nname = \"a\"\nsystems = [\"carom\", \"raw\"]\nnodes = 3\n\
+                       messages = 10\nrate = 0\nsize = 32\n";
+
+    fn error(more: &str) -> String {
+        Plan::parse(&format!("{ROW}{more}")).expect_err("it is invalid").to_string()
+    }
+
+    #[test]
+    fn row_has_defaults_for_the_rest() {
+        let plan = Plan::parse(ROW).expect("it is valid");
+        let row = &plan.rows[0];
+        assert_eq!((row.racks, row.groups, row.repetitions), (1, 1, 1));
+        assert_eq!((&*row.settings, row.roles, row.kill), ("default", Roles::OneSender, None));
+        assert!(!row.receives(0) && row.receives(2));
+    }
+
+    #[test]
+    fn row_may_have_faults() {
+        let more = "loss = { share = 0.05, shared = true }\nroles = \"all-members\"\n\
+                    kill = { node = 2, at_ms = 500 }\noutages = [{ node = 1, at_ms = 5, ms = 20 }]";
+        let plan = Plan::parse(&format!("{ROW}{more}")).expect("it is valid");
+        let row = &plan.rows[0];
+        assert_eq!(row.loss, Loss { share: 0.05, shared: true });
+        assert_eq!(row.kill, Some(Kill { node: 2, at_ms: 500 }));
+        assert_eq!(row.outages, [Outage { node: 1, at_ms: 5, ms: 20 }]);
+        assert!(row.receives(0));
+    }
+
+    #[test]
+    fn values_that_are_not_allowed_are_named() {
+        assert!(error("colour = 1").contains("unknown field `colour`"));
+        assert!(error("racks = 4").contains("row 'a': racks 4 is invalid: expected 1 to"));
+        assert!(error("loss = { share = 1.0 }").contains("loss.share 1 is invalid"));
+        assert!(error("kill = { node = 3, at_ms = 0 }").contains("kill.node 3"));
+        assert!(error(ROW).contains("name a is invalid: expected a name that no other row has"));
+    }
+}
