@@ -3,6 +3,7 @@
 //! Each subcommand has its own file or folder. Its `run` returns an [`Outcome`] or a [`CliError`].
 //! A subcommand that runs a command returns the exit code of that command.
 
+mod bench;
 mod call;
 mod demo;
 mod doctor;
@@ -46,6 +47,7 @@ enum Verb {
     Lock(lock::Args),
     Serve(serve::Args),
     Call(call::Args),
+    Bench(bench::Args),
     Doctor(doctor::Args),
     Members(members::Args),
     Ring(ring::verb::Args),
@@ -69,6 +71,7 @@ impl Verb {
             Self::Lock(args) => Some(&args.group),
             Self::Serve(args) => Some(&args.group),
             Self::Call(args) => Some(&args.group),
+            Self::Bench(args) => Some(args.group()),
             _ => None,
         }
     }
@@ -94,6 +97,7 @@ fn run(verb: &Verb) -> Result<Outcome, CliError> {
         Verb::Lock(args) => lock::run(args),
         Verb::Serve(args) => serve::run(args),
         Verb::Call(args) => call::run(args),
+        Verb::Bench(args) => bench::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Members(args) => members::run(args),
         Verb::Ring(args) => ring::verb::run(args),
@@ -109,6 +113,8 @@ const EXAMPLE: &str = "Examples:
   seq 1 1000 | carom pub numbers              in another one
   carom recv --from images /srv/images        on each receiver
   carom send disk.img --to images             on the sender: one file to all receivers
+  carom bench serve                           on each receiver of a benchmark
+  carom bench                                 on the sender: latency and throughput
   carom doctor                                check the network settings of this machine
 
 Exit codes: 0 success, 1 data loss or a failed check, 2 usage or environment error";

@@ -1,5 +1,6 @@
 //! Tests from the user's view: real processes on loopback, where each test has its own ports.
 
+mod benchmarks;
 #[path = "../lab/lan.rs"]
 mod lan;
 mod looks;

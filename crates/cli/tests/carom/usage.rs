@@ -3,7 +3,8 @@ use crate::process::{run, start};
 
 #[test]
 fn every_help_has_an_example() {
-    for verb in ["demo", "pub", "sub", "lock", "serve", "call", "doctor", "members", "completions"]
+    for verb in
+        ["demo", "pub", "sub", "lock", "serve", "call", "bench", "doctor", "members", "completions"]
     {
         let text = run(&[verb, "--help"], 0).wrote.seen.join("\n");
         assert!(text.contains("Example") && text.contains(&format!("carom {verb}")), "{text}");
@@ -39,6 +40,7 @@ fn wrong_use_is_a_cause_a_fix_and_code_2() {
         let args = [verb, &["--interface", "nosuch0"]].concat();
         assert_refused(&args, "nosuch0");
     }
+    assert_refused(&["bench", "--size", "31"], "--size 31");
     assert_refused(&["doctor", "no.such.host.invalid"], "no.such.host.invalid");
 }
 
@@ -103,7 +105,7 @@ fn a_group_named_like_a_pattern_is_taken_literally_and_says_so() {
 
 #[test]
 fn every_verb_says_that_a_group_has_no_wildcards() {
-    let verbs: [&[&str]; 7] = [
+    let verbs: [&[&str]; 8] = [
         &["pub", "prices.*"],
         &["sub", "prices.*"],
         &["send", "Cargo.toml", "--to", "prices.*"],
@@ -111,6 +113,7 @@ fn every_verb_says_that_a_group_has_no_wildcards() {
         &["lock", "prices.*", "l", "--", "true"],
         &["serve", "prices.*", "--", "cat"],
         &["call", "prices.*"],
+        &["bench", "prices.*"],
     ];
     for verb in verbs {
         // The note comes before any error, such as that of a missing interface.
