@@ -14,6 +14,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define HEADER_BYTES 32
 #define MAX_NODES 256
 #define MAX_POLLED 1024
@@ -110,5 +114,9 @@ uint64_t node_now_ns(void);
 /* Prints what failed and a line with the fix, and exits with 1. */
 void node_fail(const char *fix, const char *format, ...)
     __attribute__((noreturn, format(printf, 2, 3)));
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
