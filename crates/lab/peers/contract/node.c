@@ -202,6 +202,13 @@ static int64_t send_due(struct node *node, const struct system *system, uint64_t
     return 0;
 }
 
+static uint64_t cpu_us(int who) {
+    struct rusage usage;
+    getrusage(who, &usage);
+    return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
+           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
 static void accept_line(struct node *node) {
     if (strcmp(node->line, "go") == 0)
         node->is_going = true;
@@ -245,6 +252,7 @@ void node_run(struct node *node, const struct system *system) {
     puts("ready");
     while (!node->is_stopped && !node->is_going)
         wait_and_serve(node, system, IDLE_NS);
+    node_count(node, "cpu_us_before_go", cpu_us(RUSAGE_SELF));
     uint64_t start_ns = node_now_ns();
     while (!node->is_stopped) {
         int64_t timeout_ns = IDLE_NS;
@@ -269,18 +277,12 @@ static FILE *create(const struct node *node, const char *name) {
     return file;
 }
 
-static void write_records(const struct node *node, const char *name, const struct records *records) {
+static void write_records(const struct node *node, const char *name,
+                          const struct records *records) {
     FILE *file = create(node, name);
     size_t written = fwrite(records->entries, sizeof(struct record), records->count, file);
     if (fclose(file) != 0 || written != records->count)
         node_fail("free disk space", "cannot write %zu records to '%s'", records->count, name);
-}
-
-static uint64_t cpu_us(int who) {
-    struct rusage usage;
-    getrusage(who, &usage);
-    return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
-           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
 void node_finish(struct node *node, const char *name) {
