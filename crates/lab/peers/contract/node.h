@@ -2,8 +2,8 @@
  * The node's half of the contract between the bench and a system under test: arguments, messages,
  * records, the commands on the pipes, the report, and the loop that sends at a rate.
  *
- * A program declares a `struct node` and a `struct system`, and calls `node_start`, opens its system,
- * calls `node_run`, closes its system, and calls `node_finish`.
+ * A program declares a `struct node` and a `struct system`. It calls `node_start`, opens its
+ * system, calls `node_run`, closes its system, and calls `node_finish`.
  */
 #ifndef CAROM_PEER_NODE_H
 #define CAROM_PEER_NODE_H
@@ -106,7 +106,7 @@ uint32_t node_senders(const struct node *node);
 /* Returns the value of `name` in a settings file with lines `name value`, or exits. */
 double node_setting(const struct node *node, const char *name);
 
-/* Returns the value of the first line `name N value` whose N is at least the number of receivers. */
+/* Returns the value of the first line `name N value` whose N is not below the receivers' number. */
 double node_setting_by_receivers(const struct node *node, const char *name);
 
 uint64_t node_now_ns(void);

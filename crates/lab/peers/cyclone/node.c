@@ -53,7 +53,8 @@ static void open_groups(struct node *node) {
         if (node->role != RECEIVER)
             writers[group] = checked(dds_create_writer(participant, topic, qos, NULL), "writer");
         if (node->role != SENDER)
-            readers[group] = checked(dds_create_reader(participant, topic, qos, listener), "reader");
+            readers[group] =
+                checked(dds_create_reader(participant, topic, qos, listener), "reader");
     }
     dds_delete_listener(listener);
     dds_delete_qos(qos);

@@ -32,7 +32,7 @@ void check(bool is_done, const char *what) {
         node_fail("check the settings file and the interface", "cannot %s", what);
 }
 
-// Starts the sending half. A segment carries one message, so that a datagram lost is a message lost.
+// Starts the sending half. A segment carries one message: a datagram lost is a message lost.
 void start_sender(const node *node, Group &group) {
     double rate = node_setting_by_receivers(node, "tx_rate_mbit");
     // At full speed the groups share the rate that the lab can carry.
@@ -66,8 +66,8 @@ void open_groups(const node *node) {
         Group &group = groups[index];
         char address[32];
         snprintf(address, sizeof address, "239.77.%u.%u", 1 + index / 250, 1 + index % 250);
-        group.session = NormCreateSession(instance, address, static_cast<UINT16>(FIRST_PORT + index),
-                                          node->index + 1);
+        auto port = static_cast<UINT16>(FIRST_PORT + index);
+        group.session = NormCreateSession(instance, address, port, node->index + 1);
         check(group.session != NORM_SESSION_INVALID, "create a session");
         NormSetUserData(group.session, &group);
         check(NormSetMulticastInterface(group.session, "eth0"), "use the interface eth0");

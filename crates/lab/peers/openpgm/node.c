@@ -15,6 +15,8 @@
 
 static pgm_sock_t *sockets[MAX_GROUPS];
 static struct pgm_msgv_t batch[BATCH];
+/* Losses that the library gave up. */
+static uint64_t resets;
 
 static void set(pgm_sock_t *socket, int option, int value) {
     if (!pgm_setsockopt(socket, IPPROTO_PGM, option, &value, sizeof value))
@@ -138,7 +140,7 @@ static void serve(struct node *node) {
                 pgm_error_free(error);
             }
             if (status == PGM_IO_STATUS_RESET)
-                node_count(node, "unrecoverable_loss", 1);
+                resets++;
         } while (status == PGM_IO_STATUS_NORMAL);
     }
 }
@@ -184,6 +186,7 @@ int main(int argc, char **argv) {
     node_run(&node, &system);
     for (uint32_t group = 0; group < node.groups; group++)
         pgm_close(sockets[group], false);
+    node_count(&node, "unrecoverable_losses", resets);
     node_finish(&node, "openpgm " OPENPGM_VERSION);
     return 0;
 }
