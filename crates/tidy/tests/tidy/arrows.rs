@@ -22,6 +22,7 @@ const ARROWS: [Arrow; 15] = [
     },
     Arrow { name: "carom", folder: "carom", imports: &["carom-proto", "carom-sim"] },
     Arrow { name: "carom-terminal", folder: "terminal", imports: &["carom-proto"] },
+    Arrow { name: "carom-netns", folder: "netns", imports: &["carom-proto"] },
     Arrow {
         name: "carom-paper",
         folder: "paper",
@@ -58,6 +59,7 @@ const ARROWS: [Arrow; 15] = [
             "carom-figures",
             "carom-sim",
             "carom-conformance",
+            "carom-netns",
             "carom-paper",
             "carom-terminal",
         ],

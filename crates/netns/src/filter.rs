@@ -1,0 +1,147 @@
+//! The table of nft that drops and counts datagrams on receipt.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::loss::Loss;
+use crate::namespace::Namespace;
+use crate::outages::{Driver, Toggle};
+
+/// Drops UDP datagrams that arrive at one interface.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter {
+    namespace: Namespace,
+    interface: String,
+    /// Family and name.
+    table: String,
+    hook: &'static str,
+    /// Condition of nft under which a packet of the interface may be dropped.
+    matching: &'static str,
+    /// Group of nflog that receives what is dropped.
+    log_group: u16,
+    driver: Arc<Mutex<Option<Driver>>>,
+}
+
+impl Filter {
+    /// Creates the filter of a host, behind the IP layer. Each host draws for itself. The looped
+    /// copies of its own multicasts are not dropped.
+    pub(crate) fn of_host(namespace: Namespace) -> Self {
+        Self {
+            namespace,
+            interface: "eth0".to_owned(),
+            table: "inet carom_loss".to_owned(),
+            hook: "input",
+            matching: "meta l4proto udp fib saddr type != local",
+            log_group: 1,
+            driver: Arc::default(),
+        }
+    }
+
+    /// Creates the filter of a rack's uplink, in front of its bridge. One draw applies to all hosts
+    /// of the rack.
+    pub(crate) fn of_uplink(switch: Namespace, interface: &str, log_group: u16) -> Self {
+        Self {
+            namespace: switch,
+            interface: interface.to_owned(),
+            table: format!("bridge carom_loss_{interface}"),
+            hook: "prerouting",
+            matching: "meta l4proto udp",
+            log_group,
+            driver: Arc::default(),
+        }
+    }
+
+    /// Replaces the losses. Earlier ones end.
+    pub(crate) fn set(&self, loss: &Loss) -> Result<(), Error> {
+        loss.validate()?;
+        *self.driver() = None;
+        self.create()?;
+        self.end_outage()?;
+        self.replace_losses(loss.condition())?;
+        let driver = match *loss {
+            Loss::Outages { length, period } => Driver::periodic(self.toggle()?, length, period)?,
+            Loss::GilbertElliott { good, bad, seed } => {
+                Driver::random(self.toggle()?, good, bad, seed)?
+            }
+            Loss::None | Loss::Independent { .. } | Loss::Bursts { .. } => return Ok(()),
+        };
+        *self.driver() = Some(driver);
+        Ok(())
+    }
+
+    /// Drops everything for `length`. Other losses that the filter drives in time end.
+    pub(crate) fn outage(&self, length: Duration) -> Result<(), Error> {
+        *self.driver() = None;
+        self.create()?;
+        let mut toggle = self.toggle()?;
+        toggle.set(true)?;
+        std::thread::sleep(length);
+        toggle.set(false)
+    }
+
+    /// Returns the number of packets dropped since the filter was first used.
+    pub(crate) fn dropped(&self) -> Result<u64, Error> {
+        let words = format!("-j list counter {} dropped", self.table);
+        let words: Vec<&str> = words.split(' ').collect();
+        let text = self.namespace.output("nft", &words, "")?;
+        let report: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let objects = report["nftables"].as_array().into_iter().flatten();
+        let mut counts = objects.filter_map(|object| object["counter"]["packets"].as_u64());
+        counts.next().ok_or_else(|| {
+            let cause = format!("nft did not report the counter of {}: {text}", self.table);
+            Error::new(cause, "use nft 1.0 or later")
+        })
+    }
+
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    pub(crate) fn log_group(&self) -> u16 {
+        self.log_group
+    }
+
+    /// Creates the table unless it exists. Its losses and the value of its counter stay.
+    pub(crate) fn create(&self) -> Result<(), Error> {
+        let Self { table, hook, matching, log_group, interface, .. } = self;
+        self.namespace.nft(&format!(
+            "add table {table}
+            add counter {table} dropped
+            add set {table} outage {{ type ifname; }}
+            add set {table} healthy {{ type ifname; }}
+            add chain {table} discard
+            add chain {table} losses
+            add chain {table} receive {{ type filter hook {hook} priority 0; }}
+            flush chain {table} receive
+            flush chain {table} discard
+            add rule {table} discard counter name \"dropped\" log group {log_group} \
+                queue-threshold 1 drop
+            add rule {table} receive iifname @outage {matching} jump discard
+            add rule {table} receive iifname \"{interface}\" {matching} jump losses
+            "
+        ))
+    }
+
+    fn replace_losses(&self, condition: Option<String>) -> Result<(), Error> {
+        let table = &self.table;
+        let rule = condition.map(|it| format!("add rule {table} losses {it} jump discard\n"));
+        let rule = rule.unwrap_or_default();
+        let script = format!("flush chain {table} losses\n{rule}");
+        self.namespace.nft(&script)
+    }
+
+    fn end_outage(&self) -> Result<(), Error> {
+        let table = &self.table;
+        self.namespace.nft(&format!("flush set {table} outage\nflush set {table} healthy"))
+    }
+
+    fn toggle(&self) -> Result<Toggle, Error> {
+        self.end_outage()?;
+        Toggle::open(&self.namespace, &self.table, &self.interface)
+    }
+
+    fn driver(&self) -> MutexGuard<'_, Option<Driver>> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

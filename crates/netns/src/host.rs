@@ -1,0 +1,139 @@
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::capture::Capture;
+use crate::drop_log::DropLog;
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::layout::Layout;
+use crate::loss::Loss;
+use crate::namespace::Namespace;
+
+/// A host of a lab: a network namespace with the interface `eth0`.
+#[derive(Debug)]
+pub struct Host {
+    number: usize,
+    rack: usize,
+    address: Ipv4Addr,
+    mac: String,
+    namespace: Namespace,
+    switch: Namespace,
+    /// Interface of the switch that leads to this host.
+    port: String,
+    filter: Filter,
+}
+
+impl Host {
+    pub(crate) fn new(number: usize, layout: &Layout, prefix: &str, switch: &Namespace) -> Self {
+        let namespace = Namespace::new(format!("{prefix}h{number}"));
+        Self {
+            number,
+            rack: layout.rack_of(number),
+            address: layout.address(number),
+            mac: layout.mac(number),
+            filter: Filter::of_host(namespace.clone()),
+            namespace,
+            switch: switch.clone(),
+            port: format!("port{number}"),
+        }
+    }
+
+    /// Returns the number of the host, from 1.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Returns the name: `h` and the number.
+    pub fn name(&self) -> String {
+        format!("h{}", self.number)
+    }
+
+    /// Returns the number of the host's rack, from 1.
+    pub fn rack(&self) -> usize {
+        self.rack
+    }
+
+    /// Returns the address with which the host was created.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// Returns the Ethernet address.
+    pub fn mac(&self) -> &str {
+        &self.mac
+    }
+
+    /// Returns the namespace of the host.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Returns the interface of the switch that leads to the host.
+    pub fn port(&self) -> &str {
+        &self.port
+    }
+
+    /// Returns a command that runs `program` on the host. See [`Namespace::command`].
+    pub fn command(&self, program: &str, args: &[&str]) -> Command {
+        self.namespace.command(program, args)
+    }
+
+    /// Runs `work` in a new thread on the host, and waits for its result. See [`Namespace::enter`].
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        self.namespace.enter(work)
+    }
+
+    /// Replaces the losses of UDP datagrams that the host receives. Its own datagrams are not lost.
+    pub fn set_loss(&self, loss: &Loss) -> Result<(), Error> {
+        self.filter.set(loss)
+    }
+
+    /// Drops all datagrams that the host receives in the next `length`, and waits until it is over.
+    pub fn outage(&self, length: Duration) -> Result<(), Error> {
+        self.filter.outage(length)
+    }
+
+    /// Starts to record the datagrams that the host loses by [`Host::set_loss`] and
+    /// [`Host::outage`]. There is one record per host at a time.
+    pub fn log_drops(&self, path: &Path) -> Result<DropLog, Error> {
+        DropLog::start(self.filter.clone(), path)
+    }
+
+    /// Captures what the host sends and receives into a pcap file, including what it loses.
+    pub fn capture(&self, path: &Path) -> Result<Capture, Error> {
+        Capture::start(&self.namespace, "eth0", path)
+    }
+
+    /// Limits the rates of sending and of receiving to `bits_per_second` each, with a queue of
+    /// 50 ms. `None` removes the limits.
+    pub fn set_rate(&self, bits_per_second: Option<u64>) -> Result<(), Error> {
+        for (namespace, interface) in [(&self.namespace, "eth0"), (&self.switch, &*self.port)] {
+            let qdisc = match bits_per_second {
+                Some(rate) => {
+                    let burst = (rate / 8 / TIMER_HZ).max(LEAST_BURST);
+                    format!(
+                        "replace dev {interface} root tbf rate {rate}bit burst {burst} latency 50ms"
+                    )
+                }
+                // Without a limit to delete, this fails: the default is put in place of any.
+                None => format!("replace dev {interface} root pfifo_fast"),
+            };
+            let words: Vec<&str> = std::iter::once("qdisc").chain(qdisc.split(' ')).collect();
+            namespace.output("tc", &words, "")?;
+        }
+        Ok(())
+    }
+
+    /// Sends each datagram separately, or allows trains of datagrams.
+    pub fn set_gso(&self, is_on: bool) -> Result<(), Error> {
+        let segments = if is_on { MOST_SEGMENTS } else { 1 };
+        self.namespace.ip(&format!("link set dev eth0 gso_max_segs {segments}"))
+    }
+}
+
+const TIMER_HZ: u64 = 250;
+/// A packet of the largest size must fit.
+const LEAST_BURST: u64 = 66_000;
+const MOST_SEGMENTS: u32 = 65_535;

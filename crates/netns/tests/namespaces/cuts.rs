@@ -1,0 +1,63 @@
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use carom_netns::{Cut, Lab};
+
+use crate::probe::{GROUP, open, send, senders};
+use crate::{lab, permitted};
+
+/// Returns the pairs of a sender and a receiver between which multicasts arrive.
+fn reached(lab: &Lab, sockets: &[UdpSocket]) -> Vec<(usize, usize)> {
+    sockets.iter().for_each(|socket| send(socket, GROUP, 3));
+    let senders = sockets.iter().map(senders).collect::<Vec<_>>();
+    let hosts = || lab.hosts().iter();
+    let pairs = hosts().flat_map(|from| hosts().map(move |to| (from, to)));
+    let reached = pairs.filter(|(from, to)| senders[to.number() - 1].contains(&from.address()));
+    reached.map(|(from, to)| (from.number(), to.number())).collect()
+}
+
+/// Waits until exactly these pairs are reached.
+fn assert_reached(lab: &Lab, sockets: &[UdpSocket], expected: &[(usize, usize)], when: &str) {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let reached = reached(lab, sockets);
+        if reached == expected {
+            return;
+        }
+        assert!(Instant::now() < give_up, "{when}: {reached:?} instead of {expected:?}");
+    }
+}
+
+#[test]
+fn every_cut_interrupts_exactly_its_direction_and_heals() {
+    let Some(lab) = lab(2, 2) else { return };
+    let sockets: Vec<_> = lab.hosts().iter().map(open).collect();
+    let all: Vec<(usize, usize)> = (1..=4)
+        .flat_map(|from| (1..=4).map(move |to| (from, to)))
+        .filter(|(from, to)| from != to)
+        .collect();
+    let rack = |host: usize| (host - 1) / 2;
+    type IsCut = Box<dyn Fn(usize, usize) -> bool>;
+    let cases: [(Cut, IsCut); 6] = [
+        (Cut::Sending(2), Box::new(|from, _| from == 2)),
+        (Cut::Receiving(2), Box::new(|_, to| to == 2)),
+        (Cut::Path { from: 1, to: 2 }, Box::new(|from, to| (from, to) == (1, 2))),
+        (Cut::Path { from: 4, to: 1 }, Box::new(|from, to| (from, to) == (4, 1))),
+        (Cut::Cable(3), Box::new(|from, to| from == 3 || to == 3)),
+        (Cut::Uplink(1), Box::new(move |from, to| rack(from) != rack(to))),
+    ];
+    for (cut, is_cut) in cases {
+        let Some(()) = permitted(lab.cut(&cut)) else { return };
+        let left: Vec<_> = all.iter().copied().filter(|(from, to)| !is_cut(*from, *to)).collect();
+        assert_reached(&lab, &sockets, &left, &format!("{cut:?}"));
+        lab.heal(&cut).expect("the cut exists");
+    }
+    assert_reached(&lab, &sockets, &all, "healed");
+    lab.cut(&Cut::Sending(1)).expect("the host exists");
+    lab.cut(&Cut::Cable(4)).expect("the host exists");
+    lab.heal_all().expect("the lab exists");
+    assert_reached(&lab, &sockets, &all, "healed");
+}
+
+/// After a cut, a host receives multicast again when it has answered the next query of its bridge.
+const PATIENCE: Duration = Duration::from_secs(60);

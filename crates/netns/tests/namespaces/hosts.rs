@@ -1,0 +1,132 @@
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use carom_netns::{Error, Lab, Layout, Process, remove_stale};
+use tempfile::TempDir;
+
+use crate::probe::{GROUP, open, receive, send};
+use crate::{lab, permitted};
+
+#[test]
+fn jumbo_datagrams_cross_the_core_whole() {
+    let layout = Layout { racks: 3, hosts_per_rack: 2, mtu: 9000, ..Layout::default() };
+    let Some(lab) = permitted(Lab::build(&layout)) else { return };
+    let sockets: Vec<_> = lab.hosts().iter().map(open).collect();
+    let message = [7; 8000];
+    sockets[0].send_to(&message, (GROUP, 9000)).expect("the network is reachable");
+    let mut buffer = [0; 9000];
+    for socket in &sockets[1..] {
+        assert_eq!(socket.recv(&mut buffer).expect("it arrives"), message.len());
+    }
+    let snmp = lab.host(1).command("cat", &["/proc/net/snmp"]).output().expect("ip is installed");
+    let snmp = String::from_utf8_lossy(&snmp.stdout).into_owned();
+    let line = |at: usize| snmp.lines().filter(|line| line.starts_with("Ip:")).nth(at);
+    let at = line(0).and_then(|names| names.split(' ').position(|name| name == "FragCreates"));
+    let at = at.expect("the kernel counts fragments");
+    assert_eq!(line(1).and_then(|values| values.split(' ').nth(at)), Some("0"));
+}
+
+#[test]
+fn a_socket_may_join_many_groups() {
+    let Some(lab) = lab(1, 1) else { return };
+    let socket = open(lab.host(1));
+    for number in 0..200 {
+        let group = std::net::Ipv4Addr::new(239, 8, 0, number);
+        socket.join_multicast_v4(&group, &lab.host(1).address()).expect("there is no low limit");
+    }
+}
+
+#[test]
+fn a_limited_rate_drops_what_exceeds_it() {
+    let Some(lab) = lab(1, 2) else { return };
+    let [sender, receiver] = [1, 2].map(|number| open(lab.host(number)));
+    let flood = |sender: &UdpSocket| {
+        let message = [0; 1400];
+        // 5.6 MB, of which a queue of 50 ms at 10 Mbit/s holds 60 KB.
+        for _ in 0..4000 {
+            sender.send_to(&message, (lab.host(2).address(), 9000)).expect("it is reachable");
+        }
+    };
+    lab.host(1).set_rate(Some(10_000_000)).expect("tc is installed");
+    flood(&sender);
+    let limited = receive(&receiver).len();
+    assert!((1..2000).contains(&limited), "{limited}");
+    lab.host(1).set_rate(None).expect("tc is installed");
+    send(&sender, lab.host(2).address(), 4000);
+    assert_eq!(receive(&receiver).len(), 4000);
+}
+
+#[test]
+fn a_paused_process_answers_after_it_is_resumed() {
+    let Some(lab) = lab(1, 1) else { return };
+    let mut command = lab.host(1).command("cat", &[]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut cat = Process::start(command).expect("it is installed");
+    let mut stdin = cat.child().stdin.take().expect("it is piped");
+    let stdout = cat.child().stdout.take().expect("it is piped");
+    let (lines, read) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
+    });
+    cat.pause().expect("it runs");
+    writeln!(stdin, "hello").expect("the pipe has room");
+    assert!(read.recv_timeout(Duration::from_millis(200)).is_err());
+    cat.resume().expect("it runs");
+    assert_eq!(read.recv().as_deref(), Ok("hello"));
+    cat.kill().expect("it runs");
+    assert!(read.recv().is_err());
+}
+
+#[test]
+fn a_capture_has_what_the_host_sent_and_received() {
+    let Some(lab) = lab(1, 2) else { return };
+    let [first, second] = [1, 2].map(|number| open(lab.host(number)));
+    let dir = TempDir::new().expect("a folder");
+    let path = dir.path().join("h2.pcap");
+    let Some(capture) = permitted(lab.host(2).capture(&path)) else { return };
+    send(&first, GROUP, 300);
+    send(&second, GROUP, 200);
+    assert_eq!(receive(&second).len(), 300);
+    assert_eq!(capture.stop().expect("tcpdump ends"), 0);
+    let path = path.to_str().expect("a UTF-8 path");
+    let read =
+        Command::new("tcpdump").args(["-n", "-Z", "root", "-r", path, "udp port 9000"]).output();
+    let read = read.expect("it is installed");
+    assert_eq!(String::from_utf8_lossy(&read.stdout).lines().count(), 500, "{read:?}");
+}
+
+#[test]
+fn namespaces_disappear_with_the_lab_or_after_a_dead_owner() {
+    let Some(lab) = lab(1, 2) else { return };
+    let names = || -> Vec<String> {
+        let entries = std::fs::read_dir("/run/netns").expect("there are namespaces");
+        entries.flat_map(|it| it.expect("it is readable").file_name().into_string()).collect()
+    };
+    let own = lab.host(2).namespace().name().to_owned();
+    assert!(names().contains(&own));
+    let (dead, foreign) = ("carom-1-999999999-0.h1", "carom-of-somebody");
+    for name in [dead, foreign] {
+        let added = Command::new("ip").args(["netns", "add", name]).status();
+        assert!(added.expect("ip is installed").success());
+    }
+    let removed = remove_stale().expect("it is permitted");
+    assert!(removed.iter().any(|name| name == dead), "{removed:?}");
+    let left = names();
+    assert!(left.contains(&own) && left.iter().any(|name| name == foreign), "{left:?}");
+    let deleted = Command::new("ip").args(["netns", "delete", foreign]).status();
+    assert!(deleted.expect("ip is installed").success());
+    drop(lab);
+    assert!(!names().contains(&own));
+}
+
+#[test]
+fn missing_program_on_a_host_is_reported_with_its_fix() {
+    let Some(lab) = lab(1, 1) else { return };
+    let error: Error = lab.host(1).namespace().nft("no such command").expect_err("it is wrong");
+    assert!(error.cause().contains("nft"), "{error}");
+    let started = Process::start(Command::new("carom-has-no-such-program"));
+    let error = started.expect_err("it is not installed");
+    assert_eq!(error.cause(), "carom-has-no-such-program is not installed");
+}
