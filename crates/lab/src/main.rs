@@ -1,7 +1,10 @@
 //! The command `carom-lab`: research tools for Carom's protocols.
 //!
-//! It reproduces the evaluations of the papers, and tests the engines in random scenarios.
+//! It reproduces the evaluations of the papers, tests the engines in random scenarios, and runs
+//! programs in networks of namespaces.
 
+#[cfg(target_os = "linux")]
+mod net;
 mod paper;
 mod sim;
 
@@ -10,7 +13,7 @@ use std::process::ExitCode;
 use carom_terminal::{CliError, Outcome, Shell};
 use clap::{Parser, Subcommand};
 
-/// Evaluations of the papers behind Carom, and random tests of its engines, in a simulated network
+/// Evaluations of the papers behind Carom, random tests of its engines, and networks of namespaces
 #[derive(Parser)]
 #[command(name = "carom-lab", version, after_help = EXAMPLE)]
 struct Cli {
@@ -20,6 +23,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    #[cfg(target_os = "linux")]
+    Net(net::Args),
     Paper(paper::Args),
     Sim(sim::Args),
     /// Print the completion script of a shell
@@ -39,6 +44,8 @@ fn main() -> ExitCode {
 
 fn run(verb: &Verb) -> Result<Outcome, CliError> {
     match verb {
+        #[cfg(target_os = "linux")]
+        Verb::Net(args) => net::run(args),
         Verb::Paper(args) => paper::run(args),
         Verb::Sim(args) => sim::run(args),
         Verb::Completions { shell } => carom_terminal::print_completions::<Cli>(*shell),
@@ -48,6 +55,7 @@ fn run(verb: &Verb) -> Result<Outcome, CliError> {
 const EXAMPLE: &str = "Examples:
   carom-lab paper all                         reproduce the evaluations of the papers
   carom-lab sim fuzz --seeds 1000             search for a seed under which an engine fails
+  carom-lab net run --hosts 4 -- ./test.sh    run a script beside hosts in network namespaces
 
 Exit codes: 0 success, 1 a relation does not hold or a seed fails, 2 usage or environment error";
 

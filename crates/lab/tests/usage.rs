@@ -1,5 +1,8 @@
 //! Help, completions, and rejected command lines of `carom-lab`.
 
+#[path = "../../cli/tests/lab/skipping.rs"]
+mod skipping;
+
 use std::process::{Command, Output};
 
 fn run(args: &[&str]) -> Output {
@@ -9,7 +12,7 @@ fn run(args: &[&str]) -> Output {
 
 #[test]
 fn every_help_has_an_example() {
-    for verb in ["paper", "sim", "completions"] {
+    for verb in ["net", "paper", "sim", "completions"] {
         let output = run(&[verb, "--help"]);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{verb}");
@@ -32,6 +35,38 @@ fn missing_subcommand_is_refused_with_the_list_of_all() {
     let output = run(&[]);
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{text}");
-    let fix = "fix: use one of paper, sim, completions; see `carom-lab --help`";
+    let fix = "fix: use one of net, paper, sim, completions; see `carom-lab --help`";
     assert_eq!(text.trim_end(), format!("error: no subcommand given\n{fix}"));
+}
+
+#[test]
+fn a_script_runs_in_a_lab_and_sets_the_exit_code() {
+    let script = "ip netns list | wc -l; echo $CAROM_LAB_HOSTS; ip netns exec h2 cat /proc/net/dev \
+        | grep -c eth0; exit 5";
+    let output = run(&["net", "run", "--racks", "2", "--hosts", "1", "--", "sh", "-c", script]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    if text.contains("user namespaces") || text.contains("is not installed") {
+        skipping::lacking(&text.replace('\n', "; "));
+        return;
+    }
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.lines().collect::<Vec<_>>(), ["3", "10.77.1.1 10.77.2.1", "1"]);
+}
+
+#[test]
+fn an_impossible_lab_is_refused_with_the_range() {
+    let output = run(&["net", "run", "--hosts", "400", "--", "true"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(text, "error: 400 hosts per rack are not possible\nfix: use 1 to 249\n");
+}
+
+#[test]
+fn removed_namespaces_are_listed_as_json() {
+    let output = run(&["net", "clean", "--json"]);
+    assert!(output.status.success());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    assert!(report["removed"].is_array(), "{text}");
 }
