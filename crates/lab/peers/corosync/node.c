@@ -43,14 +43,19 @@ static void write_configuration(const char *path) {
     fclose(file);
 }
 
-/* The daemon locks /run/corosync.pid, so that each needs a /run of its own. */
+/* The daemon locks /run/corosync.pid and leaves files in /dev/shm. Each node has its own of both. */
 static void start_daemon(void) {
     static char path[4096];
+    if (strncmp(node.directory, "/run/", 5) == 0 || strncmp(node.directory, "/dev/shm/", 9) == 0)
+        node_fail("pass a folder outside of /run and /dev/shm", "--dir '%s' would be hidden",
+                  node.directory);
     snprintf(path, sizeof path, "%s/corosync.conf", node.directory);
     write_configuration(path);
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("tmpfs", "/run", "tmpfs", 0, NULL) != 0)
-        node_fail("run as root or in a user namespace", "cannot mount /run: %s", strerror(errno));
+        mount("tmpfs", "/run", "tmpfs", 0, NULL) != 0 ||
+        mount("tmpfs", "/dev/shm", "tmpfs", 0, NULL) != 0)
+        node_fail("run as root or in a user namespace", "cannot mount a folder: %s",
+                  strerror(errno));
     daemon_pid = fork();
     if (daemon_pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
