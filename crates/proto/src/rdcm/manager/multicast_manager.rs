@@ -179,7 +179,8 @@ impl MulticastManager {
         successor: NodeId,
     ) -> usize {
         // The receivers may miss a tree only because the network does not carry it yet.
-        if self.installer.as_ref().is_some_and(|it| it.is_installing(group)) {
+        let is_installing = |it: &TreeInstaller| it.is_installing(group);
+        if self.trees.has_moved(group) || self.installer.as_ref().is_some_and(is_installing) {
             return 0;
         }
         let Some(successor) = self.placement.host_of(successor) else { return 0 };

@@ -165,6 +165,10 @@ impl TreeManager {
         self.moved.get_or_insert_default();
     }
 
+    pub(super) fn has_moved(&self, group: GroupId) -> bool {
+        self.moved.as_ref().is_some_and(|moved| moved.contains(&group))
+    }
+
     pub(super) fn pop_moved(&mut self) -> Option<GroupId> {
         self.moved.as_mut()?.pop_first()
     }
