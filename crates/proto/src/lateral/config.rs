@@ -39,6 +39,10 @@ pub struct Config {
     /// If `true`, this node's own packets enter its repair bins. A sender is the most reliable
     /// source of its packets. Default `true`; `false` in the papers.
     pub own_packets: bool,
+    /// If `true`, a batch of packets draws no target that another open batch of the same region
+    /// and lane holds, so that a packet goes to no member twice. If `false`, as in the papers, each
+    /// batch draws its targets independently. Default `true`.
+    pub exclusive_targets: bool,
     /// Number of lanes, at least 1. Packet k enters lane k mod `stagger`, so that a burst of losses
     /// is spread over `stagger` repairs (Ricochet slides). A larger value delays repairs by the
     /// same factor. Default 1.
@@ -191,6 +195,7 @@ impl Default for Config {
             assembly_bytes: 32 << 20,
             scope: RepairScope::Regions,
             own_packets: true,
+            exclusive_targets: true,
             stagger: 1,
             flush_after: Some(Duration::from_millis(20)),
             partial_view: None,
@@ -227,12 +232,14 @@ impl Default for NakConfig {
 }
 
 impl Config {
-    /// Returns the settings of the papers. Own packets stay out of the bins, there is no flush,
-    /// heartbeat or window, repairs are solved by peeling, and all messages fit in one packet.
+    /// Returns the settings of the papers. Own packets stay out of the bins, repair targets are
+    /// drawn independently, there is no flush, heartbeat or window, repairs are solved by peeling,
+    /// and all messages fit in one packet.
     pub fn as_in_the_papers() -> Self {
         Self {
             message_bytes: 0,
             own_packets: false,
+            exclusive_targets: false,
             flush_after: None,
             solver: Solver::Peeling,
             pending_repairs: 20,
@@ -316,6 +323,18 @@ mod tests {
         let small = Config { path_mtu: MIN_PATH_MTU, ..Config::default() };
         assert_eq!(small.validate(), Ok(()));
         assert!(small.packet_limit(RateOfFire::new(RateOfFire::MAX_R, 5)) >= 100);
+    }
+
+    #[test]
+    fn papers_settings_differ_in_every_setting_listed_as_a_deviation() {
+        let (papers, ours) = (Config::as_in_the_papers(), Config::default());
+        assert!(!papers.own_packets && ours.own_packets);
+        assert!(!papers.exclusive_targets && ours.exclusive_targets);
+        assert_eq!((papers.flush_after, papers.heartbeat), (None, None));
+        assert!(ours.flush_after.is_some() && ours.heartbeat.is_some());
+        assert_eq!((papers.solver, papers.pending_repairs), (Solver::Peeling, 20));
+        assert_eq!((papers.window, papers.message_bytes), (0, 0));
+        assert_eq!(papers.stream_start, StreamStart::FromFirst);
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Lateral {
         }
         let mut rng = Rng::new(seed);
         let mut nonces = Rng::new(seed ^ NONCE_SEED);
-        let bins = Bins::new(config.scope, config.stagger, config.flush_after, rng.fork(1));
+        let bins = Bins::new(&config, rng.fork(1));
         let [groups_seed, streams_seed, pending_seed] = [(); 3].map(|()| rng.next_u64());
         let recovery = NakRecovery::new(config.nak.as_ref(), &mut nonces);
         Self {

@@ -15,7 +15,7 @@ pub(crate) struct Lane {
     pub(crate) cells: Vec<Cell>,
     pub(crate) batches: Vec<Batch>,
     /// Nodes drawn by open batches, indexed by region. A node that two batches share is listed
-    /// twice.
+    /// twice. Empty if batches draw independently.
     pub(crate) held: Vec<Vec<NodeId>>,
     /// Bins that owe targets to a region while all of its nodes are held, indexed by region. The
     /// first bin has waited longest.
@@ -118,7 +118,7 @@ impl Lane {
         noted.truncate(count);
     }
 
-    pub(crate) fn check(&self, bins: impl Iterator<Item = usize>, r: u32) {
+    pub(crate) fn check(&self, bins: impl Iterator<Item = usize>, r: u32, is_exclusive: bool) {
         let mut drawn: BTreeMap<RegionIx, Vec<NodeId>> = BTreeMap::new();
         let mut waiting = 0;
         for bin in bins {
@@ -132,7 +132,9 @@ impl Lane {
             for (place, (region, node)) in batch.targets.iter().enumerate() {
                 let twice = batch.targets[..place].contains(&(*region, *node));
                 assert!(!twice, "a batch has drawn a node twice");
-                drawn.entry(*region).or_default().push(*node);
+                if is_exclusive {
+                    drawn.entry(*region).or_default().push(*node);
+                }
             }
             waiting += usize::from(batch.waits);
             assert!(!(batch.waits && cell.is_wanted()), "a batch with targets waits for one");

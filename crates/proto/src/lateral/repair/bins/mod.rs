@@ -10,6 +10,8 @@
 //! average, by Algorithm 1 (see [`chain`](super::chain)). Second, each of these members gets the
 //! packet in one repair only: a batch draws no node that another open batch of the same lane has
 //! drawn from the same region. Only batches that are open at the same time can share a packet.
+//! With [`Config::exclusive_targets`] off, batches draw independently and only the first guarantee
+//! holds.
 //!
 //! Targets that a batch could not draw because of the second guarantee are *owed* by its source and
 //! drawn at the next opportunity. A bin that waits for a node gets the next one that is released in
@@ -28,7 +30,7 @@ mod rebuild;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use crate::lateral::config::RepairScope;
+use crate::lateral::config::Config;
 use crate::lateral::context::Context;
 use crate::lateral::index::GroupIx;
 use crate::lateral::packet::symbol::{Symbol, xor_growing};
@@ -42,6 +44,7 @@ use batches::{BinIx, Cell, Lane, MAX_BATCHES_AHEAD, draw_free, draw_shared};
 pub(crate) struct Bins {
     regions: Regions,
     r: u8,
+    exclusive_targets: bool,
     flush_after: Option<Duration>,
     of_group: Vec<Vec<BinIx>>,
     /// Bins that serve each region, with the links of its chain as last applied.
@@ -119,16 +122,13 @@ struct Flush {
 const MAX_OWED: usize = 8;
 
 impl Bins {
-    pub(crate) fn new(
-        scope: RepairScope,
-        stagger: u8,
-        flush_after: Option<Duration>,
-        mut rng: Rng,
-    ) -> Self {
+    pub(crate) fn new(config: &Config, mut rng: Rng) -> Self {
+        let &Config { scope, stagger, exclusive_targets, flush_after, .. } = config;
         Self {
             by_set: IdMap::new(rng.next_u64()),
             regions: Regions::new(scope, rng.fork(1)),
             r: 1,
+            exclusive_targets,
             flush_after,
             of_group: Vec::new(),
             of_region: Vec::new(),
@@ -253,7 +253,8 @@ impl Bins {
         self.regions.check();
         self.check_links();
         let live = || (0..self.bins.len()).filter(|bin| self.bins[*bin].regions > 0);
-        self.lanes.iter().for_each(|lane| lane.check(live(), u32::from(self.r)));
+        let (r, is_exclusive) = (u32::from(self.r), self.exclusive_targets);
+        self.lanes.iter().for_each(|lane| lane.check(live(), r, is_exclusive));
     }
 
     /// Sends the batch to those of its targets that still share a group, and empties it.
@@ -298,6 +299,7 @@ impl Bins {
         let r = u32::from(self.r);
         let Lane { cells, batches, held, .. } = &mut self.lanes[lane];
         let (cell, batch) = (&mut cells[bin.0 as usize], &mut batches[bin.0 as usize]);
+        let is_exclusive = self.exclusive_targets;
         batch.due = (1..MAX_BATCHES_AHEAD).contains(&idle);
         if idle > 0 {
             *cell = Cell::idle(idle * r);
@@ -308,6 +310,11 @@ impl Bins {
             let held = &mut held[source.region.0 as usize];
             let nodes = self.regions.nodes_mut(source.region);
             let mut take = |node| batch.targets.push((source.region, node));
+            if !is_exclusive {
+                draw_free(&mut self.rng, nodes, held, *wanted, &mut take);
+                held.clear();
+                continue;
+            }
             let drawn = draw_free(&mut self.rng, nodes, held, *wanted, &mut take);
             let mut short = wanted - drawn;
             if short > MAX_OWED {

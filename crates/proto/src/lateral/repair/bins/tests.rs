@@ -1,6 +1,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::lateral::config::RepairScope;
 use crate::lateral::packet::symbol::Arena;
 use crate::lateral::repair::chain::tests::{
     Memberships, Selections, compare, papers_example, selections_of,
@@ -21,7 +22,11 @@ struct Rig {
 
 impl Rig {
     fn new(scope: RepairScope, stagger: u8, flush_after: Option<Duration>, r: u8) -> Self {
-        let mut bins = Bins::new(scope, stagger, flush_after, Rng::new(5));
+        Self::with(&Config { scope, stagger, flush_after, ..Config::default() }, r)
+    }
+
+    fn with(config: &Config, r: u8) -> Self {
+        let mut bins = Bins::new(config, Rng::new(5));
         bins.set_r(r);
         let symbol = Symbol::of_message(&mut Arena::default(), Time(0), None, b"x");
         Self { bins, symbol, sent: Vec::new(), next: 0 }
@@ -315,6 +320,22 @@ fn the_mean_holds_in_a_group_that_wants_three_of_four_members() -> Result<(), Te
         (1, 3), (2, 1), (12, 2), (12, 1), (7, 1), (13, 1), (23, 0),
     ];
     assert_mean_and_repeats(&MEMBERSHIPS, &[2, 3, 3, 3], 2)
+}
+
+#[test]
+fn independent_batches_reach_c_members_but_some_of_them_twice() {
+    let config = Config { exclusive_targets: false, ..Config::default() };
+    let mut rig = Rig::with(&config, 4).with_group(A, 3, 1..=6).with_group(B, 2, 4..=9);
+    (0..20_000).for_each(|packet| rig.accept(Time(0), if packet % 3 == 0 { B } else { A }));
+    for (group, c) in [(A, 3.0), (B, 2.0)] {
+        let copies = rig.copies(group);
+        let mean = copies.values().map(Vec::len).sum::<usize>() as f64 / copies.len() as f64;
+        assert!((mean - c).abs() < 0.05, "{group:?}: {mean} of {c}");
+        assert_eq!(rig.owed(group), 0.0);
+    }
+    let (copies, repeats) = copies_and_repeats(&rig, 2);
+    assert!(repeats * 50 > copies, "{repeats} of {copies} copies are second ones");
+    assert_eq!((rig.bins.counts.targets_short, rig.bins.counts.targets_shared), (0, 0));
 }
 
 #[test]
