@@ -17,7 +17,7 @@ check: format
 check-full:
     #!/usr/bin/env bash
     set -euo pipefail
-    for step in format lints doc licenses msrv fuzz instructions build scenarios test; do
+    for step in format lints doc licenses msrv fuzz instructions build scenarios papers test; do
         printf '\n== %s\n' "$step"
         SECONDS=0
         just "$step"
@@ -63,6 +63,10 @@ build:
 # Play random scenarios of all engines in the simulator, with the command of the tests.
 scenarios seeds="400":
     .ci/scenarios {{seeds}}
+
+# Repeat some of the papers' evaluations, with the command of the tests.
+papers:
+    .ci/papers
 
 # Run all tests.
 test:

@@ -46,6 +46,8 @@ pub struct Series {
     pub shape: Shape,
     /// The points (x, y), in the order in which they are joined.
     pub points: Vec<(f64, f64)>,
+    /// Smallest and largest y of the runs at each point. Empty if the runs do not differ.
+    pub ranges: Vec<(f64, f64)>,
 }
 
 /// The origin of a series, which selects its colors and lines.
@@ -104,7 +106,7 @@ impl Figure {
         shape: Shape,
         points: Vec<(f64, f64)>,
     ) -> Self {
-        self.series.push(Series { label: label.into(), kind, shape, points });
+        self.series.push(Series { label: label.into(), kind, shape, points, ranges: Vec::new() });
         self
     }
 

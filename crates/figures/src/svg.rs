@@ -32,13 +32,18 @@ pub fn draw(figures: &[Figure]) -> String {
 impl Panel<'_, '_> {
     fn draw(&self, figure: &Figure) {
         let points = || figure.series.iter().flat_map(|series| series.points.iter().copied());
+        let ranges = || figure.series.iter().flat_map(|series| series.ranges.iter());
+        let range_ends = || ranges().flat_map(|(min, max)| [*min, *max]);
         let bar_ends = figure.series.iter().filter_map(|series| match series.shape {
             Shape::Bars(width) => Some(series.points.last()?.0 + width),
             Shape::Line | Shape::Curve => None,
         });
         let has_bars = figure.series.iter().any(|series| matches!(series.shape, Shape::Bars(_)));
         let (x0, x1) = ends(&figure.x, points().map(|(x, _)| x).chain(bar_ends));
-        let (y0, y1) = ends(&figure.y, points().map(|(_, y)| y).chain(has_bars.then_some(0.0)));
+        let (y0, y1) = ends(
+            &figure.y,
+            points().map(|(_, y)| y).chain(range_ends()).chain(has_bars.then_some(0.0)),
+        );
         match (figure.x.scale, figure.y.scale) {
             (Scale::Linear, Scale::Linear) => self.chart(figure, x0..x1, y0..y1),
             (Scale::Log(x), Scale::Linear) => {
@@ -84,6 +89,7 @@ impl Panel<'_, '_> {
             .expect(STRING);
         for (number, series) in figure.series.iter().enumerate() {
             draw_series(&mut chart, series, colour(figure, number));
+            draw_ranges(&mut chart, series, colour(figure, number));
         }
         chart
             .configure_series_labels()
@@ -136,6 +142,41 @@ fn draw_series<X, Y>(
     }
     if series.shape == Shape::Line {
         draw_markers(chart, series, colour);
+    }
+}
+
+/// Draws the smallest and largest values of several runs: error bars at the points of a line, and
+/// thin lines beside a curve.
+fn draw_ranges<X, Y>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
+    series: &Series,
+    colour: RGBColor,
+) where
+    X: Ranged<ValueType = f64> + 'static,
+    Y: Ranged<ValueType = f64> + 'static,
+{
+    // A smallest value of 0 is below a logarithmic axis.
+    let bottom = chart.y_range().start;
+    let both = || {
+        let ranges = series.ranges.iter().map(|(min, max)| (min.max(bottom), max.max(bottom)));
+        series.points.iter().map(|(x, y)| (*x, y.max(bottom))).zip(ranges)
+    };
+    let has_range = |(_, (min, max)): &((f64, f64), (f64, f64))| max > min;
+    let thin = ShapeStyle::from(colour.mix(0.5)).stroke_width(1);
+    match series.shape {
+        Shape::Line | Shape::Bars(_) => {
+            let middle = if let Shape::Bars(width) = series.shape { width / 2.0 } else { 0.0 };
+            let bars = both().filter(has_range).map(|((x, y), (min, max))| {
+                ErrorBar::new_vertical(x + middle, min, y, max, colour.stroke_width(1), 9)
+            });
+            chart.draw_series(bars).expect(STRING);
+        }
+        Shape::Curve => {
+            for end in [|range: (f64, f64)| range.0, |range: (f64, f64)| range.1] {
+                let line = both().map(|((x, _), range)| (x, end(range)));
+                chart.draw_series(LineSeries::new(line, thin)).expect(STRING);
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 use std::fs;
 use std::io::IsTerminal as _;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use serde_json::json;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// Names of experiments, or `all`
+    /// Names of experiments, `all`, or `ci` for those that CI runs
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Show the names of the experiments
@@ -27,9 +27,14 @@ pub(crate) struct Args {
     /// Run shorter versions: same trends, lower confidence
     #[arg(long)]
     quick: bool,
-    /// Seed of all random choices; the same seed gives the same points
+    /// Seed of all random choices in the first run of each point; the same seed gives the same
+    /// points
     #[arg(long, value_name = "N", default_value_t = 1, allow_hyphen_values = true)]
     seed: u64,
+    /// Number of runs of each point, with consecutive seeds [default: as in the plan, usually 10,
+    /// or 3 with --quick]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    runs: Option<NonZeroU32>,
     /// Number of runs at the same time [default: one per CPU]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     jobs: Option<NonZeroUsize>,
@@ -58,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     make_folder(&args.out)?;
     let interrupt = interrupt::listen()?;
     let jobs = args.jobs.unwrap_or_else(|| Options::default().jobs);
-    let options = Options { quick: args.quick, seed: args.seed, jobs };
+    let options = Options { quick: args.quick, seed: args.seed, runs: args.runs, jobs };
     let watcher = Watcher::new(interrupt);
     let reports = suite.run(&options, &watcher);
     watcher.end();
@@ -84,6 +89,9 @@ fn choose(names: &[String]) -> Result<Suite, CliError> {
     }
     if names.iter().any(|name| name == "all") {
         return Ok(Suite::all());
+    }
+    if names == ["ci"] {
+        return Ok(Suite::ci());
     }
     Suite::named(names).map_err(|error| {
         let SuiteError::Unknown(name) = &error;
@@ -195,11 +203,15 @@ fn for_people(reports: &[Report], asked_for: usize, out: &Path) -> String {
     text.trim_start().to_owned()
 }
 
-/// Formats a measurement, such as `98.3 % (margin 1.3)`.
+/// Formats a measurement, such as `98.3 % (98.1 to 98.6; margin 1.3)`.
 fn figures(relation: &Relation) -> String {
-    let Relation { measured, margin, unit, .. } = relation;
+    let Relation { measured, min, max, margin, unit, .. } = relation;
     let number = |value: f64| carom_figures::significant((value * 1e4).round() / 1e4);
-    format!("{} {unit} (margin {})", number(*measured), number(*margin))
+    let range = match min < max {
+        true => format!("{} to {}; ", number(*min), number(*max)),
+        false => String::new(),
+    };
+    format!("{} {unit} ({range}margin {})", number(*measured), number(*margin))
 }
 
 /// A reporter of progress on standard error: one line that is redrawn on a terminal, otherwise one
@@ -242,6 +254,7 @@ const REPORT: &str = "report.html";
 const EXAMPLE: &str = "Examples:
   carom-lab paper --list
   carom-lab paper ricochet-9 --quick --out figures
+  carom-lab paper ci --quick
   carom-lab paper all --json | jq '.experiments[] | [.name, .holds]'
   carom-lab paper slingshot-2a --show-plan > mine.toml
   carom-lab paper slingshot-2a --plan mine.toml

@@ -29,7 +29,7 @@ fn folder(name: &str) -> PathBuf {
 fn small_plan(folder: &std::path::Path) -> String {
     let plan = carom_lab(&["paper", "ricochet-11", "--show-plan"]);
     let plan = String::from_utf8(plan.stdout).expect("plans are text");
-    let small = plan.replace("quick = 2500", "quick = 250").replace("quick = 1500", "quick = 300");
+    let small = plan.replace("quick = 1500", "quick = 300");
     assert_ne!(plan, small);
     let file = folder.join("small.toml");
     fs::write(&file, small).expect("the folder was just made");
@@ -82,6 +82,7 @@ fn all_experiments_are_listed() {
             "slingshot-4",
             "slingshot-5",
             "slingshot-model",
+            "ricochet-4",
             "ricochet-8",
             "ricochet-9",
             "ricochet-10",
@@ -95,6 +96,8 @@ fn all_experiments_are_listed() {
             "ricochet-stagger",
             "ricochet-loss",
             "ricochet-model",
+            "discovery",
+            "defaults",
             "rmp-5.1",
             "rmp-5.2",
             "rmp-5.3",
@@ -129,16 +132,21 @@ fn same_seed_gives_the_same_files_and_json_for_any_jobs() {
     let (_, other, _) = run("other", "6", "2");
     assert_ne!(files[0], other[0]);
     assert!(files[2].contains("<svg") && !files[2].contains("<script"));
-    assert!(files[0].starts_with("groups_per_node,losses,recovered_percent,"));
+    assert!(files[0].starts_with("groups_per_node,losses,losses_min,losses_max,"));
 
     let experiment = &report["experiments"][0];
     assert_eq!(experiment["name"], "ricochet-11");
     assert_eq!((&report["holds"], &experiment["holds"]), (&true.into(), &true.into()));
     assert_eq!(experiment["points"][0]["groups_per_node"], 64);
     let relation = &experiment["relations"][0];
-    for field in ["claim", "measured", "sense", "limit", "margin", "unit", "holds", "note"] {
+    for field in
+        ["claim", "measured", "min", "max", "sense", "limit", "margin", "unit", "holds", "note"]
+    {
         assert!(!relation[field].is_null(), "{field}");
     }
+    assert_eq!(experiment["runs"], 3);
+    let point = &experiment["points"][0];
+    assert!(point["mean_delay_ms_min"].as_f64() < point["mean_delay_ms_max"].as_f64());
     for field in ["title", "source", "seed", "quick", "better", "notes"] {
         assert!(!experiment[field].is_null(), "{field}");
     }
@@ -153,8 +161,9 @@ fn a_relation_that_does_not_hold_ends_with_code_1() {
     assert_ne!(text, strict);
     fs::write(&plan, strict).expect("it can be written again");
     let out = folder.join("out").display().to_string();
-    let output = carom_lab(&["paper", "ricochet-11", "--quick", "--plan", &plan, "--out", &out]);
+    let args = ["paper", "ricochet-11", "--quick", "--runs", "2", "--plan", &plan, "--out", &out];
+    let output = carom_lab(&args);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("DOES NOT HOLD"));
-    assert!(stderr(&output).contains("1 of 1 runs"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("2 of 2 runs"), "{}", stderr(&output));
 }

@@ -11,6 +11,13 @@ impl Delays {
         Self(nanos)
     }
 
+    /// Returns the delays of both.
+    pub(crate) fn with(&self, others: &Self) -> Self {
+        let mut nanos: Vec<u64> = self.0.iter().chain(&others.0).copied().collect();
+        nanos.sort_unstable();
+        Self(nanos)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -6,7 +6,7 @@ use carom_figures::significant;
 
 use crate::relation::{Relation, Sense, least_first};
 use crate::report::Report;
-use crate::table::Table;
+use crate::table::{Cell, Spread, Table};
 
 /// Returns the reports as one self-contained page.
 pub fn page(reports: &[Report]) -> String {
@@ -22,9 +22,11 @@ pub fn page(reports: &[Report]) -> String {
         let length = if first.quick { "short runs (--quick)" } else { "full runs" };
         let _ = writeln!(
             out,
-            "<p>Simulated with carom {}, seed {}, {length}. Recovered shares count repairs only. \
-             Delays run from the multicast of a message to its delivery, and include the \
-             discovery of the loss.</p>",
+            "<p>Simulated with carom {}, seeds from {} on, {length}. Results are means over the \
+             runs with different seeds; smallest and largest values are in parentheses, and error \
+             bars and thin lines show them in figures. Relations are judged on the means. \
+             Recovered shares count repairs only. Delays run from the multicast of a message to \
+             its delivery, and include the discovery of the loss.</p>",
             env!("CARGO_PKG_VERSION"),
             first.seed
         );
@@ -62,10 +64,11 @@ fn section(out: &mut String, report: &Report) {
     let name = escape(report.name());
     let _ = writeln!(
         out,
-        "<section id=\"{name}\"><h2>{name}: {}</h2>\n<p class=\"source\">{}</p>\n\
+        "<section id=\"{name}\"><h2>{name}: {}</h2>\n<p class=\"source\">{}; {} runs</p>\n\
          <p><b>The paper reports:</b> {}</p>",
         escape(&heading.title),
         escape(&heading.source),
+        report.runs,
         escape(&heading.reports)
     );
     relations(out, report);
@@ -96,7 +99,7 @@ fn relations(out: &mut String, report: &Report) {
             "<tr><td>{}</td><td>{}</td><td>{side} {}</td><td>{}</td><td class=\"{class}\">{word}\
              </td><td>{}</td></tr>",
             escape(&relation.claim),
-            with_unit(relation.measured, relation.unit),
+            with_range(relation.measured, (relation.min, relation.max), relation.unit),
             with_unit(relation.limit, relation.unit),
             margin(relation),
             escape(&relation.note)
@@ -143,7 +146,7 @@ fn points(out: &mut String, title: &str, table: &Table) {
     for row in &table.rows {
         *out += "<tr>";
         for cell in row {
-            let _ = write!(out, "<td>{}</td>", escape(&cell.text()));
+            let _ = write!(out, "<td>{}</td>", escape(&with_ends(cell)));
         }
         *out += "</tr>\n";
     }
@@ -171,6 +174,24 @@ fn margin(relation: &Relation) -> String {
 fn with_unit(value: f64, unit: &str) -> String {
     let number = if value.is_finite() { significant4(value) } else { "n/a".to_owned() };
     if unit.is_empty() { number } else { format!("{number} {}", escape(unit)) }
+}
+
+fn with_range(value: f64, (min, max): (f64, f64), unit: &str) -> String {
+    let all = with_unit(value, unit);
+    if min == max || !value.is_finite() {
+        return all;
+    }
+    format!("{all} ({} to {})", significant4(min), significant4(max))
+}
+
+/// Formats a cell, with the smallest and the largest value of several runs if they differ.
+fn with_ends(cell: &Cell) -> String {
+    match cell {
+        Cell::Spread(Spread { mean, min, max }) if min != max && mean.is_finite() => {
+            with_range(*mean, (*min, *max), "")
+        }
+        _ => cell.text(),
+    }
 }
 
 fn significant4(value: f64) -> String {
@@ -214,11 +235,11 @@ mod tests {
             }],
         };
         let figure = Figure::new("recovered", "Recovered", Axis::log("d", 2.0), Axis::linear("%"));
-        let table = Rows(&[2_u64]).table(&[("d", |d| (*d).into())]);
+        let table = Rows(&[2_u64]).table(1, &[("d", |d| (*d).into())]);
         let better = Better::if_higher("recovered", 98.5, 97.5, "%").into_iter().collect();
         let figures = vec![figure.ours("ours", vec![(2.0, 98.5)])];
         let findings = Findings { table, figures, relations, better, ..Findings::default() };
-        Report::new(heading, RunScale { quick: false, seed: 1 }, findings)
+        Report::new(heading, RunScale { quick: false, seed: 1 }, 1, findings)
     }
 
     #[test]
@@ -236,7 +257,7 @@ mod tests {
             "Groups &amp; losses",
             "Better than in the paper",
             "no Java",
-            "seed 1",
+            "seeds from 1 on",
             "at d = 2",
         ] {
             assert!(page.contains(text), "{text} is missing");

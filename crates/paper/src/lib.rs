@@ -16,7 +16,7 @@
 //! let options = Options { quick: true, ..Options::default() };
 //! for report in suite.run(&options, &()) {
 //!     assert!(report.holds(), "{:?}", report.relations);
-//!     assert!(report.csv().starts_with("groups_per_node,losses,"));
+//!     assert!(report.csv().starts_with("groups_per_node,losses,losses_min,"));
 //! }
 //! # Ok::<(), carom_paper::SuiteError>(())
 //! ```
@@ -29,11 +29,13 @@ mod experiments;
 pub mod html;
 mod json;
 mod lateral;
+mod line;
 mod network;
 mod ordered;
 mod plan;
 mod relation;
 mod report;
+mod runs;
 mod service;
 mod suite;
 mod table;

@@ -19,6 +19,9 @@ pub(crate) struct Plan<S> {
     differs: Vec<String>,
     #[serde(default)]
     reported: Vec<Reported>,
+    /// Number of runs of each point, with different seeds.
+    #[serde(default = "usual_runs")]
+    runs: Scaled<u32>,
     pub(crate) setup: S,
 }
 
@@ -72,10 +75,15 @@ impl<S: DeserializeOwned> Plan<S> {
 }
 
 impl<S> Plan<S> {
-    pub(crate) fn split(self) -> (Heading, S) {
-        let Self { experiment, title, source, reports, differs, reported, setup } = self;
-        (Heading { experiment, title, source, reports, differs, reported }, setup)
+    pub(crate) fn split(self) -> (Heading, Scaled<u32>, S) {
+        let Self { experiment, title, source, reports, differs, reported, runs, setup } = self;
+        (Heading { experiment, title, source, reports, differs, reported }, runs, setup)
     }
+}
+
+/// Ricochet's evaluation has ten runs of each point.
+fn usual_runs() -> Scaled<u32> {
+    Scaled { full: 10, quick: 3 }
 }
 
 /// Returns the name of the experiment of a plan, without checking the plan itself.
@@ -182,7 +190,8 @@ fire = "8,5"
     #[test]
     fn a_plan_is_read_with_its_units() {
         let plan: Plan<Setup> = Plan::read("x.toml", PLAN).expect("a valid plan");
-        let (heading, setup) = plan.split();
+        let (heading, runs, setup) = plan.split();
+        assert_eq!((*runs.at(false), *runs.at(true)), (10, 3));
         assert_eq!(heading.title, "t");
         assert_eq!(setup.span.at(true).0, Duration::from_millis(10));
         assert_eq!(setup.span.at(false).0, Duration::from_secs(8));

@@ -2,13 +2,19 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
+use crate::table::Spread;
+
 /// A relation that must hold between a measured value and a limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Relation {
     /// Claim that the relation checks, in words.
     pub claim: String,
-    /// Measured value in the worst case.
+    /// Measured value in the worst case: the mean of the runs with different seeds.
     pub measured: f64,
+    /// Smallest measured value of the runs.
+    pub min: f64,
+    /// Largest measured value of the runs.
+    pub max: f64,
     /// Side of the limit on which the value must be.
     pub sense: Sense,
     /// Limit of the measured value.
@@ -52,6 +58,37 @@ impl Relation {
         Self::new(claim.into(), measured, Sense::AtMost, limit, unit)
     }
 
+    /// Returns the two relations for a value that must lie in the range.
+    pub(crate) fn within(
+        claim: impl Into<String>,
+        measured: f64,
+        (low, high): (f64, f64),
+        unit: &'static str,
+    ) -> [Self; 2] {
+        let claim = claim.into();
+        [
+            Self::at_least(claim.clone(), measured, low, unit),
+            Self::at_most(claim, measured, high, unit),
+        ]
+    }
+
+    /// Returns the two relations for values that must all lie in the range: `lowest` and `highest`
+    /// are the extremes, with the numbers of groups per node at which they are reached.
+    pub(crate) fn all_within(
+        claim: &str,
+        lowest: (f64, u32),
+        highest: (f64, u32),
+        (low, high): (f64, f64),
+        unit: &'static str,
+    ) -> [Self; 2] {
+        [
+            Self::at_least(claim, lowest.0, low, unit)
+                .noted(format!("minimum at d = {}", lowest.1)),
+            Self::at_most(claim, highest.0, high, unit)
+                .noted(format!("maximum at d = {}", highest.1)),
+        ]
+    }
+
     #[must_use]
     pub(crate) fn noted(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
@@ -71,7 +108,25 @@ impl Relation {
             Sense::AtMost => limit - measured,
         };
         let holds = margin >= 0.0;
-        Self { claim, measured, sense, limit, unit, holds, margin, note: String::new() }
+        let (min, max, note) = (measured, measured, String::new());
+        Self { claim, measured, min, max, sense, limit, unit, holds, margin, note }
+    }
+
+    /// Combines the same relation of runs with different seeds. It is judged on the mean. The note
+    /// is that of the run with the smallest margin among those with the same verdict.
+    pub(crate) fn of_runs(runs: &[&Self]) -> Self {
+        let of = |value: fn(&Self) -> f64| {
+            Spread::of(&runs.iter().map(|run| value(run)).collect::<Vec<_>>())
+        };
+        let [first, ..] = runs else { unreachable!("a relation has at least one run") };
+        let (measured, limit) = (of(|run| run.measured), of(|run| run.limit).mean);
+        let mean = Self::new(first.claim.clone(), measured.mean, first.sense, limit, first.unit);
+        let worst = runs
+            .iter()
+            .filter(|run| run.holds == mean.holds)
+            .min_by(|a, b| least_first(&a.margin, &b.margin));
+        let note = worst.map_or_else(String::new, |run| run.note.clone());
+        Self { min: measured.min, max: measured.max, note, ..mean }
     }
 }
 

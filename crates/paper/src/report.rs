@@ -12,6 +12,8 @@ pub struct Report {
     pub heading: Heading,
     pub(crate) quick: bool,
     pub(crate) seed: u64,
+    /// Number of runs of each point, with consecutive seeds from `seed` on.
+    pub(crate) runs: u32,
     /// Points. They are the same for the same seed, plan and version.
     pub(crate) table: Table,
     /// Values measured on this machine's processor, if there are any. They differ from run to run.
@@ -35,7 +37,8 @@ pub(crate) struct Findings {
 }
 
 impl Report {
-    pub(crate) fn new(heading: Heading, scale: RunScale, findings: Findings) -> Self {
+    /// Creates the report from the combined findings of all runs. `scale` is that of the first run.
+    pub(crate) fn new(heading: Heading, scale: RunScale, runs: u32, findings: Findings) -> Self {
         let RunScale { quick, seed } = scale;
         let Findings { table, measured, mut figures, relations, better, notes } = findings;
         for reported in &heading.reported {
@@ -46,7 +49,7 @@ impl Report {
                 *figure = with;
             }
         }
-        Self { heading, quick, seed, table, measured, figures, relations, better, notes }
+        Self { heading, quick, seed, runs, table, measured, figures, relations, better, notes }
     }
 
     /// Returns the name of the experiment.
@@ -81,6 +84,7 @@ impl Report {
             "title": self.heading.title,
             "source": self.heading.source,
             "seed": self.seed,
+            "runs": self.runs,
             "quick": self.quick,
             "holds": self.holds(),
             "relations": self.relations,

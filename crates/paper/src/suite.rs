@@ -1,12 +1,13 @@
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::experiments::{self, Loaded, Spec};
 use crate::plan::{Heading, PlanError, RunScale, experiment_of};
-use crate::report::Report;
+use crate::report::{Findings, Report};
+use crate::runs;
 use crate::work::{Job, Outcome};
 
 /// A set of experiments that run together and share jobs.
@@ -26,8 +27,11 @@ struct Entry {
 pub struct Options {
     /// `true` to use the short runs of the plans. Default: `false`.
     pub quick: bool,
-    /// Seed of all randomness. Default: 1.
+    /// Seed of all randomness in the first run of each point. Further runs use the next numbers.
+    /// Default: 1.
     pub seed: u64,
+    /// Number of runs of each point. Default: `None`, the number in the plan.
+    pub runs: Option<NonZeroU32>,
     /// Number of jobs that run at the same time. Default: one per processor.
     pub jobs: NonZeroUsize,
 }
@@ -71,7 +75,16 @@ impl Default for Options {
     /// Returns the options for full runs with seed 1 and one job per processor.
     fn default() -> Self {
         let jobs = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Self { quick: false, seed: 1, jobs }
+        Self { quick: false, seed: 1, runs: None, jobs }
+    }
+}
+
+impl Options {
+    /// Returns the scales of all runs of a point, if its plan has `usual` runs.
+    fn scales(&self, usual: u32) -> impl Iterator<Item = RunScale> {
+        let (quick, seed) = (self.quick, self.seed);
+        let runs = self.runs.map_or(usual, NonZeroU32::get);
+        (0..runs).map(move |run| RunScale { quick, seed: seed.wrapping_add(run.into()) })
     }
 }
 
@@ -103,6 +116,12 @@ impl Suite {
         Ok(suite)
     }
 
+    /// Returns the suite of the experiments that CI runs. Each family of protocols is represented,
+    /// and all relations hold in short runs.
+    pub fn ci() -> Self {
+        Self::named(CI).expect("the names are known")
+    }
+
     /// Returns the headings of the plans, in the order of the experiments.
     pub fn plans(&self) -> impl Iterator<Item = &Heading> {
         self.entries.iter().map(|entry| &entry.loaded.heading)
@@ -130,23 +149,40 @@ impl Suite {
 
     /// Runs all experiments, and returns the reports of those whose jobs are all done.
     pub fn run(&self, options: &Options, watch: &impl Watch) -> Vec<Report> {
-        let scale = RunScale { quick: options.quick, seed: options.seed };
         let mut work = Shared::default();
-        let wanted: Vec<Vec<usize>> = self
-            .entries
-            .iter()
-            .map(|entry| work.add(entry.loaded.experiment.jobs(scale)))
-            .collect();
+        let mut wanted: Vec<Vec<(RunScale, Vec<usize>)>> = Vec::new();
+        for Entry { loaded, .. } in &self.entries {
+            let scales = options.scales(*loaded.runs.at(options.quick));
+            let places = scales.map(|scale| (scale, work.add(loaded.experiment.jobs(scale))));
+            wanted.push(places.collect());
+        }
         let outcomes = in_parallel(&work.jobs, options.jobs, watch);
-        let reports = self.entries.iter().zip(wanted).filter_map(|(entry, wanted)| {
-            let outcomes: Option<Vec<&Outcome>> =
-                wanted.iter().map(|place| outcomes[*place].as_ref()).collect();
-            let findings = entry.loaded.experiment.evaluate(scale, &outcomes?);
-            Some(Report::new(entry.loaded.heading.clone(), scale, findings))
+        let reports = self.entries.iter().zip(wanted).filter_map(|(Entry { loaded, .. }, runs)| {
+            let (first, count) = (runs.first()?.0, runs.len() as u32);
+            let findings = runs.iter().map(|(scale, places)| {
+                let outcomes = places.iter().map(|place| outcomes[*place].as_ref());
+                let outcomes: Option<Vec<&Outcome>> = outcomes.collect();
+                Some(loaded.experiment.evaluate(*scale, &outcomes?))
+            });
+            let findings: Option<Vec<Findings>> = findings.collect();
+            let findings = runs::combine(findings?);
+            Some(Report::new(loaded.heading.clone(), first, count, findings))
         });
         reports.collect()
     }
 }
+
+/// The experiments of [`Suite::ci`].
+const CI: &[&str] = &[
+    "slingshot-2a",
+    "ricochet-4",
+    "ricochet-8",
+    "ricochet-9",
+    "ricochet-14",
+    "ricochet-model",
+    "rmp-5.2",
+    "rdcm-15",
+];
 
 #[derive(Default)]
 struct Shared {
@@ -227,6 +263,7 @@ mod tests {
         let names = ["slingshot-model", "slingshot-model"];
         let suite = Suite::named(&names).expect("a known experiment");
         assert_eq!(suite.plans().count(), 1);
+        assert_eq!(Suite::ci().plans().count(), CI.len());
         let unknown = Suite::named(&["slingshot-99"]).expect_err("an unknown experiment");
         assert_eq!(unknown, SuiteError::Unknown("slingshot-99".to_owned()));
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use carom_proto::{Class, Event, Time};
+use carom_proto::{Class, Event, Rng, Time};
 use carom_sim::{Happening, HostIx, Traffic};
 
-use super::plane::Setting;
+use super::plane::{Plane, Setting};
 use super::protocol::Protocol;
 use super::scene::{SLICE, Scene};
 use super::tally::{Seen, Tally};
@@ -19,6 +19,9 @@ pub(crate) struct BulkRun {
     pub(crate) setting: Setting,
     pub(crate) protocol: Protocol,
     pub(crate) packets: u32,
+    /// Number of receivers that leave, and of others that join, evenly over the time in which the
+    /// packets are sent.
+    pub(crate) changes: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,16 +62,19 @@ pub(crate) struct Counts {
     /// Number of pairs of a node and a packet that it repaired.
     pub(crate) repaired_by_nodes: u64,
     pub(crate) most_copies: u64,
+    /// Largest number of nodes to which one node sent repairs of a packet.
+    pub(crate) most_served: u64,
     pub(crate) most_requests: u64,
     pub(crate) most_control: u64,
 }
 
 struct Ledger {
     begin: Time,
-    packets: u32,
     lacking: BTreeMap<HostIx, u32>,
     complete: Vec<Duration>,
     sent_at: Vec<Time>,
+    /// Receivers that stay in the group.
+    stayers: Vec<u32>,
 }
 
 /// Time limit of a run, as a multiple of the packets' transmission time on the link.
@@ -79,11 +85,15 @@ impl Run for BulkRun {
     type Outcome = BulkOutcome;
 
     fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
-        let mut scene = Scene::new(self.setting.plane(), self.protocol, true);
+        let plane = self.setting.plane();
+        let changes = Changes::draw(self.changes, &plane);
+        let mut scene = Scene::new(plane, self.protocol, true);
         scene.begin(ends)?;
         let before = scene.world.footprint();
         let packet_time = self.protocol.packet_time(&self.setting);
-        let mut ledger = Ledger::new(&scene, self.packets);
+        let mut ledger = Ledger::new(&scene, self.packets, &changes);
+        let each = packet_time * self.packets / (self.changes + 1);
+        let mut changes = changes.0.into_iter().zip(1..).peekable();
         let end = ledger.begin + packet_time * self.packets * MOST_TIMES + MOST;
         let mut look = ledger.begin;
         while !ledger.lacking.is_empty() && scene.world.now() < end {
@@ -93,6 +103,12 @@ impl Run for BulkRun {
                 if ends() {
                     return None;
                 }
+            }
+            while let Some(((leaver, joiner), _)) =
+                changes.next_if(|(_, number)| ledger.begin + each * *number <= now)
+            {
+                scene.leave(leaver);
+                scene.join(joiner);
             }
             let is_left = ledger.sent_at.len() < self.packets as usize;
             if is_left && scene.idle_at() <= now && scene.send().is_ok() {
@@ -117,20 +133,20 @@ impl BulkRun {
         let packet_time = self.protocol.packet_time(&self.setting);
         let at_most = f64::from(self.packets) * packet_time.as_secs_f64();
         let bits = 8.0 * f64::from(self.packets) * self.setting.payload_bytes as f64;
-        let receivers = scene.plane.receivers().len();
+        let receivers = ledger.stayers.len();
         // Incomplete receivers count as zero, because a part of the file is useless.
         let mean = |total: f64| total / receivers as f64;
         let each = ledger.complete.iter().map(Duration::as_secs_f64);
         let last = ledger.complete.iter().max().filter(|_| ledger.lacking.is_empty());
         let tally = |host| scene.world.machine(HostIx(host)).and_then(|it| it.tally.as_ref());
         let (mut counts, mut delays) = (Counts::default(), Vec::new());
-        for tally in scene.plane.receivers().filter_map(tally) {
+        for tally in ledger.stayers.iter().copied().filter_map(tally) {
             let seen = ledger.of(tally);
             counts.add_receiver(seen, ledger.sent_at.len());
             let repaired = seen.iter().zip(&ledger.sent_at).filter(|(it, _)| !it.came);
             delays.extend(repaired.filter_map(|(it, sent)| Some(it.first_at?.since(*sent))));
         }
-        for host in scene.plane.receivers().chain([scene.plane.sender()]) {
+        for host in ledger.stayers.iter().copied().chain([scene.plane.sender()]) {
             tally(host).into_iter().for_each(|it| counts.add_server(ledger.of(it), it.control));
         }
         BulkOutcome {
@@ -148,10 +164,13 @@ impl BulkRun {
 }
 
 impl Ledger {
-    fn new(scene: &Scene, packets: u32) -> Self {
-        let lacking = scene.plane.receivers().map(|host| (HostIx(host), packets)).collect();
+    /// Creates the account of the receivers that stay.
+    fn new(scene: &Scene, packets: u32, changes: &Changes) -> Self {
+        let stays = |host: &u32| changes.0.iter().all(|(leaver, _)| leaver != host);
+        let stayers: Vec<u32> = scene.plane.receivers().filter(stays).collect();
+        let lacking = stayers.iter().map(|host| (HostIx(*host), packets)).collect();
         let begin = scene.world.now();
-        Self { begin, packets, lacking, complete: Vec::new(), sent_at: Vec::new() }
+        Self { begin, lacking, complete: Vec::new(), sent_at: Vec::new(), stayers }
     }
 
     /// Returns the observations of the counted packets: the first packet only started the group.
@@ -161,9 +180,7 @@ impl Ledger {
 
     fn note(&mut self, happening: &Happening<Event>) {
         let Event::Message(_) = &happening.event else { return };
-        let Some(lacking) = self.lacking.get_mut(&happening.host) else {
-            unreachable!("{} received more than {} messages", happening.host, self.packets)
-        };
+        let Some(lacking) = self.lacking.get_mut(&happening.host) else { return };
         *lacking -= 1;
         if *lacking == 0 {
             self.lacking.remove(&happening.host);
@@ -171,6 +188,27 @@ impl Ledger {
         }
     }
 }
+
+/// Pairs of a receiver that leaves and of another host that joins.
+struct Changes(Vec<(u32, u32)>);
+
+impl Changes {
+    fn draw(count: u32, plane: &Plane) -> Self {
+        if count == 0 {
+            return Self(Vec::new());
+        }
+        let mut rng = Rng::new(plane.setting.seed ^ CHANGES);
+        let mut leavers: Vec<u32> = plane.receivers().collect();
+        let is_outside = |host: &u32| !leavers.contains(host) && *host != plane.sender();
+        let mut joiners: Vec<u32> = (0..plane.cluster.hosts()).filter(is_outside).collect();
+        rng.choose_to_front(&mut leavers, count as usize);
+        rng.choose_to_front(&mut joiners, count as usize);
+        Self(leavers.into_iter().zip(joiners).take(count as usize).collect())
+    }
+}
+
+/// Separates the random choice of changes from other choices with the same seed.
+const CHANGES: u64 = 0xC4A2_6E5F;
 
 impl Counts {
     fn add_receiver(&mut self, seen: &[Seen], packets: usize) {
@@ -191,6 +229,7 @@ impl Counts {
             self.copies += u64::from(it.copies);
             self.repaired_by_nodes += u64::from(it.copies > 0);
             self.most_copies = self.most_copies.max(u64::from(it.copies));
+            self.most_served = self.most_served.max(u64::from(it.served));
             self.most_requests = self.most_requests.max(u64::from(it.requests));
         }
         self.most_control = self.most_control.max(control);
@@ -217,6 +256,10 @@ impl fmt::Display for BulkRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setting { loss, detect_after, .. } = &self.setting;
         let loss = 100.0 * loss.rate();
-        write!(f, "{} at {loss} % loss, detected after {detect_after:?}", self.protocol.name())
+        write!(f, "{} at {loss} % loss, detected after {detect_after:?}", self.protocol.name())?;
+        match self.changes {
+            0 => Ok(()),
+            changes => write!(f, ", {changes} receivers replaced"),
+        }
     }
 }

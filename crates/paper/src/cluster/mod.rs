@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn lossless_runs_fill_the_link_and_repair_nothing() {
         for protocol in ALL {
-            let run = BulkRun { setting: setting(0.0), protocol, packets: 300 };
+            let run = BulkRun { setting: setting(0.0), protocol, packets: 300, changes: 0 };
             let outcome = run.run(&|| false).expect("the run is not ended early");
             assert_eq!(outcome.incomplete, 0, "{protocol:?}");
             assert!(outcome.mean_share > 0.95, "{protocol:?}: {outcome:?}");
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn losses_are_repaired_and_equal_seeds_have_equal_counts() {
         for protocol in ALL {
-            let run = BulkRun { setting: setting(0.02), protocol, packets: 100 };
+            let run = BulkRun { setting: setting(0.02), protocol, packets: 100, changes: 0 };
             let outcome = run.run(&|| false).expect("the run is not ended early");
             let counts = outcome.counts;
             assert_eq!(outcome.incomplete, 0, "{protocol:?}");
@@ -76,6 +76,19 @@ mod tests {
             assert_eq!(run.run(&|| false), Some(outcome), "{protocol:?}");
             assert_eq!(run.run(&|| true), None, "the run checks whether to end early");
         }
+    }
+
+    #[test]
+    fn receivers_that_stay_are_served_while_others_change() {
+        let base =
+            BulkRun { setting: setting(0.01), protocol: Protocol::Rdcm, packets: 1000, changes: 0 };
+        let run = BulkRun { changes: 3, ..base.clone() };
+        let outcome = run.run(&|| false).expect("the run is not ended early");
+        assert_eq!((outcome.receivers, outcome.incomplete), (6, 0));
+        let still = base.run(&|| false).expect("the run is not ended early");
+        assert!(outcome.mean_share > 0.5 * still.mean_share, "{outcome:?}");
+        assert_ne!(outcome.tree_links, 0);
+        assert_eq!(run.run(&|| false), Some(outcome));
     }
 
     #[test]

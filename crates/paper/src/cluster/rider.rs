@@ -53,7 +53,7 @@ impl Machine for Rider {
         if let Some(tally) = &mut self.tally
             && matches!(transmit.class, Class::Retransmission | Class::Repair)
         {
-            tally.note_repair_sent(self.protocol, &out[start..]);
+            tally.note_repair_sent(self.protocol, &transmit.destination, &out[start..]);
         }
         Some(transmit)
     }

@@ -24,6 +24,10 @@ pub(crate) struct Scene {
     idle_at: Time,
     given_bytes: u64,
     pub(crate) trees: u32,
+    protocol: Protocol,
+    members: BTreeSet<u32>,
+    /// Version of the last change of the members.
+    version: u32,
 }
 
 const MOST_TO_BEGIN: Duration = Duration::from_secs(20);
@@ -89,9 +93,20 @@ impl Scene {
             introduce(&mut world, protocol, *host, &members);
         }
         cluster::set_tree(&mut world, &plane.cluster, GROUP, &plane.tree);
+        let version = members.len() as u32;
         let payload = Bytes::from(vec![0x5A; plane.setting.payload_bytes]);
         let idle_at = world.now();
-        Self { world, plane, payload, idle_at, given_bytes: 0, trees: 0 }
+        Self {
+            world,
+            plane,
+            payload,
+            idle_at,
+            given_bytes: 0,
+            trees: 0,
+            protocol,
+            members,
+            version,
+        }
     }
 
     /// Returns the time at which the sender's interface has transmitted everything handed to it.
@@ -145,6 +160,39 @@ impl Scene {
         self.idle_at();
         self.idle_at = settled;
         Some(())
+    }
+
+    /// Lets a receiver leave the group. All others learn of it at once.
+    pub(crate) fn leave(&mut self, host: u32) {
+        self.world.with(HostIx(host), |rider, now| {
+            rider.ridden.engine_mut().leave(now, GROUP);
+        });
+        self.world.unsubscribe(HostIx(host), GROUP);
+        self.members.remove(&host);
+        self.notify(host, ViewChangeKind::Left);
+    }
+
+    /// Lets a host join the group, which only protocols without fixed domains support. All members
+    /// learn of it at once.
+    pub(crate) fn join(&mut self, host: u32) {
+        let (node, seed) = (node_of(host), self.plane.rng.next_u64());
+        let engine = Maker::new(self.protocol, &self.plane).engine(node, seed);
+        self.world.spawn(HostIx(host), node, Rider::new(self.protocol, engine, true));
+        self.world.subscribe(HostIx(host), GROUP);
+        self.members.insert(host);
+        introduce(&mut self.world, self.protocol, host, &self.members);
+        self.notify(host, ViewChangeKind::Joined);
+    }
+
+    fn notify(&mut self, changed: u32, kind: ViewChangeKind) {
+        self.version += 1;
+        let change =
+            ViewChange { group: GROUP, node: node_of(changed), kind, version: self.version };
+        for host in self.members.iter().filter(|host| **host != changed) {
+            self.world.with(HostIx(*host), |rider, now| {
+                rider.ridden.engine_mut().handle_view(now, &change);
+            });
+        }
     }
 
     pub(crate) fn send(&mut self) -> Result<(), SendError> {

@@ -1,10 +1,12 @@
 //! Counts of messages, repairs and requests at one node, for each packet of the group.
 
+use std::collections::BTreeSet;
+
 use carom_baselines::guest::{Datagram, GuestPacket};
 use carom_baselines::{lbrm, rmtp, srm, tmtp};
-use carom_proto::rdcm::packet::{Packet as RdcmPacket, Way};
+use carom_proto::rdcm::packet::{Packet as RdcmPacket, RingAck, Way};
 use carom_proto::wire::Header;
-use carom_proto::{SeqNo, Time};
+use carom_proto::{Destination, NodeId, SeqNo, Time};
 
 use super::protocol::Protocol;
 
@@ -13,6 +15,8 @@ pub(crate) struct Tally {
     /// Observations by packet, in the order of sequence numbers.
     pub(super) packets: Vec<Seen>,
     pub(super) control: u64,
+    /// Nodes that were sent repairs of a packet, by its place. `None` is a multicast.
+    served: BTreeSet<(u32, Option<NodeId>)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +28,8 @@ pub(crate) struct Seen {
     pub(crate) requests: u32,
     /// Number of repairs that the node sent. A multicast counts once.
     pub(crate) copies: u32,
+    /// Number of different nodes to which it sent repairs. All multicasts count as one.
+    pub(crate) served: u32,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -55,9 +61,18 @@ impl Tally {
         }
     }
 
-    pub(super) fn note_repair_sent(&mut self, protocol: Protocol, datagram: &[u8]) {
+    pub(super) fn note_repair_sent(
+        &mut self,
+        protocol: Protocol,
+        to: &Destination,
+        datagram: &[u8],
+    ) {
         if let About::Repair(seqno) = about(protocol, datagram) {
-            self.at(seqno).copies += 1;
+            let to = if let Destination::Node(node) = to { Some(*node) } else { None };
+            let is_new = self.served.insert((seqno.0, to));
+            let packet = self.at(seqno);
+            packet.copies += 1;
+            packet.served += u32::from(is_new);
         }
     }
 
@@ -123,6 +138,15 @@ fn about_rdcm(datagram: &[u8]) -> About {
         }
         Ok(RdcmPacket::Ask(ranges)) => {
             About::Requests(ranges.into_iter().flatten().map(|it| SeqNo(it as u32)).collect())
+        }
+        Ok(RdcmPacket::Ack(acks)) => {
+            let missing = |ack: RingAck| {
+                let unknown = ack.has.next()..ack.known_to;
+                unknown.filter(|number| !ack.has.contains(*number)).collect::<Vec<u64>>()
+            };
+            // A packet that is missing in two rings is one loss.
+            let missing: BTreeSet<u64> = acks.into_iter().flat_map(missing).collect();
+            About::Requests(missing.into_iter().map(|it| SeqNo(it as u32)).collect())
         }
         _ => About::Nothing,
     }

@@ -180,23 +180,26 @@ impl Experiment for UnderChurn {
 }
 
 fn table(points: &[Point<'_>]) -> Table {
-    Rows(points).table(&[
-        ("views", |it| it.place.churn.views.to_string().into()),
-        ("with_naks", |it| u64::from(it.place.nak).into()),
-        ("replaced_per_minute_percent", |it| it.replaced_percent().into()),
-        ("nodes_replaced", |it| it.outcome.replaced.into()),
-        ("losses", |it| it.all.lost.into()),
-        ("recovered_percent", |it| it.all.recovered_percent().into()),
-        ("mean_delay_ms", |it| it.all.fec.mean_ms().into()),
-        ("p99_delay_ms", |it| it.all.fec.quantile_ms(0.99).into()),
-        ("repairs_to_gone_nodes", |it| it.outcome.repairs_sent.1.into()),
-        ("repairs_to_gone_nodes_percent", |it| it.to_gone_percent().into()),
-        ("not_delivered", |it| it.all.missing.into()),
-        ("reported_lost", |it| it.outcome.reported_lost.into()),
-        ("delivered_percent", |it| (100.0 * it.all.delivered_share()).into()),
-        ("overhead_percent", |it| (100.0 * it.outcome.overhead).into()),
-        ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
-    ])
+    Rows(points).table(
+        3,
+        &[
+            ("views", |it| it.place.churn.views.to_string().into()),
+            ("with_naks", |it| u64::from(it.place.nak).into()),
+            ("replaced_per_minute_percent", |it| it.replaced_percent().into()),
+            ("nodes_replaced", |it| it.outcome.replaced.into()),
+            ("losses", |it| it.all.lost.into()),
+            ("recovered_percent", |it| it.all.recovered_percent().into()),
+            ("mean_delay_ms", |it| it.all.fec.mean_ms().into()),
+            ("p99_delay_ms", |it| it.all.fec.quantile_ms(0.99).into()),
+            ("repairs_to_gone_nodes", |it| it.outcome.repairs_sent.1.into()),
+            ("repairs_to_gone_nodes_percent", |it| it.to_gone_percent().into()),
+            ("not_delivered", |it| it.all.missing.into()),
+            ("reported_lost", |it| it.outcome.reported_lost.into()),
+            ("delivered_percent", |it| (100.0 * it.all.delivered_share()).into()),
+            ("overhead_percent", |it| (100.0 * it.outcome.overhead).into()),
+            ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
+        ],
+    )
 }
 
 const NOTE: &str = "A packet counts as lost at every node that was in the group when it was sent \

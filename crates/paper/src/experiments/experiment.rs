@@ -3,7 +3,7 @@ use std::fmt;
 use carom_proto::lateral::model::Setting;
 
 use crate::lateral::GroupOutcome;
-use crate::plan::{Heading, RunScale};
+use crate::plan::{Heading, RunScale, Scaled};
 use crate::report::Findings;
 use crate::work::{Job, Outcome};
 
@@ -46,5 +46,7 @@ impl Modelled {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) heading: Heading,
+    /// Number of runs of each point, with different seeds.
+    pub(crate) runs: Scaled<u32>,
     pub(crate) experiment: Box<dyn Experiment>,
 }

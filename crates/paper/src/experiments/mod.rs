@@ -21,10 +21,13 @@ use rdcm::losses::RdcmLosses;
 use rdcm::rate::RdcmRate;
 use rdcm::table::RdcmTable;
 use ricochet::cost::RicochetCost;
+use ricochet::defaults::Defaults;
+use ricochet::discovery::Discovery;
 use ricochet::groups::RicochetGroups;
 use ricochet::losses::RicochetLosses;
 use ricochet::model::RicochetModel;
 use ricochet::overlap::RicochetOverlap;
+use ricochet::scope::RicochetScope;
 use ricochet::srm::RicochetSrm;
 use ricochet::windows::RicochetWindows;
 use rmp::latency::RmpLatency;
@@ -48,7 +51,7 @@ impl Spec {
 
     /// Reads a plan of this experiment, or returns the first error in `file`.
     pub(crate) fn read(&self, file: &str, text: &str) -> Result<Loaded, PlanError> {
-        let Loaded { heading, experiment } = (self.read)(file, text)?;
+        let Loaded { heading, runs, experiment } = (self.read)(file, text)?;
         let refused = |cause: String, fix: String| {
             Err(PlanError { file: file.to_owned(), line: None, cause, fix })
         };
@@ -60,8 +63,8 @@ impl Spec {
             let fix = format!("known figures here: {}", experiment.figure_names().join(", "));
             return refused(format!("unknown figure '{}'", reported.figure), fix);
         }
-        match experiment.check() {
-            Ok(()) => Ok(Loaded { heading, experiment }),
+        match runs.check_value("runs", 1, 1000).and_then(|()| experiment.check()) {
+            Ok(()) => Ok(Loaded { heading, runs, experiment }),
             Err(cause) => refused(cause, "correct the plan".to_owned()),
         }
     }
@@ -71,9 +74,9 @@ fn read<S>(file: &str, text: &str) -> Result<Loaded, PlanError>
 where
     S: Experiment + DeserializeOwned + 'static,
 {
-    let (heading, mut setup) = Plan::<S>::read(file, text)?.split();
+    let (heading, runs, mut setup) = Plan::<S>::read(file, text)?.split();
     setup.link(built_in);
-    Ok(Loaded { heading, experiment: Box::new(setup) })
+    Ok(Loaded { heading, runs, experiment: Box::new(setup) })
 }
 
 fn built_in(name: &str) -> Option<Loaded> {
@@ -96,6 +99,7 @@ pub(crate) const ALL: &[Spec] = &[
     spec::<SlingshotSize>("slingshot-4", include_str!("../../plans/slingshot-4.toml")),
     spec::<SlingshotSize>("slingshot-5", include_str!("../../plans/slingshot-5.toml")),
     spec::<SlingshotModel>("slingshot-model", include_str!("../../plans/slingshot-model.toml")),
+    spec::<RicochetScope>("ricochet-4", include_str!("../../plans/ricochet-4.toml")),
     spec::<RicochetOverlap>("ricochet-8", include_str!("../../plans/ricochet-8.toml")),
     spec::<RicochetGroups>("ricochet-9", include_str!("../../plans/ricochet-9.toml")),
     spec::<RicochetGroups>("ricochet-10", include_str!("../../plans/ricochet-10.toml")),
@@ -109,6 +113,8 @@ pub(crate) const ALL: &[Spec] = &[
     spec::<RicochetLosses>("ricochet-stagger", include_str!("../../plans/ricochet-stagger.toml")),
     spec::<RicochetLosses>("ricochet-loss", include_str!("../../plans/ricochet-loss.toml")),
     spec::<RicochetModel>("ricochet-model", include_str!("../../plans/ricochet-model.toml")),
+    spec::<Discovery>("discovery", include_str!("../../plans/discovery.toml")),
+    spec::<Defaults>("defaults", include_str!("../../plans/defaults.toml")),
     spec::<RmpThroughput>("rmp-5.1", include_str!("../../plans/rmp-5.1.toml")),
     spec::<RmpThroughput>("rmp-5.2", include_str!("../../plans/rmp-5.2.toml")),
     spec::<RmpLatency>("rmp-5.3", include_str!("../../plans/rmp-5.3.toml")),

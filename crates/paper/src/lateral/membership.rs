@@ -30,6 +30,22 @@ impl Membership {
         }
     }
 
+    /// Returns r of the rate-of-fire, which is the same for all groups of a node.
+    pub(crate) fn r(&self) -> u8 {
+        match self {
+            Self::OneGroup { rate, .. } | Self::Random { rate, .. } => rate.r,
+            Self::TwoGroups { a, .. } => a.r,
+        }
+    }
+
+    /// Returns c of the rate-of-fire, of the first group if groups differ.
+    pub(crate) fn c(&self) -> u8 {
+        match self {
+            Self::OneGroup { rate, .. } | Self::Random { rate, .. } => rate.c,
+            Self::TwoGroups { a, .. } => a.c,
+        }
+    }
+
     pub(crate) fn others(&self, hosts: u32) -> f64 {
         match self {
             Self::OneGroup { size, .. } => f64::from(*size),

@@ -2,7 +2,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use carom_proto::lateral::{Config, Lateral, NakConfig, StreamStart};
+use carom_proto::lateral::{Config, Lateral, NakConfig, RepairScope, StreamStart};
 use carom_proto::loss::Loss;
 use carom_proto::{
     Class, Engine, GroupSettings, NodeId, Profile, RateOfFire, Rng, Time, ViewChange,
@@ -36,6 +36,7 @@ pub(crate) struct LateralRun {
     pub(crate) view: Option<u32>,
     pub(crate) nak: bool,
     pub(crate) variant: Variant,
+    pub(crate) scope: RepairScope,
     pub(crate) length: Length,
     pub(crate) seed: u64,
 }
@@ -58,16 +59,36 @@ pub(crate) enum Variant {
     /// Settings of the papers without pending repairs, so that a repair is used on arrival or
     /// never.
     NothingPending,
-    /// Own packets are in the bins, and pending repairs are solved together.
+    /// Settings of the papers with Carom's repairs: own packets are in the bins, targets are
+    /// drawn exclusively, and pending repairs are solved together.
     Carom,
+    /// The defaults of the product.
+    Defaults,
+}
+
+impl Variant {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Papers => "papers' settings",
+            Self::NothingPending => "no pending repairs",
+            Self::Carom => "Carom's repairs",
+            Self::Defaults => "Carom's defaults",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LateralOutcome {
     /// Losses by [`Groups::tag`]: of all groups together, or of each of two groups.
     pub(crate) groups: Vec<GroupOutcome>,
+    /// Repairs as a share of the data packets and repairs that arrived.
     pub(crate) overhead: f64,
+    /// Repairs, retransmissions and control datagrams as a share of all datagrams that arrived.
+    pub(crate) whole_overhead: f64,
     pub(crate) xors_per_packet: f64,
+    /// Mean number of repairs with a packet that its bins sent: c by design. Each of a repair's
+    /// copies counts, and all repairs are full, as without flushing.
+    pub(crate) copies_per_packet: f64,
     pub(crate) bins: f64,
     pub(crate) replaced: u32,
     /// Number of repairs sent, and of those sent to departed nodes.
@@ -82,7 +103,7 @@ impl Run for LateralRun {
         let config = self.config();
         let make = |id, seed| Lateral::new(id, config.clone(), seed);
         let driven = self.drive(make, Profile::TimeCritical, Work::of, ends)?;
-        Some(outcome(driven))
+        Some(outcome(driven, self.membership.r()))
     }
 
     fn cost(&self) -> f64 {
@@ -108,6 +129,7 @@ impl LateralRun {
             view: None,
             nak: false,
             variant: Variant::Papers,
+            scope: RepairScope::Regions,
             length: Length { warm_up_packets: 3000, losses: 20_000, tail: Duration::from_secs(1) },
             seed,
         }
@@ -156,8 +178,12 @@ impl LateralRun {
     }
 
     fn config(&self) -> Config {
+        if self.variant == Variant::Defaults {
+            return Config::default();
+        }
         let as_long_as_needed = Duration::from_secs(60);
         let base = Config {
+            scope: self.scope,
             stagger: self.stagger,
             partial_view: self.view.map(|view| view as usize - 1),
             nak: self.nak.then(NakConfig::default),
@@ -167,11 +193,14 @@ impl LateralRun {
             ..Config::as_in_the_papers()
         };
         let base = if self.churn.is_none() { base } else { when_nodes_come_and_go(base) };
-        let Config { own_packets, solver, pending_repairs, .. } = Config::default();
         match self.variant {
             Variant::Papers => base,
             Variant::NothingPending => Config { pending_repairs: 0, ..base },
-            Variant::Carom => Config { own_packets, solver, pending_repairs, ..base },
+            Variant::Carom | Variant::Defaults => {
+                let carom = Config::default();
+                let Config { own_packets, exclusive_targets, solver, pending_repairs, .. } = carom;
+                Config { own_packets, exclusive_targets, solver, pending_repairs, ..base }
+            }
         }
     }
 
@@ -235,11 +264,12 @@ pub(super) struct Driven<E: Engine, W> {
     replaced: u32,
 }
 
-fn outcome(driven: Driven<Lateral, Work>) -> LateralOutcome {
+fn outcome(driven: Driven<Lateral, Work>, r: u8) -> LateralOutcome {
     let Driven { world, ledger, before, after, replaced } = driven;
     let since = |count: &dyn Fn(&Work) -> u64| count(&after) - count(&before);
     let arrived = |class| since(&|work| work.arrived.datagrams(class)) as f64;
     let (repairs, data) = (arrived(Class::Repair), arrived(Class::Data));
+    let all = repairs + data + arrived(Class::Retransmission) + arrived(Class::Control);
     let hosts = world.topology().all_hosts();
     let members: Vec<&Member<Lateral>> = hosts.filter_map(|host| world.machine(host)).collect();
     let mut shares = vec![(0.0, 0.0); ledger.tags()];
@@ -255,11 +285,13 @@ fn outcome(driven: Driven<Lateral, Work>) -> LateralOutcome {
     for (group, (data, repairs)) in groups.iter_mut().zip(shares) {
         group.overhead = (data > 0.0).then(|| repairs / (data + repairs));
     }
-    let (xors, binned) = after.xors_since(&before);
+    let [xors, copies, binned] = after.binned_since(&before);
     LateralOutcome {
         groups,
         overhead: repairs / (repairs + data),
+        whole_overhead: 1.0 - data / all,
         xors_per_packet: xors as f64 / binned as f64,
+        copies_per_packet: f64::from(r) * copies as f64 / binned as f64,
         bins: bins as f64 / members.len().max(1) as f64,
         replaced,
         repairs_sent: (
@@ -285,7 +317,11 @@ impl fmt::Display for LateralRun {
         match self.variant {
             Variant::Papers => {}
             Variant::NothingPending => f.write_str(", no pending repairs")?,
-            Variant::Carom => f.write_str(", Carom's settings")?,
+            Variant::Carom => f.write_str(", Carom's repairs")?,
+            Variant::Defaults => f.write_str(", Carom's defaults")?,
+        }
+        if self.scope == RepairScope::PerGroup {
+            f.write_str(", repairs per group")?;
         }
         if let Some(churn) = &self.churn {
             write!(f, ", {churn}")?;
@@ -302,15 +338,16 @@ struct Work {
     sent: PerClass,
     /// Part of `sent` that went to departed nodes.
     to_nobody: PerClass,
-    /// Numbers of XORs and of packets added to bins, by host. `None` for a host without a node.
-    binned: Vec<Option<(u64, u64)>>,
+    /// Numbers of XORs, of repairs sent and of packets added to bins, by host. `None` for a host
+    /// without a node.
+    binned: Vec<Option<[u64; 3]>>,
 }
 
 impl Work {
     fn of(world: &World<Member<Lateral>>) -> Self {
         let binned = |host| {
             let counters = world.machine(host)?.engine.counters();
-            Some((counters.xors, counters.packets_binned))
+            Some([counters.xors, counters.repairs_sent, counters.packets_binned])
         };
         let counters = world.counters();
         Self {
@@ -321,10 +358,13 @@ impl Work {
         }
     }
 
-    fn xors_since(&self, before: &Self) -> (u64, u64) {
+    fn binned_since(&self, before: &Self) -> [u64; 3] {
         let both = self.binned.iter().zip(&before.binned);
         let stayed = both.filter_map(|(now, then)| Some(((*now)?, (*then)?)));
-        stayed.fold((0, 0), |sum, (now, then)| (sum.0 + now.0 - then.0, sum.1 + now.1 - then.1))
+        let add = |sum: [u64; 3], (now, then): ([u64; 3], [u64; 3])| {
+            [0, 1, 2].map(|place| sum[place] + now[place] - then[place])
+        };
+        stayed.fold([0; 3], add)
     }
 }
 

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn papers_settings_differ_in_every_setting_listed_as_a_deviation() {
+    fn papers_settings_undo_every_deviation_that_has_a_setting() {
         let (papers, ours) = (Config::as_in_the_papers(), Config::default());
         assert!(!papers.own_packets && ours.own_packets);
         assert!(!papers.exclusive_targets && ours.exclusive_targets);

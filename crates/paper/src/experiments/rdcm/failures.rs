@@ -170,13 +170,16 @@ impl Experiment for RdcmFailures {
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let outcome = outcomes[0].of::<StreamOutcome>();
-        let table = Rows(&outcome.bins).table(&[
-            ("at_s", |bin| bin.at.into()),
-            ("sent_mbit_per_s", |bin| (bin.sent / 1e6).into()),
-            ("received_mbit_per_s", |bin| (bin.received / 1e6).into()),
-            ("below_dead_link_by_tree_mbit_per_s", |bin| (bin.by_tree / 1e6).into()),
-            ("below_dead_link_by_overlay_mbit_per_s", |bin| (bin.by_repair / 1e6).into()),
-        ]);
+        let table = Rows(&outcome.bins).table(
+            1,
+            &[
+                ("at_s", |bin| bin.at.into()),
+                ("sent_mbit_per_s", |bin| (bin.sent / 1e6).into()),
+                ("received_mbit_per_s", |bin| (bin.received / 1e6).into()),
+                ("below_dead_link_by_tree_mbit_per_s", |bin| (bin.by_tree / 1e6).into()),
+                ("below_dead_link_by_overlay_mbit_per_s", |bin| (bin.by_repair / 1e6).into()),
+            ],
+        );
         let (figures, relations) = (figures(outcome), self.relations(scale, outcome));
         Findings { table, figures, relations, ..Findings::default() }
     }

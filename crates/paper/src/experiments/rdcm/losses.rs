@@ -27,16 +27,30 @@ enum LooksAt {
     Throughput {
         /// Lower limit of RDCM's goodput, if losses are detected immediately.
         at_least_percent: f64,
-        /// The same, as a multiple of SRM's goodput.
+        /// Lower limit of RDCM's goodput as a multiple of SRM's, at every detection time.
         at_least_times_srm: f64,
+        /// Lower limit of RDCM's goodput with later detection, relative to that of a transfer with
+        /// one detection time at its end.
+        at_least_of_one_detection_percent: f64,
+        /// Number of receivers that leave, and of others that join, in additional runs of RDCM.
+        changes: Scaled<u32>,
+        /// Lower limit of the goodput of the receivers that stay, relative to a run without
+        /// changes.
+        changed_at_least_percent: f64,
     },
-    Footprint,
+    Footprint {
+        /// Lower limit of the growth of the difference between SRM and RDCM from the lowest to the
+        /// highest loss.
+        gap_grows_at_least_times: f64,
+    },
 }
 
 struct Point<'a> {
     protocol: Protocol,
     loss: f64,
     found_after: Duration,
+    /// Number of receivers that leave, and of others that join.
+    changes: u32,
     outcome: &'a BulkOutcome,
 }
 
@@ -60,9 +74,25 @@ impl RdcmLosses {
         let mut points = Vec::new();
         self.for_each(scale, |protocol, loss, found_after| {
             let outcome = outcomes.next().expect("each job has an outcome").of();
-            points.push(Point { protocol, loss, found_after, outcome });
+            points.push(Point { protocol, loss, found_after, changes: 0, outcome });
         });
+        let changed = self.losses.at(scale.quick).iter().zip(outcomes);
+        points.extend(changed.map(|(loss, outcome)| Point {
+            protocol: Protocol::Rdcm,
+            loss: loss.0,
+            found_after: Duration::ZERO,
+            changes: self.changes(scale),
+            outcome: outcome.of(),
+        }));
         points
+    }
+
+    /// Returns the number of changes in additional runs, or 0 if there are none.
+    fn changes(&self, scale: RunScale) -> u32 {
+        match &self.looks_at {
+            LooksAt::Throughput { changes, .. } => *changes.at(scale.quick),
+            LooksAt::Footprint { .. } => 0,
+        }
     }
 
     fn for_each(&self, scale: RunScale, mut call: impl FnMut(Protocol, f64, Duration)) {
@@ -83,7 +113,7 @@ impl RdcmLosses {
                     Axis::linear("mean goodput, % of the link").spanning(0.0, 105.0),
                     |it| it.percent(),
                 ),
-                LooksAt::Footprint => {
+                LooksAt::Footprint { .. } => {
                     ("Traffic footprint", Axis::linear("bytes on all links, GB"), |it| {
                         it.gigabytes()
                     })
@@ -105,7 +135,7 @@ impl RdcmLosses {
                 LooksAt::Throughput { .. } => {
                     figure.with("link", Kind::Bound, Shape::Line, ends.collect())
                 }
-                LooksAt::Footprint => figure,
+                LooksAt::Footprint { .. } => figure,
             }
         });
         figures.collect()
@@ -136,8 +166,8 @@ fn throughput(points: &[Point<'_>], at_least_percent: f64, at_least_times: f64) 
     let mut relations = vec![Relation::at_least(claim, least, at_least_percent, "%").noted(place)];
     let times = |one: &Point<'_>, other: &Point<'_>| one.percent() / other.percent();
     let pair = (Protocol::Rdcm, Protocol::Srm);
-    let (least, place) = closest(points, pair, at_once, times);
-    let claim = "RDCM, losses detected immediately: mean goodput, relative to SRM";
+    let (least, place) = closest(points, pair, |_| true, times);
+    let claim = "RDCM at every detection time: mean goodput, relative to SRM";
     relations.push(Relation::at_least(claim, least, at_least_times, "times").noted(place));
     let points_more = |one: &Point<'_>, other: &Point<'_>| one.percent() - other.percent();
     for (above, below) in ORDER {
@@ -146,6 +176,59 @@ fn throughput(points: &[Point<'_>], at_least_percent: f64, at_least_times: f64) 
         relations.push(Relation::at_least(claim, least, 0.0, "points").noted(place));
     }
     relations
+}
+
+/// Returns the relation for RDCM's goodput where losses are detected later. The last losses of a
+/// file cannot be repaired before they are detected, so the limit is a share of the goodput of a
+/// transfer that `lasts` as long as its packets and one detection time.
+fn later(points: &[Point<'_>], lasts: Duration, at_least_percent: f64) -> Option<Relation> {
+    let is_later = |it: &&Point<'_>| it.protocol == Protocol::Rdcm && !it.found_after.is_zero();
+    let share = |it: &Point<'_>| {
+        let bound = lasts.as_secs_f64() / (lasts + it.found_after).as_secs_f64();
+        (it.percent() / bound, it.place())
+    };
+    points.iter().any(|it| is_later(&it)).then(|| {
+        let (least, place) = lowest(points.iter().filter(is_later).map(share));
+        let claim = "RDCM, losses detected later: mean goodput, of a file and one detection time";
+        Relation::at_least(claim, least, at_least_percent, "%").noted(place)
+    })
+}
+
+/// Returns the relation for the goodput of the receivers that stay while others leave and join.
+fn unchanged(points: &[Point<'_>], changed: &[Point<'_>], at_least_percent: f64) -> Relation {
+    let same = |it: &Point<'_>| {
+        let still = points.iter().find(|other| {
+            (other.protocol, other.loss, other.found_after)
+                == (it.protocol, it.loss, it.found_after)
+        });
+        let still = still.map_or(f64::NAN, Point::percent);
+        (100.0 * it.percent() / still, it.place())
+    };
+    let (least, place) = lowest(changed.iter().map(same));
+    let changes = changed.first().map_or(0, |it| it.changes);
+    let claim = format!("RDCM: goodput while {changes} receivers leave and others join, relative");
+    Relation::at_least(claim, least, at_least_percent, "%").noted(place)
+}
+
+/// Returns the relation for the growth of the difference between the footprints of SRM and RDCM
+/// from the lowest to the highest loss.
+fn gap(points: &[Point<'_>], at_least_times: f64) -> Relation {
+    let of = |protocol, loss| {
+        let mut same = points.iter().filter(|it| (it.protocol, it.loss) == (protocol, loss));
+        same.next().map_or(f64::NAN, Point::gigabytes)
+    };
+    let gap = |loss| of(Protocol::Srm, loss) - of(Protocol::Rdcm, loss);
+    let (low, _) = lowest(points.iter().map(|it| (it.loss, ())));
+    let (high, _) = highest(points.iter().map(|it| (it.loss, ())));
+    let claim = "SRM's footprint minus RDCM's: growth from the lowest to the highest loss";
+    let note = format!(
+        "{:.3} GB at {} %, {:.3} GB at {} %",
+        gap(low),
+        100.0 * low,
+        gap(high),
+        100.0 * high
+    );
+    Relation::at_least(claim, gap(high) / gap(low), at_least_times, "times").noted(note)
 }
 
 fn footprint(points: &[Point<'_>]) -> Vec<Relation> {
@@ -184,21 +267,45 @@ impl Experiment for RdcmLosses {
             let loss = Loss::Markov { rate: loss, mean_burst: self.mean_burst };
             let setting = Setting { loss, detect_after, ..self.bed.setting(scale) };
             let packets = *self.packets.at(scale.quick);
-            jobs.push(Job::new(BulkRun { setting, protocol, packets }));
+            jobs.push(Job::new(BulkRun { setting, protocol, packets, changes: 0 }));
         });
+        let changes = self.changes(scale);
+        for loss in self.losses.at(scale.quick).iter().filter(|_| changes > 0) {
+            let loss = Loss::Markov { rate: loss.0, mean_burst: self.mean_burst };
+            let setting = Setting { loss, ..self.bed.setting(scale) };
+            let packets = *self.packets.at(scale.quick);
+            jobs.push(Job::new(BulkRun { setting, protocol: Protocol::Rdcm, packets, changes }));
+        }
         jobs
     }
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
-        let points = self.points(scale, outcomes);
-        let table = table(&points);
-        let mut relations = match self.looks_at {
-            LooksAt::Throughput { at_least_percent, at_least_times_srm } => {
-                throughput(&points, at_least_percent, at_least_times_srm)
+        let all = self.points(scale, outcomes);
+        let table = table(&all);
+        let (points, changed): (Vec<Point<'_>>, Vec<Point<'_>>) =
+            all.into_iter().partition(|point| point.changes == 0);
+        let mut relations = match &self.looks_at {
+            LooksAt::Throughput {
+                at_least_percent,
+                at_least_times_srm,
+                at_least_of_one_detection_percent,
+                changed_at_least_percent,
+                ..
+            } => {
+                let mut relations = throughput(&points, *at_least_percent, *at_least_times_srm);
+                let packets = *self.packets.at(scale.quick);
+                let lasts = Protocol::Rdcm.packet_time(&self.bed.setting(scale)) * packets;
+                relations.extend(later(&points, lasts, *at_least_of_one_detection_percent));
+                relations.push(unchanged(&points, &changed, *changed_at_least_percent));
+                relations
             }
-            LooksAt::Footprint => footprint(&points),
+            LooksAt::Footprint { gap_grows_at_least_times } => {
+                let mut relations = footprint(&points);
+                relations.push(gap(&points, *gap_grows_at_least_times));
+                relations
+            }
         };
-        let incomplete: u32 = points.iter().map(|it| it.outcome.incomplete).sum();
+        let incomplete: u32 = points.iter().chain(&changed).map(|it| it.outcome.incomplete).sum();
         let claim = "incomplete receivers";
         relations.push(Relation::at_most(claim, f64::from(incomplete), 0.0, "receivers"));
         let figures = self.figures(scale, &points);
@@ -207,24 +314,28 @@ impl Experiment for RdcmLosses {
 }
 
 fn table(points: &[Point<'_>]) -> Table {
-    Rows(points).table(&[
-        ("protocol", |it| it.protocol.name().into()),
-        ("loss_percent", |it| (100.0 * it.loss).into()),
-        ("found_after_ms", |it| (1e3 * it.found_after.as_secs_f64()).into()),
-        ("receivers", |it| it.outcome.receivers.into()),
-        ("goodput_link_percent", |it| it.percent().into()),
-        ("last_receiver_link_percent", |it| (100.0 * it.outcome.least_share).into()),
-        ("goodput_mbit_per_s", |it| (it.outcome.goodput / 1e6).into()),
-        ("footprint_gb", |it| it.gigabytes().into()),
-        ("data_gb", |it| (it.outcome.footprint.data as f64 / 1e9).into()),
-        ("repairs_gb", |it| (it.outcome.footprint.repairs as f64 / 1e9).into()),
-        ("control_gb", |it| (it.outcome.footprint.control as f64 / 1e9).into()),
-        ("tree_links", |it| it.outcome.tree_links.into()),
-        ("lost", |it| it.outcome.counts.lost.into()),
-        ("repair_delay_mean_ms", |it| it.outcome.delays.mean_ms().into()),
-        ("repair_delay_p99_ms", |it| it.outcome.delays.quantile_ms(0.99).into()),
-        ("incomplete", |it| it.outcome.incomplete.into()),
-    ])
+    Rows(points).table(
+        4,
+        &[
+            ("protocol", |it| it.protocol.name().into()),
+            ("loss_percent", |it| (100.0 * it.loss).into()),
+            ("found_after_ms", |it| (1e3 * it.found_after.as_secs_f64()).into()),
+            ("receivers_replaced", |it| it.changes.into()),
+            ("receivers", |it| it.outcome.receivers.into()),
+            ("goodput_link_percent", |it| it.percent().into()),
+            ("last_receiver_link_percent", |it| (100.0 * it.outcome.least_share).into()),
+            ("goodput_mbit_per_s", |it| (it.outcome.goodput / 1e6).into()),
+            ("footprint_gb", |it| it.gigabytes().into()),
+            ("data_gb", |it| (it.outcome.footprint.data as f64 / 1e9).into()),
+            ("repairs_gb", |it| (it.outcome.footprint.repairs as f64 / 1e9).into()),
+            ("control_gb", |it| (it.outcome.footprint.control as f64 / 1e9).into()),
+            ("tree_links", |it| it.outcome.tree_links.into()),
+            ("lost", |it| it.outcome.counts.lost.into()),
+            ("repair_delay_mean_ms", |it| it.outcome.delays.mean_ms().into()),
+            ("repair_delay_p99_ms", |it| it.outcome.delays.quantile_ms(0.99).into()),
+            ("incomplete", |it| it.outcome.incomplete.into()),
+        ],
+    )
 }
 
 /// Pairs of protocols. The first must have more goodput than the second, and less traffic.

@@ -14,6 +14,7 @@ fn points<'a>(at_once: &'a [BulkOutcome; 4], later: &'a [BulkOutcome; 4]) -> Vec
             protocol,
             loss: 0.01,
             found_after: Duration::from_millis(ms),
+            changes: 0,
             outcome,
         })
     };
@@ -27,7 +28,7 @@ fn holding(relations: &[Relation]) -> Vec<bool> {
 #[test]
 fn order_is_checked_at_every_delay_and_limits_without_delay() {
     let at_once = [(40.0, 9), (80.0, 3), (70.0, 4), (93.0, 2)].map(|(a, b)| outcome(a, b));
-    let later = [(30.0, 9), (50.0, 3), (45.0, 4), (55.0, 2)].map(|(a, b)| outcome(a, b));
+    let later = [(25.0, 9), (50.0, 3), (45.0, 4), (55.0, 2)].map(|(a, b)| outcome(a, b));
     let right = points(&at_once, &later);
     assert_eq!(holding(&throughput(&right, 90.0, 2.0)), [true; 6]);
     assert_eq!(holding(&footprint(&right)), [true; 4]);
@@ -42,8 +43,42 @@ fn order_is_checked_at_every_delay_and_limits_without_delay() {
 #[test]
 fn a_protocol_that_was_not_run_holds_nothing() {
     let one = outcome(99.0, 1);
-    let alone =
-        [Point { protocol: Protocol::Srm, loss: 0.01, found_after: Duration::ZERO, outcome: &one }];
+    let alone = [Point {
+        protocol: Protocol::Srm,
+        loss: 0.01,
+        found_after: Duration::ZERO,
+        changes: 0,
+        outcome: &one,
+    }];
     assert!(throughput(&alone, 90.0, 2.0).iter().all(|relation| !relation.holds));
     assert!(footprint(&alone).iter().all(|relation| !relation.holds));
+}
+
+#[test]
+fn later_detection_changes_and_the_gap_have_limits_of_their_own() {
+    let at_once = [(40.0, 9), (80.0, 3), (70.0, 4), (93.0, 2)].map(|(a, b)| outcome(a, b));
+    let later_ones = [(30.0, 9), (50.0, 3), (45.0, 4), (60.0, 2)].map(|(a, b)| outcome(a, b));
+    let points = points(&at_once, &later_ones);
+    // With one detection time of 4 ms after 8 ms, two thirds of the link are left.
+    let lasts = Duration::from_millis(8);
+    let share = later(&points, lasts, 89.0).expect("there is a later detection");
+    assert!(share.holds && (share.measured - 90.0).abs() < 1e-6, "{share:?}");
+    assert!(!later(&points, lasts, 91.0).expect("there is a later detection").holds);
+    let slower = outcome(83.7, 2);
+    let changed = [Point {
+        protocol: Protocol::Rdcm,
+        loss: 0.01,
+        found_after: Duration::ZERO,
+        changes: 5,
+        outcome: &slower,
+    }];
+    let relation = unchanged(&points, &changed, 89.0);
+    assert!(relation.holds && (relation.measured - 90.0).abs() < 1e-6, "{relation:?}");
+    assert!(!unchanged(&points, &[], 1.0).holds, "runs without changes prove nothing");
+    let less = [(40.0, 7), (80.0, 3), (70.0, 4), (93.0, 2)].map(|(a, b)| outcome(a, b));
+    let mut both: Vec<Point<'_>> = self::points(&less, &later_ones);
+    both.truncate(4);
+    both.iter_mut().for_each(|point| point.loss = 0.002);
+    both.extend(self::points(&at_once, &later_ones).into_iter().take(4));
+    assert!(gap(&both, 1.3).holds && !gap(&both, 1.5).holds, "the gap is 5 and 7 GB");
 }

@@ -36,6 +36,10 @@ struct Flow {
 struct Holds {
     /// Lower limit of the rate in the slowest interval after the start, relative to the mean.
     least_part_at_least_percent: f64,
+    /// Range of the rate with a flow, relative to the capacity that the flow leaves.
+    of_left_percent: (f64, f64),
+    /// Lower limit of the rate after the first flow, relative to the rate before it.
+    recovers_at_least_percent: f64,
     /// Percentage by which a run may be slower than the run with the next longer detection time.
     chance_percent: f64,
 }
@@ -110,6 +114,15 @@ impl RdcmRate {
         figure.with("capacity left by the flows", Kind::Bound, Shape::Curve, bound)
     }
 
+    /// Returns the payload rate, in bits per second, for which a link has room beside the flow.
+    fn left(&self, scale: RunScale, flow: &Flow) -> f64 {
+        let setting = self.bed.setting(scale);
+        let alone =
+            8.0 * setting.payload_bytes as f64 / Protocol::Rdcm.packet_time(&setting).as_secs_f64();
+        let taken = f64::from(flow.megabits_per_second) * 1e6 / self.bed.bits_per_second() as f64;
+        alone * (1.0 - taken)
+    }
+
     fn relations(&self, scale: RunScale, lines: &[Line<'_>]) -> Vec<Relation> {
         let mut relations = Vec::new();
         let phases = self.phases(scale);
@@ -122,11 +135,20 @@ impl RdcmRate {
                 "detected after {found_after:?}: rate in the slowest interval, of the mean"
             );
             relations.push(Relation::at_least(claim, least, limit, "%"));
-            let less = |place: usize| mean(place) / mean(0).max(mean(2));
-            let claim =
-                format!("detected after {found_after:?}: rate with a flow, relative to without");
-            let (worst, which) = highest([(less(3), "second flow"), (less(1), "first flow")]);
-            relations.push(Relation::at_most(claim, worst, 1.0, "times").noted(which));
+            for (name, flow, place) in [("first", &self.first, 1), ("second", &self.second, 3)] {
+                let claim = format!(
+                    "detected after {found_after:?}: rate with the {name} flow, of the capacity \
+                     left"
+                );
+                let of_left = 100.0 * mean(place) / self.left(scale, flow);
+                let range = self.holds.of_left_percent;
+                relations.extend(Relation::within(claim, of_left, range, "%"));
+            }
+            let claim = format!(
+                "detected after {found_after:?}: rate after the first flow, of that before"
+            );
+            let limit = self.holds.recovers_at_least_percent;
+            relations.push(Relation::at_least(claim, 100.0 * mean(2) / mean(0), limit, "%"));
             let lacking = (outcome.lacking + outcome.lost) as f64;
             let claim = format!("detected after {found_after:?}: messages not delivered");
             relations.push(Relation::at_most(claim, lacking, 0.0, "messages"));
@@ -183,12 +205,15 @@ impl Experiment for RdcmRate {
         let lines: Vec<Line<'_>> = lines.collect();
         let bins =
             lines.iter().flat_map(|line| line.outcome.bins.iter().map(move |bin| (line, bin)));
-        let table = Rows(&bins.collect::<Vec<_>>()).table(&[
-            ("found_after_ms", |(line, _)| (1e3 * line.found_after.as_secs_f64()).into()),
-            ("at_s", |(_, bin)| bin.at.into()),
-            ("sent_mbit_per_s", |(_, bin)| (bin.sent / 1e6).into()),
-            ("received_mbit_per_s", |(_, bin)| (bin.received / 1e6).into()),
-        ]);
+        let table = Rows(&bins.collect::<Vec<_>>()).table(
+            2,
+            &[
+                ("found_after_ms", |(line, _)| (1e3 * line.found_after.as_secs_f64()).into()),
+                ("at_s", |(_, bin)| bin.at.into()),
+                ("sent_mbit_per_s", |(_, bin)| (bin.sent / 1e6).into()),
+                ("received_mbit_per_s", |(_, bin)| (bin.received / 1e6).into()),
+            ],
+        );
         let (figures, relations) =
             (vec![self.figure(scale, &lines)], self.relations(scale, &lines));
         Findings { table, figures, relations, ..Findings::default() }

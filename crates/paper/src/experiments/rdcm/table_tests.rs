@@ -12,6 +12,7 @@ fn outcome(astray: u64, again: u64, requests: u64, copies: u64, repairs_gb: u64)
         copies,
         repaired_by_nodes: 100,
         most_copies: copies,
+        most_served: copies / 100,
         most_requests: requests,
         most_control: requests,
     };
@@ -29,7 +30,7 @@ const HOLDS: Holds = Holds {
     rdcm_astray_at_most_percent: 1.0,
     requests_at_most_percent: 10.0,
     again_at_most_percent: 5.0,
-    rdcm_copies_at_most: 2.0,
+    rdcm_served_at_most: 2.0,
 };
 
 fn holding(outcomes: &[BulkOutcome; 5]) -> Vec<bool> {
@@ -48,9 +49,9 @@ fn counts_agree_with_the_words_of_the_table_or_do_not() {
         outcome(90, 10, 6, 250, 10),
         outcome(5, 5, 1, 120, 9),
     ];
-    assert_eq!(holding(&right), [true; 10]);
+    assert_eq!(holding(&right), [true; 11]);
     let mut wrong = right;
     wrong[4] = outcome(2_000_000, 1000, 20, 300, 100);
-    let expected = [false, true, false, false, false, false, false, true, false, false];
+    let expected = [false, true, false, false, false, false, false, true, true, false, false];
     assert_eq!(holding(&wrong), expected);
 }

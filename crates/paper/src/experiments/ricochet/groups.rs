@@ -20,18 +20,26 @@ enum LooksAt {
     Recovered {
         at_least_percent: f64,
         spread_points: f64,
+        /// Range of the mean number of repairs with a packet, which is c by design.
+        copies: (f64, f64),
         papers_percent: f64,
     },
     Delay {
+        /// Limit at every d and of the mean over d.
         at_most_ms: f64,
+        /// Range of the growth with each doubling of d, as the slope of the fitted line.
+        growth_ms: (f64, f64),
+        /// Maximum distance of a point from the line fitted over log d.
+        off_the_line_ms: f64,
     },
     /// Histogram of all recovery delays, with bars of this width.
-    Histogram {
-        p99_at_most_ms: f64,
-        bar_ms: f64,
-    },
+    Histogram { p99_at_most_ms: f64, bar_ms: f64 },
     Xors {
         at_most: f64,
+        /// Number of groups from which on nearly every repair has a target of its own, so that the
+        /// XORs must come close to c.
+        reached_from: u32,
+        at_least: f64,
     },
 }
 
@@ -67,7 +75,7 @@ impl RicochetGroups {
                 Figure::new("delay", "Delay from the multicast to the recovery", d(), y)
                     .ours("Carom", line(&|point| point.all.fec.mean_ms()))
             }
-            LooksAt::Xors { at_most } => {
+            LooksAt::Xors { at_most, .. } => {
                 let y = Axis::linear("XORs per data packet").spanning(0.0, at_most + 1.0);
                 Figure::new("xors", "XORs per data packet received", d(), y)
                     .ours("Carom", line(&|point| point.outcome.xors_per_packet))
@@ -81,11 +89,11 @@ impl RicochetGroups {
             highest(points.iter().map(|point| (value(point), point.d)))
         };
         match self.looks_at {
-            LooksAt::Recovered { at_least_percent, spread_points, .. } => {
+            LooksAt::Recovered { at_least_percent, spread_points, copies, .. } => {
                 let (low, at) = lowest(points.iter().map(|it| (it.all.recovered_percent(), it.d)));
                 let (high, _) = worst(&|point| point.all.recovered_percent());
                 let claim = "share recovered by FEC at every d";
-                vec![
+                let mut relations = vec![
                     Relation::at_least(claim, low, at_least_percent, "%")
                         .noted(format!("minimum at d = {at}")),
                     Relation::at_most(
@@ -94,26 +102,51 @@ impl RicochetGroups {
                         spread_points,
                         "points",
                     ),
-                ]
+                ];
+                let fewest = lowest(points.iter().map(|it| (it.outcome.copies_per_packet, it.d)));
+                let most = worst(&|point| point.outcome.copies_per_packet);
+                let claim = "repairs sent with each packet at every d";
+                relations.extend(Relation::all_within(claim, fewest, most, copies, ""));
+                relations
             }
-            LooksAt::Delay { at_most_ms } => {
+            LooksAt::Delay { at_most_ms, growth_ms, off_the_line_ms } => {
                 let (delay, at) = worst(&|point| point.all.fec.mean_ms());
-                vec![
+                let line = Line::through(
+                    points
+                        .iter()
+                        .map(|point| (libm::log2(f64::from(point.d)), point.all.fec.mean_ms())),
+                );
+                let claim = "growth of the mean delay with each doubling of d";
+                let mut relations = vec![
                     Relation::at_most("mean recovery delay at every d", delay, at_most_ms, "ms")
                         .noted(format!("maximum at d = {at}")),
-                ]
+                ];
+                relations.extend(Relation::within(claim, line.slope, growth_ms, "ms"));
+                let claim = "distance of a mean delay from a straight line over log d";
+                relations.push(Relation::at_most(claim, line.off, off_the_line_ms, "ms"));
+                relations
             }
             LooksAt::Histogram { p99_at_most_ms, .. } => {
                 let (p99, at) = worst(&|point| point.all.fec.quantile_ms(0.99));
                 let claim = "99th percentile of recovery delays";
                 vec![Relation::at_most(claim, p99, p99_at_most_ms, "ms").noted(format!("d = {at}"))]
             }
-            LooksAt::Xors { at_most } => {
+            LooksAt::Xors { at_most, reached_from, at_least } => {
                 let (xors, at) = worst(&|point| point.outcome.xors_per_packet);
+                let many = points.iter().filter(|point| point.d >= reached_from);
+                let (fewest, at_fewest) =
+                    lowest(many.map(|point| (point.outcome.xors_per_packet, point.d)));
                 let claim = "XORs per data packet at every d";
                 vec![
                     Relation::at_most(claim, xors, at_most, "")
                         .noted(format!("maximum at d = {at}")),
+                    Relation::at_least(
+                        format!("XORs per data packet from d = {reached_from} on"),
+                        fewest,
+                        at_least,
+                        "",
+                    )
+                    .noted(format!("minimum at d = {at_fewest}")),
                 ]
             }
         }
@@ -127,7 +160,7 @@ impl RicochetGroups {
                 let what = format!("share recovered by FEC at d = {d}");
                 Better::if_higher(what, last.all.recovered_percent(), papers_percent, "%")
             }
-            LooksAt::Delay { at_most_ms } => {
+            LooksAt::Delay { at_most_ms, .. } => {
                 let what = format!("mean recovery delay at d = {d}");
                 Better::if_lower(what, last.all.fec.mean_ms(), at_most_ms, "ms")
             }
@@ -183,19 +216,23 @@ impl Experiment for RicochetGroups {
 
     fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let points = self.points(scale, outcomes);
-        let table = Rows(&points).table(&[
-            ("groups_per_node", |it| it.d.into()),
-            ("losses", |it| it.all.lost.into()),
-            ("recovered_percent", |it| it.all.recovered_percent().into()),
-            ("mean_delay_ms", |it| it.all.fec.mean_ms().into()),
-            ("p50_delay_ms", |it| it.all.fec.quantile_ms(0.5).into()),
-            ("p90_delay_ms", |it| it.all.fec.quantile_ms(0.9).into()),
-            ("p99_delay_ms", |it| it.all.fec.quantile_ms(0.99).into()),
-            ("max_delay_ms", |it| it.all.fec.quantile_ms(1.0).into()),
-            ("overhead_percent", |it| (100.0 * it.outcome.overhead).into()),
-            ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
-            ("bins_per_node", |it| it.outcome.bins.into()),
-        ]);
+        let table = Rows(&points).table(
+            1,
+            &[
+                ("groups_per_node", |it| it.d.into()),
+                ("losses", |it| it.all.lost.into()),
+                ("recovered_percent", |it| it.all.recovered_percent().into()),
+                ("mean_delay_ms", |it| it.all.fec.mean_ms().into()),
+                ("p50_delay_ms", |it| it.all.fec.quantile_ms(0.5).into()),
+                ("p90_delay_ms", |it| it.all.fec.quantile_ms(0.9).into()),
+                ("p99_delay_ms", |it| it.all.fec.quantile_ms(0.99).into()),
+                ("max_delay_ms", |it| it.all.fec.quantile_ms(1.0).into()),
+                ("overhead_percent", |it| (100.0 * it.outcome.overhead).into()),
+                ("copies_per_packet", |it| it.outcome.copies_per_packet.into()),
+                ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
+                ("bins_per_node", |it| it.outcome.bins.into()),
+            ],
+        );
         Findings {
             table,
             figures: vec![self.figure(&points)],

@@ -97,11 +97,7 @@ impl Model {
 
 impl fmt::Display for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.variant {
-            Variant::Papers => "papers' settings",
-            Variant::NothingPending => "no pending repairs",
-            Variant::Carom => "Carom's settings",
-        };
+        let name = self.variant.name();
         write!(f, "{name}, {:.0}/s per node", 1.0 / self.interval.0.as_secs_f64())
     }
 }
@@ -363,25 +359,30 @@ impl Experiment for RicochetLosses {
 }
 
 fn table(points: &[Point<'_>]) -> Table {
-    Rows(points).table(&[
-        ("loss", |it| it.place.model.name().into()),
-        ("nodes", |it| it.place.nodes.to_string().into()),
-        ("loss_percent", |it| (100.0 * it.place.rate).into()),
-        ("stagger", |it| u64::from(it.place.stagger).into()),
-        ("losses", |it| it.fec.lost.into()),
-        ("recovered_percent", |it| it.fec.recovered_percent().into()),
-        ("mean_delay_ms", |it| it.fec.fec.mean_ms().into()),
-        ("p50_delay_ms", |it| it.fec.fec.quantile_ms(0.5).into()),
-        ("p90_delay_ms", |it| it.fec.fec.quantile_ms(0.9).into()),
-        ("p99_delay_ms", |it| it.fec.fec.quantile_ms(0.99).into()),
-        ("with_naks_fec_percent", |it| it.with_naks(|all| all.recovered_percent()).into()),
-        ("with_naks_fec_within_50_ms_percent", |it| {
-            it.with_naks(|all| 100.0 * all.fec.up_to_ms(50.0) as f64 / all.lost as f64).into()
-        }),
-        ("with_naks_nak_mean_delay_ms", |it| it.with_naks(|all| all.nak.mean_ms()).into()),
-        ("with_naks_nak_max_delay_ms", |it| it.with_naks(|all| all.nak.quantile_ms(1.0)).into()),
-        ("with_naks_delivered_percent", |it| {
-            it.with_naks(|all| 100.0 * all.delivered_share()).into()
-        }),
-    ])
+    Rows(points).table(
+        4,
+        &[
+            ("loss", |it| it.place.model.name().into()),
+            ("nodes", |it| it.place.nodes.to_string().into()),
+            ("loss_percent", |it| (100.0 * it.place.rate).into()),
+            ("stagger", |it| u64::from(it.place.stagger).into()),
+            ("losses", |it| it.fec.lost.into()),
+            ("recovered_percent", |it| it.fec.recovered_percent().into()),
+            ("mean_delay_ms", |it| it.fec.fec.mean_ms().into()),
+            ("p50_delay_ms", |it| it.fec.fec.quantile_ms(0.5).into()),
+            ("p90_delay_ms", |it| it.fec.fec.quantile_ms(0.9).into()),
+            ("p99_delay_ms", |it| it.fec.fec.quantile_ms(0.99).into()),
+            ("with_naks_fec_percent", |it| it.with_naks(|all| all.recovered_percent()).into()),
+            ("with_naks_fec_within_50_ms_percent", |it| {
+                it.with_naks(|all| 100.0 * all.fec.up_to_ms(50.0) as f64 / all.lost as f64).into()
+            }),
+            ("with_naks_nak_mean_delay_ms", |it| it.with_naks(|all| all.nak.mean_ms()).into()),
+            ("with_naks_nak_max_delay_ms", |it| {
+                it.with_naks(|all| all.nak.quantile_ms(1.0)).into()
+            }),
+            ("with_naks_delivered_percent", |it| {
+                it.with_naks(|all| 100.0 * all.delivered_share()).into()
+            }),
+        ],
+    )
 }

@@ -1,7 +1,10 @@
 pub(super) mod cost;
+pub(super) mod defaults;
+pub(super) mod discovery;
 pub(super) mod groups;
 pub(super) mod losses;
 pub(super) mod model;
 pub(super) mod overlap;
+pub(super) mod scope;
 pub(super) mod srm;
 pub(super) mod windows;

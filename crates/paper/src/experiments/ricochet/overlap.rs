@@ -13,7 +13,11 @@ pub(crate) struct RicochetOverlap {
     in_both: Scaled<Vec<u32>>,
     /// Maximum variation of a group's overhead, in points.
     overhead_within_points: f64,
-    /// Share recovered in group A without overlap, as the paper reports it, in percent.
+    /// Range of the overhead of each group, in percent.
+    overhead_percent: [(f64, f64); 2],
+    /// Maximum variation of the share recovered in each group, in points.
+    recovered_within_points: [f64; 2],
+    /// Share recovered in group A at every overlap, as the paper reports it, in percent.
     papers_recovered_percent: f64,
 }
 
@@ -44,18 +48,37 @@ impl Point<'_> {
     }
 }
 
+/// Returns the smallest and the largest value, or NaN if a point has none.
+fn ends(points: &[Point<'_>], value: impl Fn(&Point<'_>) -> f64) -> (f64, f64) {
+    let low = lowest(points.iter().map(|point| (value(point), ()))).0;
+    (low, highest(points.iter().map(|point| (value(point), ()))).0)
+}
+
 impl RicochetOverlap {
     fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
         let mut relations: Vec<Relation> = (0..2)
             .map(|group| {
-                let values = || points.iter().map(|point| point.overhead_percent(group));
-                let low = values().min_by(least_first).unwrap_or(f64::NAN);
-                let high = values().fold(f64::NEG_INFINITY, f64::max);
+                let (low, high) = ends(points, |point| point.overhead_percent(group));
                 let claim = format!("variation of the overhead of group {}", NAMES[group]);
                 Relation::at_most(claim, high - low, self.overhead_within_points, "points")
                     .noted(format!("{low:.2} to {high:.2} %"))
             })
             .collect();
+        for (group, name) in NAMES.iter().enumerate() {
+            let (low, high) = ends(points, |point| point.overhead_percent(group));
+            let claim = format!("overhead of group {name} at every overlap");
+            let (least, most) = self.overhead_percent[group];
+            relations.push(Relation::at_least(claim.clone(), low, least, "%"));
+            relations.push(Relation::at_most(claim, high, most, "%"));
+            let (low, high) = ends(points, |point| point.recovered_percent(group));
+            let claim = format!("variation of the share recovered in group {name}");
+            let limit = self.recovered_within_points[group];
+            let note = format!("{low:.2} to {high:.2} %");
+            relations.push(Relation::at_most(claim, high - low, limit, "points").noted(note));
+        }
+        let (low, _) = ends(points, |point| point.recovered_percent(0));
+        let claim = "share recovered in group A at every overlap";
+        relations.push(Relation::at_least(claim, low, self.papers_recovered_percent, "%"));
         if let (Some(first), Some(last)) = (points.first(), points.last()) {
             let (few, many) = (first.both, last.both);
             let claim = format!("mean delay with {many} nodes in both, limited by that with {few}");
@@ -127,15 +150,18 @@ impl Experiment for RicochetOverlap {
         let points: Vec<Point<'_>> = points.collect();
         let rows: Vec<(usize, &Point<'_>)> =
             points.iter().flat_map(|point| [(0, point), (1, point)]).collect();
-        let table = Rows(&rows).table(&[
-            ("nodes_in_both", |(_, it)| it.both.into()),
-            ("group", |(group, _)| NAMES[*group].into()),
-            ("losses", |(group, it)| it.groups[*group].lost.into()),
-            ("recovered_percent", |(group, it)| it.recovered_percent(*group).into()),
-            ("overhead_percent", |(group, it)| it.overhead_percent(*group).into()),
-            ("mean_delay_ms", |(group, it)| it.delay_ms(*group).into()),
-            ("p99_delay_ms", |(group, it)| it.groups[*group].fec.quantile_ms(0.99).into()),
-        ]);
+        let table = Rows(&rows).table(
+            2,
+            &[
+                ("nodes_in_both", |(_, it)| it.both.into()),
+                ("group", |(group, _)| NAMES[*group].into()),
+                ("losses", |(group, it)| it.groups[*group].lost.into()),
+                ("recovered_percent", |(group, it)| it.recovered_percent(*group).into()),
+                ("overhead_percent", |(group, it)| it.overhead_percent(*group).into()),
+                ("mean_delay_ms", |(group, it)| it.delay_ms(*group).into()),
+                ("p99_delay_ms", |(group, it)| it.groups[*group].fec.quantile_ms(0.99).into()),
+            ],
+        );
         let papers = self.papers_recovered_percent;
         let better = points.first().and_then(|point| {
             let ours = point.recovered_percent(0);

@@ -180,16 +180,19 @@ impl Experiment for RmpLatency {
 }
 
 fn table(points: &[Point<'_>]) -> Table {
-    Rows(points).table(&[
-        ("level", |it| it.qos.to_string().into()),
-        ("destinations", |it| it.destinations.into()),
-        ("mean_ms", |it| it.ms().into()),
-        ("longest_ms", |it| (it.outcome.longest.as_secs_f64() * 1e3).into()),
-        ("data_packets", |it| it.outcome.counts.data.into()),
-        ("data_sent_again", |it| it.outcome.counts.data_again.into()),
-        ("acks", |it| it.outcome.counts.rounds.into()),
-        ("null_acks", |it| it.outcome.counts.nulls.into()),
-    ])
+    Rows(points).table(
+        2,
+        &[
+            ("level", |it| it.qos.to_string().into()),
+            ("destinations", |it| it.destinations.into()),
+            ("mean_ms", |it| it.ms().into()),
+            ("longest_ms", |it| (it.outcome.longest.as_secs_f64() * 1e3).into()),
+            ("data_packets", |it| it.outcome.counts.data.into()),
+            ("data_sent_again", |it| it.outcome.counts.data_again.into()),
+            ("acks", |it| it.outcome.counts.rounds.into()),
+            ("null_acks", |it| it.outcome.counts.nulls.into()),
+        ],
+    )
 }
 
 const NOTE: &str = "With majority and total resilience, the latency grows with the number of \

@@ -192,24 +192,27 @@ impl Experiment for RmpThroughput {
 }
 
 fn table(points: &[Point<'_>]) -> Table {
-    Rows(points).table(&[
-        ("sources", |it| it.run.sources.into()),
-        ("destinations", |it| it.outcome.destinations.into()),
-        ("throughput_kb_per_s", |it| (it.outcome.rate() / 1e3).into()),
-        ("aggregate_kb_per_s", |it| (it.aggregate() / 1e3).into()),
-        ("aggregate_times_link", |it| it.times_the_link().into()),
-        ("link_percent", |it| it.link_percent().into()),
-        ("payload_of_data_packets_percent", |it| it.payload_percent().into()),
-        ("spread_of_repeats_percent", |it| (100.0 * it.outcome.spread()).into()),
-        ("data_packets", |it| it.outcome.counts.data.into()),
-        ("data_sent_again", |it| it.outcome.counts.data_again.into()),
-        ("acks", |it| it.outcome.counts.rounds.into()),
-        ("null_acks", |it| it.outcome.counts.nulls.into()),
-        ("acks_sent_again", |it| it.outcome.counts.rounds_again.into()),
-        ("nacks", |it| it.outcome.counts.nacks.into()),
-        ("dropped_at_interfaces", |it| it.outcome.counts.queue_full.into()),
-        ("reformations", |it| it.outcome.counts.reformations.into()),
-    ])
+    Rows(points).table(
+        2,
+        &[
+            ("sources", |it| it.run.sources.into()),
+            ("destinations", |it| it.outcome.destinations.into()),
+            ("throughput_kb_per_s", |it| (it.outcome.rate() / 1e3).into()),
+            ("aggregate_kb_per_s", |it| (it.aggregate() / 1e3).into()),
+            ("aggregate_times_link", |it| it.times_the_link().into()),
+            ("link_percent", |it| it.link_percent().into()),
+            ("payload_of_data_packets_percent", |it| it.payload_percent().into()),
+            ("spread_of_repeats_percent", |it| (100.0 * it.outcome.spread()).into()),
+            ("data_packets", |it| it.outcome.counts.data.into()),
+            ("data_sent_again", |it| it.outcome.counts.data_again.into()),
+            ("acks", |it| it.outcome.counts.rounds.into()),
+            ("null_acks", |it| it.outcome.counts.nulls.into()),
+            ("acks_sent_again", |it| it.outcome.counts.rounds_again.into()),
+            ("nacks", |it| it.outcome.counts.nacks.into()),
+            ("dropped_at_interfaces", |it| it.outcome.counts.queue_full.into()),
+            ("reformations", |it| it.outcome.counts.reformations.into()),
+        ],
+    )
 }
 
 const NOTE: &str = "Throughput counts the bytes of the files without headers, until the last \
@@ -234,7 +237,7 @@ mod tests {
     fn holding(name: &str, is_late: bool) -> Vec<bool> {
         let text = Suite::built_in_plan(name).expect("the experiment is known");
         let plan = Plan::<RmpThroughput>::read(name, text).expect("the plan is valid");
-        let (_, experiment) = plan.split();
+        let (_, _, experiment) = plan.split();
         let raw_rate = experiment.bed.raw_rate();
         let runs = experiment.runs(RunScale { quick: true, seed: 1 });
         let outcome = |(place, run): (usize, &TransferRun)| {

@@ -171,17 +171,20 @@ impl Experiment for SlingshotFire {
 
     fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let points = self.points(outcomes);
-        let table = Rows(&points).table(&[
-            ("r", |it| u64::from(it.r).into()),
-            ("c", |it| it.c.into()),
-            ("losses", |it| it.all.lost.into()),
-            ("recovered_percent", |it| it.all.recovered_percent().into()),
-            ("mean_delay_ms", |it| it.all.fec.mean_ms().into()),
-            ("p50_delay_ms", |it| it.all.fec.quantile_ms(0.5).into()),
-            ("p99_delay_ms", |it| it.all.fec.quantile_ms(0.99).into()),
-            ("overhead_percent", |it| (100.0 * it.outcome.overhead).into()),
-            ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
-        ]);
+        let table = Rows(&points).table(
+            2,
+            &[
+                ("r", |it| u64::from(it.r).into()),
+                ("c", |it| it.c.into()),
+                ("losses", |it| it.all.lost.into()),
+                ("recovered_percent", |it| it.all.recovered_percent().into()),
+                ("mean_delay_ms", |it| it.all.fec.mean_ms().into()),
+                ("p50_delay_ms", |it| it.all.fec.quantile_ms(0.5).into()),
+                ("p99_delay_ms", |it| it.all.fec.quantile_ms(0.99).into()),
+                ("overhead_percent", |it| (100.0 * it.outcome.overhead).into()),
+                ("xors_per_packet", |it| it.outcome.xors_per_packet.into()),
+            ],
+        );
         let usual = points.iter().find(|point| (point.r, point.c) == (8, 5.0));
         let better = usual.and_then(|point| {
             let papers = self.papers_recovered_percent;

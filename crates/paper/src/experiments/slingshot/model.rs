@@ -54,7 +54,7 @@ impl SlingshotModel {
     fn simulated(&self, scale: RunScale, outcomes: &[&Outcome]) -> Vec<Modelled> {
         let mut rest = outcomes;
         let mut points = Vec::new();
-        for Loaded { heading, experiment } in &self.others {
+        for Loaded { heading, experiment, .. } in &self.others {
             let (own, others) = rest.split_at(experiment.jobs(scale).len());
             for point in experiment.modelled(scale, own) {
                 let label = format!("{}: {}", heading.experiment, point.label);
@@ -169,20 +169,23 @@ struct Row<'a> {
 }
 
 fn table(rows: &[Row<'_>]) -> Table {
-    Rows(rows).table(&[
-        ("what", |it| it.label.into()),
-        ("group_size", |it| it.setting.group_size.into()),
-        ("view_size", |it| it.setting.view_size.into()),
-        ("r", |it| u64::from(it.setting.rate.r).into()),
-        ("c", |it| u64::from(it.setting.rate.c).into()),
-        ("loss_percent", |it| (100.0 * it.setting.loss).into()),
-        ("recovered_at_least_percent", |it| (100.0 * it.bounds.lower).into()),
-        ("recovered_at_most_percent", |it| (100.0 * it.bounds.upper).into()),
-        ("simulated_percent", |it| {
-            it.simulated.map_or(f64::NAN, |point| 100.0 * point.recovered).into()
-        }),
-        ("simulated_sigma_points", |it| {
-            it.simulated.map_or(f64::NAN, |point| 100.0 * point.sigma).into()
-        }),
-    ])
+    Rows(rows).table(
+        8,
+        &[
+            ("what", |it| it.label.into()),
+            ("group_size", |it| it.setting.group_size.into()),
+            ("view_size", |it| it.setting.view_size.into()),
+            ("r", |it| u64::from(it.setting.rate.r).into()),
+            ("c", |it| u64::from(it.setting.rate.c).into()),
+            ("loss_percent", |it| (100.0 * it.setting.loss).into()),
+            ("recovered_at_least_percent", |it| (100.0 * it.bounds.lower).into()),
+            ("recovered_at_most_percent", |it| (100.0 * it.bounds.upper).into()),
+            ("simulated_percent", |it| {
+                it.simulated.map_or(f64::NAN, |point| 100.0 * point.recovered).into()
+            }),
+            ("simulated_sigma_points", |it| {
+                it.simulated.map_or(f64::NAN, |point| 100.0 * point.sigma).into()
+            }),
+        ],
+    )
 }

@@ -81,14 +81,17 @@ impl Experiment for SlingshotSize {
         let settings = self.settings(scale.quick);
         let points: Vec<(&Setting, &LateralOutcome)> =
             settings.iter().zip(outcomes).map(|(setting, it)| (setting, it.of())).collect();
-        let table = Rows(&points).table(&[
-            ("group_size", |(setting, _)| setting.group_size.into()),
-            ("view_size", |(setting, _)| setting.view_size.into()),
-            ("losses", |(_, outcome)| outcome.all().lost.into()),
-            ("recovered_percent", |(_, outcome)| outcome.all().recovered_percent().into()),
-            ("mean_delay_ms", |(_, outcome)| outcome.all().fec.mean_ms().into()),
-            ("overhead_percent", |(_, outcome)| (100.0 * outcome.overhead).into()),
-        ]);
+        let table = Rows(&points).table(
+            2,
+            &[
+                ("group_size", |(setting, _)| setting.group_size.into()),
+                ("view_size", |(setting, _)| setting.view_size.into()),
+                ("losses", |(_, outcome)| outcome.all().lost.into()),
+                ("recovered_percent", |(_, outcome)| outcome.all().recovered_percent().into()),
+                ("mean_delay_ms", |(_, outcome)| outcome.all().fec.mean_ms().into()),
+                ("overhead_percent", |(_, outcome)| (100.0 * outcome.overhead).into()),
+            ],
+        );
         let bound = |which: fn(&Bounds) -> f64| {
             let analysis = settings.iter().filter_map(|it| Some((it, it.recovered().ok()?)));
             let line =
