@@ -158,7 +158,8 @@ impl Lab {
                 "link add name {name} mtu {mtu} type bridge forward_delay 0 mcast_snooping 1 \
                     mcast_querier 1 mcast_igmp_version 3 mcast_hash_max 65536 \
                     mcast_query_interval {QUERY_INTERVAL} \
-                    mcast_query_response_interval {QUERY_RESPONSE}
+                    mcast_query_response_interval {QUERY_RESPONSE} \
+                    mcast_querier_interval {OTHER_QUERIER}
                 link set {name} up\n"
             )
         };
@@ -280,6 +281,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// 10 s after the end of the cut. The default is 125 s. Both are in hundredths of a second.
 const QUERY_INTERVAL: u32 = 1000;
 const QUERY_RESPONSE: u32 = 100;
+/// Bridges that hear the first query of each other all fall silent for this time, in hundredths of a
+/// second: two query intervals and half of a response (RFC 3376, 8.5). The default is 255 s, in which
+/// a bridge learns of no host whose report it has missed.
+const OTHER_QUERIER: u32 = 2 * QUERY_INTERVAL + QUERY_RESPONSE / 2;
 
 #[cfg(test)]
 mod tests {
