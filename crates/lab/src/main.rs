@@ -1,8 +1,10 @@
 //! The command `carom-lab`: research tools for Carom's protocols.
 //!
-//! It reproduces the evaluations of the papers, tests the engines in random scenarios, and runs
-//! programs in networks of namespaces.
+//! It reproduces the evaluations of the papers, tests the engines in random scenarios, runs programs
+//! in networks of namespaces, and measures Carom beside other systems there.
 
+#[cfg(target_os = "linux")]
+mod bench;
 #[cfg(target_os = "linux")]
 mod net;
 mod paper;
@@ -13,7 +15,7 @@ use std::process::ExitCode;
 use carom_terminal::{CliError, Outcome, Shell};
 use clap::{Parser, Subcommand};
 
-/// Evaluations of the papers behind Carom, random tests of its engines, and networks of namespaces
+/// Evaluations of the papers behind Carom, random tests, networks of namespaces, and benchmarks
 #[derive(Parser)]
 #[command(name = "carom-lab", version, after_help = EXAMPLE)]
 struct Cli {
@@ -23,6 +25,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    #[cfg(target_os = "linux")]
+    Bench(bench::Args),
     #[cfg(target_os = "linux")]
     Net(net::Args),
     Paper(paper::Args),
@@ -45,6 +49,8 @@ fn main() -> ExitCode {
 fn run(verb: &Verb) -> Result<Outcome, CliError> {
     match verb {
         #[cfg(target_os = "linux")]
+        Verb::Bench(args) => bench::run(args),
+        #[cfg(target_os = "linux")]
         Verb::Net(args) => net::run(args),
         Verb::Paper(args) => paper::run(args),
         Verb::Sim(args) => sim::run(args),
@@ -56,8 +62,9 @@ const EXAMPLE: &str = "Examples:
   carom-lab paper all                         reproduce the evaluations of the papers
   carom-lab sim fuzz --seeds 1000             search for a seed under which an engine fails
   carom-lab net run --hosts 4 -- ./test.sh    run a script beside hosts in network namespaces
+  carom-lab bench run pace --systems carom    measure the latency of Carom on such hosts
 
-Exit codes: 0 success, 1 a relation does not hold or a seed fails, 2 usage or environment error";
+Exit codes: 0 success, 1 a relation does not hold or a run fails, 2 usage or environment error";
 
 const COMPLETIONS_EXAMPLE: &str = "Example:
   source <(carom-lab completions bash)";

@@ -12,7 +12,7 @@ fn run(args: &[&str]) -> Output {
 
 #[test]
 fn every_help_has_an_example() {
-    for verb in ["net", "paper", "sim", "completions"] {
+    for verb in ["bench", "net", "paper", "sim", "completions"] {
         let output = run(&[verb, "--help"]);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{verb}");
@@ -35,7 +35,7 @@ fn missing_subcommand_is_refused_with_the_list_of_all() {
     let output = run(&[]);
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{text}");
-    let fix = "fix: use one of net, paper, sim, completions; see `carom-lab --help`";
+    let fix = "fix: use one of bench, net, paper, sim, completions; see `carom-lab --help`";
     assert_eq!(text.trim_end(), format!("error: no subcommand given\n{fix}"));
 }
 

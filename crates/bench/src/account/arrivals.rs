@@ -34,6 +34,13 @@ impl Arrivals {
         self.first[sender].iter().any(Option::is_some)
     }
 
+    /// Returns the longest time between two deliveries.
+    pub(super) fn silence_ns(&self) -> Option<u64> {
+        let mut times: Vec<u64> = self.first.iter().flatten().copied().flatten().collect();
+        times.sort_unstable();
+        times.windows(2).map(|pair| pair[1] - pair[0]).max()
+    }
+
     /// Returns the bytes per second between the 10th and the 90th percentile of the deliveries.
     pub(super) fn goodput(&self, bytes: usize) -> Option<f64> {
         let mut times: Vec<u64> = self.first.iter().flatten().copied().flatten().collect();

@@ -62,6 +62,9 @@ pub struct Account {
     pub latency_recovered: Quantiles,
     /// Time from the first to the last receiver of each message that all of them delivered.
     pub spread: Quantiles,
+    /// Longest time without a delivery at any receiver, between its first and its last one. `None`
+    /// if no receiver delivered two messages.
+    pub silence: Option<u64>,
     /// Processor time of all nodes for each delivered copy, in microseconds.
     pub cpu_us_per_copy: Option<f64>,
     /// Packets received for each receiver and message. `None` unless they were counted everywhere.
@@ -109,6 +112,7 @@ impl Account {
             latency_kept: sum.kept.quantiles(),
             latency_recovered: sum.recovered.quantiles(),
             spread: arrivals::spread(&arrivals, &sent).quantiles(),
+            silence: arrivals.iter().filter_map(Arrivals::silence_ns).max(),
             cpu_us_per_copy: ratio(cpu, sum.delivered),
             packets_per_copy: packets(nodes).and_then(|packets| ratio(packets, sum.expected)),
             goodput_slowest: is_measured.then(|| goodputs.iter().copied().fold(f64::MAX, f64::min)),

@@ -8,6 +8,8 @@ mod run;
 use carom_terminal::{CliError, Outcome};
 use clap::Subcommand;
 
+pub(crate) use refusal::refused;
+
 /// Run programs on hosts in network namespaces, with losses
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]

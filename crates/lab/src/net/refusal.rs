@@ -1,6 +1,6 @@
 use carom_terminal::CliError;
 
 /// Converts an error of a lab. Both have a cause and a fix.
-pub(super) fn refused(error: &carom_netns::Error) -> CliError {
+pub(crate) fn refused(error: &carom_netns::Error) -> CliError {
     CliError::new(error.cause(), error.fix())
 }

@@ -1,0 +1,39 @@
+use std::time::Duration;
+
+use carom_bench::plan::Row;
+use carom_bench::report::Kind;
+
+/// The times after which a run continues without what it waits for.
+pub(super) struct Limits {
+    /// From the start of the nodes to `ready` of all.
+    pub(super) ready: Duration,
+    /// From `go` to the last message that is sent or delivered.
+    pub(super) transfer: Duration,
+    /// From the last `sent` to the last delivery.
+    pub(super) delivery: Duration,
+    /// From `stop` to the end of the nodes.
+    pub(super) stop: Duration,
+}
+
+impl Limits {
+    pub(super) fn of(row: &Row, kind: Kind) -> Self {
+        let paced = (row.rate > 0.0).then(|| f64::from(row.messages) / row.rate);
+        let transfer = match paced {
+            Some(seconds) => Duration::from_secs_f64(seconds) + LATE,
+            None => UNPACED,
+        };
+        let delivery = match (kind, row.kill) {
+            // Nothing is recovered: what is in flight arrives within milliseconds.
+            (Kind::Raw, _) => Duration::from_millis(500),
+            // Survivors wait for messages that the killed node has not sent.
+            (_, Some(_)) => Duration::from_secs(2),
+            _ => LATE,
+        };
+        Self { ready: READY, transfer, delivery, stop: Duration::from_secs(15) }
+    }
+}
+
+/// A node in Java warms up for 8 s, on each of 2 processors.
+const READY: Duration = Duration::from_secs(90);
+const LATE: Duration = Duration::from_secs(15);
+const UNPACED: Duration = Duration::from_secs(30);

@@ -1,0 +1,47 @@
+use std::fs;
+use std::thread;
+
+use serde::Serialize;
+
+/// The machine on which a bench ran.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Machine {
+    processor: String,
+    processors: usize,
+    kernel: String,
+    memory_mib: u64,
+    /// Mean number of running processes in the minute before the bench, as `/proc/loadavg` has it.
+    load: String,
+}
+
+impl Machine {
+    /// Describes this machine. What the kernel does not show is `unknown`, or 0.
+    pub(super) fn this() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name))?;
+            line.split_once(':').map(|(_, value)| value.trim().to_owned())
+        };
+        let unknown = || "unknown".to_owned();
+        let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+        let kib = memory.split(' ').next().and_then(|kib| kib.parse::<u64>().ok());
+        let load = read("/proc/loadavg").split(' ').next().map(str::to_owned);
+        let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
+        Self {
+            processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(unknown),
+            processors: thread::available_parallelism().map_or(1, usize::from),
+            kernel: if kernel.is_empty() { unknown() } else { kernel },
+            memory_mib: kib.unwrap_or_default() / 1024,
+            load: load.filter(|load| !load.is_empty()).unwrap_or_else(unknown),
+        }
+    }
+
+    /// Returns the machine in words.
+    pub(super) fn described(&self) -> String {
+        let Self { processor, processors, kernel, memory_mib, load } = self;
+        format!(
+            "{processors} x {processor}, {memory_mib} MiB of memory, Linux {kernel}, \
+             load {load} before the first run"
+        )
+    }
+}

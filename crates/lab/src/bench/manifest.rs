@@ -1,0 +1,74 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// The description of a peer that was built: `manifest.toml` in its folder.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Manifest {
+    /// Command that starts a node, without the arguments that all systems share. `{out}` stands for
+    /// the folder of all peers. Empty if the system only sends files.
+    #[serde(default)]
+    pub(super) start: Vec<String>,
+    /// Files with settings, by name.
+    #[serde(default)]
+    pub(super) settings: BTreeMap<String, String>,
+    pub(super) supports: Vec<String>,
+    /// Largest number of groups.
+    #[serde(default)]
+    pub(super) groups: u32,
+    /// Pause in seconds between `ready` and `go`, where a sender does not see its receivers.
+    #[serde(default)]
+    pub(super) warm_up_s: u64,
+    #[serde(default)]
+    pub(super) environment: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) notes: Vec<String>,
+}
+
+impl Manifest {
+    /// Reads the manifest of a peer in the folder of all peers. The error is the reason why the peer
+    /// cannot be measured.
+    pub(super) fn read(peers: &Path, name: &str) -> Result<Self, String> {
+        let path = peers.join(name).join("manifest.toml");
+        let Ok(text) = fs::read_to_string(&path) else {
+            let reason = fs::read_to_string(peers.join(format!("{name}.skipped")));
+            return Err(match reason {
+                Ok(reason) => format!("not built: {}", reason.trim()),
+                Err(_) => format!("not built: {} is missing", path.display()),
+            });
+        };
+        toml::from_str(&text).map_err(|error| format!("{} is invalid: {error}", path.display()))
+    }
+
+    /// Returns `true` if the peer has an ability, such as `members`.
+    pub(super) fn supports(&self, ability: &str) -> bool {
+        self.supports.iter().any(|it| it == ability)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peer_that_was_not_built_has_a_reason() {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        let reason = || Manifest::read(dir.path(), "norm").expect_err("it is missing");
+        assert!(reason().starts_with("not built: "), "{}", reason());
+        fs::write(dir.path().join("norm.skipped"), "g++ is missing\n").expect("it is writable");
+        assert_eq!(reason(), "not built: g++ is missing");
+    }
+
+    #[test]
+    fn manifests_of_all_peers_are_valid() {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+        for name in super::super::system::PEERS {
+            let manifest = Manifest::read(&peers, name).expect("it is valid");
+            assert!(!manifest.supports.is_empty(), "{name}");
+            let files = manifest.settings.values();
+            files.for_each(|file| assert!(peers.join(name).join(file).exists(), "{name}: {file}"));
+        }
+    }
+}

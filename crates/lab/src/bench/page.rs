@@ -1,0 +1,134 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use carom_bench::plan::Row;
+use carom_bench::report::{Report, Run};
+use carom_terminal::{CliError, plain};
+use serde_json::json;
+
+use super::cases;
+use super::machine::Machine;
+
+/// Everything that a bench has found out, for people and for programs.
+pub(super) struct Page {
+    machine: Machine,
+    rows: Vec<Row>,
+    report: Report,
+    versions: BTreeMap<String, String>,
+    /// Remarks on runs, by row.
+    remarks: BTreeMap<String, BTreeSet<String>>,
+    /// Sentences about peers, by system.
+    notes: BTreeMap<String, Vec<String>>,
+}
+
+impl Page {
+    pub(super) fn new(machine: Machine) -> Self {
+        Self {
+            machine,
+            rows: Vec::new(),
+            report: Report::default(),
+            versions: BTreeMap::new(),
+            remarks: BTreeMap::new(),
+            notes: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn begin(&mut self, row: &Row) {
+        self.rows.push(row.clone());
+    }
+
+    pub(super) fn add(&mut self, run: Run) {
+        self.report.runs.push(run);
+    }
+
+    pub(super) fn remark(&mut self, row: &str, remark: String) {
+        self.remarks.entry(row.to_owned()).or_default().insert(remark);
+    }
+
+    /// Sets the version and the notes of a system.
+    pub(super) fn describe(&mut self, system: &str, version: &str, notes: &[String]) {
+        self.versions.insert(system.to_owned(), version.to_owned());
+        let base = system.split(':').next().unwrap_or(system);
+        if !notes.is_empty() {
+            self.notes.insert(base.to_owned(), notes.to_vec());
+        }
+    }
+
+    /// Writes `benchmarks.md`, `benchmarks.json`, and a chart for each row.
+    pub(super) fn write(&self, out: &Path) -> Result<(), CliError> {
+        let put = |name: &str, text: &str| {
+            let path = out.join(name);
+            fs::write(&path, text).map_err(|error| {
+                let cause = format!("cannot write {}: {}", path.display(), plain(&error));
+                CliError::new(cause, "use a writable directory with --out")
+            })
+        };
+        for row in &self.rows {
+            let svg = self.of(row).svg();
+            if !svg.is_empty() {
+                put(&format!("{}.svg", row.name), &svg)?;
+            }
+        }
+        put("benchmarks.md", &self.markdown())?;
+        put("benchmarks.json", &format!("{}\n", self.json(false)))
+    }
+
+    pub(super) fn json(&self, interrupted: bool) -> serde_json::Value {
+        json!({
+            "machine": self.machine,
+            "versions": self.versions,
+            "runs": self.report.runs,
+            "remarks": self.remarks,
+            "interrupted": interrupted,
+        })
+    }
+
+    /// Returns the sections of the rows, without the head of the page.
+    pub(super) fn sections(&self) -> String {
+        let sections: Vec<String> = self.rows.iter().map(|row| self.section(row)).collect();
+        sections.join("\n")
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = format!("{HEAD}\nMachine: {}.\n\n", self.machine.described());
+        text += "| system | version |\n|---|---|\n";
+        for (system, version) in &self.versions {
+            text += &format!("| {system} | {version} |\n");
+        }
+        text += &format!("\n## Rows\n\n{}", self.sections());
+        if !self.notes.is_empty() {
+            text += "\n## Notes on the systems\n\n";
+        }
+        for (system, notes) in &self.notes {
+            text += &format!("- **{system}**: {}\n", notes.join(" "));
+        }
+        text
+    }
+
+    fn section(&self, row: &Row) -> String {
+        let report = self.of(row);
+        let text = report.markdown();
+        let (title, body) = text.split_once("\n\n").unwrap_or((&text, ""));
+        let mut text = format!("{title}\n\n{}.\n\n{body}", cases::described(row));
+        for remark in self.remarks.get(&row.name).into_iter().flatten() {
+            text += &format!("\n{remark}.\n");
+        }
+        if !report.svg().is_empty() {
+            text += &format!("\n![Results of {name}]({name}.svg)\n", name = row.name);
+        }
+        text
+    }
+
+    fn of(&self, row: &Row) -> Report {
+        let runs = self.report.runs.iter().filter(|run| run.row == row.name);
+        Report { runs: runs.cloned().collect() }
+    }
+}
+
+const HEAD: &str = "# Benchmarks
+
+Written by `carom-lab bench`. [Benchmarking](benchmarking.md) defines the columns. A value is the
+median of the repetitions; its spread, the largest minus the smallest value in percent of the
+median, is in parentheses. The systems of a row were measured in turns.
+";

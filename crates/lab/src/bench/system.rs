@@ -1,0 +1,161 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use carom_bench::plan::{Roles, Row};
+use carom_bench::report::Kind;
+use carom_netns::Host;
+
+use super::manifest::Manifest;
+
+/// A system with its settings, ready to be started.
+#[derive(Clone, Debug)]
+pub(super) struct System {
+    /// Name as in the plan: `aeron`, or `aeron:tuned`.
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// Program of a node, and its first arguments.
+    program: Vec<String>,
+    settings: Settings,
+    environment: Vec<(String, String)>,
+    pub(super) warm_up_s: u64,
+    /// Sentences for the report.
+    pub(super) notes: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Settings {
+    None,
+    /// Text of a file that is written for each run.
+    Text(&'static str),
+    File(PathBuf),
+}
+
+impl System {
+    /// Finds the system that a row names. The error is the reason why it cannot be measured.
+    pub(super) fn find(name: &str, row: &Row, peers: &Path) -> Result<Self, String> {
+        let (base, settings) = name.split_once(':').unwrap_or((name, &row.settings));
+        match base {
+            "carom" | "raw" => Self::own(name, base, settings),
+            _ => Self::peer(name, base, settings, row, peers),
+        }
+    }
+
+    fn own(name: &str, base: &str, settings: &str) -> Result<Self, String> {
+        let settings = match (base, settings) {
+            (_, "default") => Settings::None,
+            ("carom", "ordered") => Settings::Text("profile = \"ordered\"\n"),
+            ("carom", "bulk") => Settings::Text("profile = \"bulk\"\n"),
+            _ => return Err(format!("{base} has no settings '{settings}'")),
+        };
+        let program =
+            std::env::current_exe().map_err(|error| format!("no own program: {error}"))?;
+        let program = program.display().to_string();
+        let words = [&program, "bench", "node", "--system", base].map(str::to_owned);
+        Ok(Self {
+            name: name.to_owned(),
+            kind: if base == "carom" { Kind::Carom } else { Kind::Raw },
+            program: words.to_vec(),
+            settings,
+            environment: Vec::new(),
+            warm_up_s: 0,
+            notes: Vec::new(),
+        })
+    }
+
+    fn peer(
+        name: &str,
+        base: &str,
+        settings: &str,
+        row: &Row,
+        peers: &Path,
+    ) -> Result<Self, String> {
+        let manifest = Manifest::read(peers, base)?;
+        let Some(file) = manifest.settings.get(settings) else {
+            return Err(format!("{base} has no settings '{settings}'"));
+        };
+        if row.groups > manifest.groups {
+            return Err(format!("{} groups: at most {}", row.groups, manifest.groups));
+        }
+        if row.roles == Roles::AllMembers && !manifest.supports("members") {
+            return Err("it has no groups in which all nodes send".to_owned());
+        }
+        let out = peers.display().to_string();
+        let program = manifest.start.iter().map(|word| word.replace("{out}", &out)).collect();
+        Ok(Self {
+            name: name.to_owned(),
+            kind: Kind::Peer,
+            program,
+            settings: Settings::File(peers.join(base).join(file)),
+            environment: manifest.environment.into_iter().collect(),
+            warm_up_s: manifest.warm_up_s,
+            notes: manifest.notes,
+        })
+    }
+
+    /// Returns the command of a node on `host`, whose other arguments are `work`. Writes the
+    /// settings to `folder` if they are no file yet.
+    pub(super) fn command(
+        &self,
+        host: &Host,
+        work: &[String],
+        folder: &Path,
+    ) -> std::io::Result<std::process::Command> {
+        let mut words = self.program.clone();
+        words.extend(work.iter().cloned());
+        let settings = match &self.settings {
+            Settings::None => None,
+            Settings::Text(text) => {
+                let path = folder.join("settings.toml");
+                fs::write(&path, text)?;
+                Some(path)
+            }
+            Settings::File(path) => Some(path.clone()),
+        };
+        if let Some(path) = settings {
+            words.extend(["--settings".to_owned(), path.display().to_string()]);
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (program, args) = words.split_first().expect("a system has a program");
+        let mut command = host.command(program, args);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        Ok(command)
+    }
+}
+
+/// The names of all peers.
+pub(super) const PEERS: [&str; 8] =
+    ["cyclone", "norm", "openpgm", "corosync", "aeron", "jgroups", "uftp", "udpcast"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::cases;
+
+    #[test]
+    fn systems_that_cannot_be_measured_have_a_reason() {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+        let all = cases::built_in();
+        let row = |name: &str| all.iter().find(|row| row.name == name).expect("it is built in");
+        let reason = |name: &str, of: &str| {
+            System::find(name, row(of), &peers).map(|it| it.name).expect_err("it cannot be had")
+        };
+        assert_eq!(reason("raw:fast", "pace"), "raw has no settings 'fast'");
+        assert_eq!(reason("norm:fast", "pace"), "norm has no settings 'fast'");
+        let members = reason("aeron:tuned", "order-4-all");
+        assert_eq!(members, "it has no groups in which all nodes send");
+        assert!(reason("dds", "pace").starts_with("not built: "));
+        let system = System::find("cyclone:tuned", row("pace"), &peers).expect("it has a manifest");
+        assert_eq!((system.kind, &*system.name), (Kind::Peer, "cyclone:tuned"));
+    }
+
+    #[test]
+    fn every_row_names_systems_that_exist() {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+        for row in cases::built_in() {
+            for name in &row.systems {
+                let found = System::find(name, &row, &peers);
+                assert!(found.is_ok(), "{}: {name}: {:?}", row.name, found.err());
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+use std::fs::{self, File};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use carom_bench::Magic;
+use carom_bench::account::{Account, Node};
+use carom_bench::drops::Drops;
+use carom_bench::plan::{Roles, Row};
+use carom_bench::record::NodeFiles;
+use carom_bench::report::Kind;
+use carom_netns::{DropLog, Host, Lab, Loss};
+use carom_terminal::interrupt::Interrupt;
+
+use super::faults::Faults;
+use super::limits::Limits;
+use super::nodes::Nodes;
+use super::scratch;
+use super::system::System;
+
+/// One run of one system.
+pub(super) struct Trial<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) row: &'a Row,
+    pub(super) system: &'a System,
+    pub(super) scratch: &'a Path,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+/// The result of a run.
+pub(super) struct Measured {
+    pub(super) account: Account,
+    /// Name and version that the first node reported.
+    pub(super) version: String,
+    /// What the account does not show, such as a limit that was reached.
+    pub(super) note: Option<String>,
+}
+
+/// The reason why a run has no result.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    Failed(String),
+    Interrupted,
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
+    }
+}
+
+impl Trial<'_> {
+    pub(super) fn run(&self) -> Result<Measured, Failure> {
+        let folders = scratch::folders(self.scratch, self.row.nodes as usize)
+            .map_err(|error| format!("cannot prepare {}: {error}", self.scratch.display()))?;
+        let ended = self.run_in(&folders);
+        for host in self.lab.hosts() {
+            // A lab that refuses it fails in the next run, and with a reason.
+            let _ = host.set_loss(&Loss::None);
+        }
+        ended
+    }
+
+    fn run_in(&self, folders: &[PathBuf]) -> Result<Measured, Failure> {
+        let limits = Limits::of(self.row, self.system.kind);
+        let magic = Magic(RandomState::new().hash_one(folders).to_le_bytes());
+        let mut nodes = Nodes::new();
+        for (index, folder) in folders.iter().enumerate() {
+            let host = &self.lab.hosts()[index];
+            let command = self.system.command(host, &self.work(index, magic, folder), folder);
+            let command = command.map_err(|error| format!("cannot write the settings: {error}"))?;
+            nodes.start(command, &folder.join("log"))?;
+        }
+        if !self.wait(&mut nodes, limits.ready, |nodes| nodes.have_printed("ready", |_| true))? {
+            return Err(nodes.silent("ready").into());
+        }
+        self.pause(&mut nodes, Duration::from_secs(self.system.warm_up_s))?;
+        let logs = self.begin_losses(folders)?;
+        let before = self.packets()?;
+        let note = self.transfer(&mut nodes, &limits)?;
+        let after = self.packets()?;
+        nodes.stop(limits.stop)?;
+        let received = before.iter().zip(&after).map(|(before, after)| after - before);
+        self.account(&nodes, folders, logs, &received.collect::<Vec<_>>(), magic, note)
+    }
+
+    /// Returns the arguments of a node.
+    fn work(&self, index: usize, magic: Magic, folder: &Path) -> Vec<String> {
+        let Row { nodes, groups, messages, rate, size, roles, .. } = self.row;
+        let role = match (roles, index) {
+            (Roles::AllMembers, _) => "member",
+            (Roles::OneSender, 0) => "sender",
+            (Roles::OneSender, _) => "receiver",
+        };
+        let hosts = &self.lab.hosts()[..*nodes as usize];
+        let peers: Vec<String> = hosts.iter().map(|host| host.address().to_string()).collect();
+        let pairs = [
+            ("--role", role.to_owned()),
+            ("--index", index.to_string()),
+            ("--nodes", nodes.to_string()),
+            ("--address", peers[index].clone()),
+            ("--groups", groups.to_string()),
+            ("--messages", messages.to_string()),
+            ("--rate", rate.to_string()),
+            ("--size", size.to_string()),
+            ("--magic", magic.to_string()),
+            ("--dir", folder.display().to_string()),
+            ("--peers", peers.join(",")),
+        ];
+        pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    }
+
+    /// Starts to lose datagrams at the receivers, and to record them. This is after `ready`,
+    /// because some systems do not start while datagrams are lost.
+    fn begin_losses(&self, folders: &[PathBuf]) -> Result<Vec<Option<DropLog>>, Failure> {
+        let is_lossless = self.row.loss.share == 0.0 && self.row.outages.is_empty();
+        let begin = |(host, index): (&Host, u32)| {
+            if is_lossless || !self.row.receives(index) {
+                return Ok(None);
+            }
+            let log = host.log_drops(&folders[index as usize].join(DROPS))?;
+            host.set_loss(&Loss::Independent { probability: self.row.loss.share })?;
+            Ok(Some(log))
+        };
+        let logs = self.lab.hosts().iter().zip(0..self.row.nodes).map(begin);
+        let logs: Result<Vec<_>, carom_netns::Error> = logs.collect();
+        logs.map_err(|error| error.cause().to_owned().into())
+    }
+
+    /// Sends the messages, with the faults of the row. Returns a note if a limit was reached.
+    fn transfer(&self, nodes: &mut Nodes, limits: &Limits) -> Result<Option<String>, Failure> {
+        nodes.write("go");
+        let mut faults = Faults::starting(self.row);
+        let sends = |index: usize| self.row.roles == Roles::AllMembers || index == 0;
+        let receives = |index: usize| self.row.receives(index as u32);
+        let mut give_up = Instant::now() + limits.transfer;
+        let mut is_sent = false;
+        while Instant::now() < give_up {
+            let is_complete = nodes.have_printed("complete", receives);
+            let now_sent = nodes.have_printed("sent", sends);
+            if now_sent && is_complete && faults.next_in().is_none() {
+                return Ok(None);
+            }
+            if now_sent && !is_sent {
+                is_sent = true;
+                give_up = give_up.min(Instant::now() + limits.delivery);
+            }
+            self.poll(nodes, faults.next_in())?;
+            faults.apply(self.lab, nodes)?;
+        }
+        let seconds = limits.transfer.as_secs();
+        Ok((!is_sent).then(|| format!("not everything was sent within {seconds} s")))
+    }
+
+    fn wait(
+        &self,
+        nodes: &mut Nodes,
+        timeout: Duration,
+        is_done: impl Fn(&Nodes) -> bool,
+    ) -> Result<bool, Failure> {
+        let give_up = Instant::now() + timeout;
+        while Instant::now() < give_up {
+            if is_done(nodes) {
+                return Ok(true);
+            }
+            self.poll(nodes, None)?;
+        }
+        Ok(is_done(nodes))
+    }
+
+    fn pause(&self, nodes: &mut Nodes, length: Duration) -> Result<(), Failure> {
+        self.wait(nodes, length, |_| false).map(|_| ())
+    }
+
+    /// Waits for a line, for at most `timeout` and for at most the time in which Ctrl-C must be
+    /// noticed.
+    fn poll(&self, nodes: &mut Nodes, timeout: Option<Duration>) -> Result<(), Failure> {
+        if self.interrupt.is_asked() {
+            return Err(Failure::Interrupted);
+        }
+        nodes.poll(timeout.map_or(TURN, |timeout| timeout.min(TURN)))?;
+        Ok(())
+    }
+
+    /// Returns the number of packets that the interface of each node has received.
+    fn packets(&self) -> Result<Vec<u64>, Failure> {
+        let hosts = &self.lab.hosts()[..self.row.nodes as usize];
+        let counts = hosts.iter().map(|host| {
+            let path = "/proc/thread-self/net/dev";
+            let text = host.enter(|| fs::read_to_string(path));
+            let text = text.map_err(|error| error.cause().to_owned())?;
+            let text = text.map_err(|error| format!("cannot read {path}: {error}"))?;
+            received_packets(&text).ok_or_else(|| format!("{path} has no eth0"))
+        });
+        Ok(counts.collect::<Result<_, String>>()?)
+    }
+
+    fn account(
+        &self,
+        nodes: &Nodes,
+        folders: &[PathBuf],
+        logs: Vec<Option<DropLog>>,
+        received: &[u64],
+        magic: Magic,
+        note: Option<String>,
+    ) -> Result<Measured, Failure> {
+        let mut all = Vec::new();
+        for (index, log) in logs.into_iter().enumerate() {
+            let folder = &folders[index];
+            let drops = match log {
+                Some(log) => read_drops(log, &folder.join(DROPS), magic)?,
+                None => Drops::default(),
+            };
+            let is_killed = nodes.is_killed(index);
+            let files = match is_killed {
+                true => NodeFiles::default(),
+                false => NodeFiles::read(folder).map_err(|error| error.to_string())?,
+            };
+            let receives = self.row.receives(index as u32) && !is_killed;
+            all.push(Node { files, receives, drops, packets: Some(received[index]) });
+        }
+        let version = all[0].files.report.system.clone();
+        let account = Account::of(&all, self.row.groups, self.row.size);
+        Ok(Measured { account, version, note })
+    }
+}
+
+/// Returns `true` if the run of Carom lacks something that it has promised. A killed node leaves no
+/// record of what it sent, so that its messages count as unknown.
+pub(super) fn is_broken(row: &Row, system: &System, account: &Account) -> bool {
+    let is_ordered = system.name == "carom:ordered";
+    let is_complete = match row.kill {
+        Some(_) => account.missing == 0 && account.duplicates == 0,
+        None => account.is_complete(),
+    };
+    system.kind == Kind::Carom && !(is_complete && (account.orders_agree || !is_ordered))
+}
+
+fn read_drops(log: DropLog, path: &Path, magic: Magic) -> Result<Drops, Failure> {
+    log.finish().map_err(|error| error.cause().to_owned())?;
+    let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    // The time stamps of the log are those of the monotonic clock.
+    let drops = Drops::read(BufReader::new(file), magic, 0);
+    Ok(drops.map_err(|error| format!("{}: {error}", path.display()))?)
+}
+
+/// Returns the packets received by `eth0` from the content of `/proc/net/dev`.
+fn received_packets(text: &str) -> Option<u64> {
+    let counters = text.lines().find_map(|line| line.trim().strip_prefix("eth0:"))?;
+    counters.split_whitespace().nth(1)?.parse().ok()
+}
+
+const DROPS: &str = "drops.pcap";
+const TURN: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_the_interface_are_the_second_counter() {
+        let text = "Inter-|   Receive\n face |bytes packets\n    lo: 1 2 3\n  eth0: 900 42 0 0\n";
+        assert_eq!(received_packets(text), Some(42));
+        assert_eq!(received_packets("    lo: 1 2 3\n"), None);
+    }
+}
