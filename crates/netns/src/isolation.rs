@@ -141,6 +141,8 @@ fn inside(parent: i32) -> Result<Owner, Error> {
     if Owner::parent_of_this_process() != Some(parent) {
         return Err(Error::new("the process that isolates has ended", "start again"));
     }
+    // The outer process needs its own /proc, to find out which signals this process handles.
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| Error::system("cannot mount", errno))?;
     let mounted = |what: &str, result: nix::Result<()>| {
         result.map_err(|errno| Error::system(format!("cannot mount {what}"), errno))
     };
