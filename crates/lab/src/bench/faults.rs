@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 use carom_bench::plan::Row;
 use carom_netns::Lab;
 
+use super::leftovers;
 use super::nodes::Nodes;
 
 /// The outages and the kill of a row, in the order of their times.
@@ -45,7 +46,11 @@ impl Faults {
                     let ended = lab.hosts()[node].outage(length);
                     ended.map_err(|error| error.cause().to_owned())?;
                 }
-                Some((_, Fault::Kill(node))) => nodes.kill(node)?,
+                Some((_, Fault::Kill(node))) => {
+                    nodes.kill(node)?;
+                    // A node may have started a daemon, which must die with it.
+                    leftovers::kill(&lab.hosts()[node])?;
+                }
                 None => break,
             }
         }

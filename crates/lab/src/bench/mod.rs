@@ -2,6 +2,7 @@
 
 mod cases;
 mod faults;
+mod leftovers;
 mod limits;
 mod list;
 mod machine;

@@ -14,6 +14,7 @@ use carom_netns::{DropLog, Host, Lab, Loss};
 use carom_terminal::interrupt::Interrupt;
 
 use super::faults::Faults;
+use super::leftovers;
 use super::limits::Limits;
 use super::nodes::Nodes;
 use super::scratch;
@@ -56,8 +57,10 @@ impl Trial<'_> {
             .map_err(|error| format!("cannot prepare {}: {error}", self.scratch.display()))?;
         let ended = self.run_in(&folders);
         for host in self.lab.hosts() {
-            // A lab that refuses it fails in the next run, and with a reason.
-            let _ = host.set_loss(&Loss::None);
+            host.set_loss(&Loss::None).map_err(|error| error.cause().to_owned())?;
+            if ended.is_err() {
+                leftovers::kill(host)?;
+            }
         }
         ended
     }

@@ -1,0 +1,21 @@
+use std::process::Command;
+
+use carom_netns::Host;
+use nix::errno::Errno;
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
+
+/// Kills all processes on a host.
+pub(super) fn kill(host: &Host) -> Result<(), String> {
+    let name = host.namespace().name();
+    let output = Command::new("ip").args(["netns", "pids", name]).output();
+    let output = output.map_err(|error| format!("cannot start ip: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    for id in text.lines().filter_map(|line| line.trim().parse().ok()) {
+        match signal::kill(Pid::from_raw(id), Signal::SIGKILL) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(errno) => return Err(format!("cannot kill process {id} on {name}: {errno}")),
+        }
+    }
+    Ok(())
+}

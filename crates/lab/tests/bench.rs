@@ -1,0 +1,242 @@
+//! Tests `carom-lab bench` from the user's view, with real sockets in network namespaces.
+#![cfg(target_os = "linux")]
+
+#[path = "../../cli/tests/lab/skipping.rs"]
+mod skipping;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// A folder with a copy of the program, so that its processes can be identified by their path.
+struct Place {
+    folder: PathBuf,
+    program: PathBuf,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("the target folder is writable");
+        let program = folder.join("carom-lab");
+        fs::copy(env!("CARGO_BIN_EXE_carom-lab"), &program).expect("the binary was built");
+        Self { folder, program }
+    }
+
+    /// Writes a plan with one row of 4 nodes.
+    fn plan(&self, systems: &str, messages: u32, more: &str) -> PathBuf {
+        let text = format!(
+            "[[row]]\nname = \"small\"\nsystems = [{systems}]\nnodes = 4\nmessages = {messages}\n\
+             rate = 400\nsize = 256\n{more}\n"
+        );
+        let path = self.folder.join("plan.toml");
+        fs::write(&path, text).expect("the folder is writable");
+        path
+    }
+
+    fn command(&self, plan: &Path) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["bench", "run"]).arg(plan).arg("--out").arg(self.folder.join("out"));
+        command.arg("--peers").arg(self.folder.join("peers")).arg("--json");
+        command
+    }
+
+    /// Returns the processes of this place, except this test.
+    fn processes(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").expect("/proc is mounted").flatten() {
+            let words = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+            if words.contains(&self.program.display().to_string()) {
+                found.push(words.replace('\0', " "));
+            }
+        }
+        found
+    }
+
+    fn start(&self, plan: &Path) -> Child {
+        let mut command = self.command(plan);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the binary was copied")
+    }
+
+    /// Waits until the nodes run. Returns `false` if the program ended before.
+    fn has_nodes(&self, child: &mut Child) -> bool {
+        wait_for(Duration::from_secs(60), || {
+            let nodes = self.processes();
+            let count = nodes.iter().filter(|words| words.contains(" bench node ")).count();
+            count >= 4 || child.try_wait().expect("it is our child").is_some()
+        });
+        child.try_wait().expect("it is our child").is_none()
+    }
+}
+
+fn wait_for(timeout: Duration, mut is_done: impl FnMut() -> bool) -> bool {
+    let give_up = Instant::now() + timeout;
+    while Instant::now() < give_up {
+        if is_done() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    is_done()
+}
+
+/// Returns `true` and reports it if this machine permits no lab.
+fn is_refused(output: &Output) -> bool {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let is_refused = text.contains("user namespaces") || text.contains("is not installed");
+    if is_refused {
+        skipping::lacking(&text.replace('\n', "; "));
+    }
+    is_refused
+}
+
+fn namespaces() -> Vec<String> {
+    let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name == "h1" || name.starts_with("lab")).collect()
+}
+
+fn account<'a>(report: &'a Value, system: &str) -> &'a Value {
+    let runs = report["runs"].as_array().expect("there are runs");
+    let run = runs.iter().find(|run| run["system"] == system).expect("it was measured");
+    &run["result"]["measured"]
+}
+
+fn number(account: &Value, name: &str) -> u64 {
+    account[name].as_u64().unwrap_or_else(|| panic!("{name}: {account}"))
+}
+
+#[test]
+fn lost_messages_are_those_of_the_drop_log() {
+    let place = Place::new("bench-loss");
+    let plan = place.plan("\"carom\", \"raw\"", 800, "loss = { share = 0.02 }");
+    let output = place.command(&plan).output().expect("the binary was copied");
+    if is_refused(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let raw = account(&report, "raw");
+    assert_eq!(number(raw, "expected"), 2_400);
+    assert!(number(raw, "missing") > 0, "{raw}");
+    // Each datagram of raw sockets is one message, so that three independent counts must agree:
+    // what was not delivered, what the log shows, and the datagrams in it.
+    assert_eq!(number(raw, "missing"), number(raw, "lost"));
+    assert_eq!(number(raw, "missing"), number(raw, "datagrams_dropped"));
+    assert_eq!(number(&raw["latency_recovered"], "count"), 0);
+    let carom = account(&report, "carom");
+    assert_eq!((number(carom, "delivered"), number(carom, "missing")), (2_400, 0));
+    assert_eq!((number(carom, "duplicates"), number(carom, "unknown")), (0, 0));
+    assert!(number(carom, "lost") > 0, "{carom}");
+    assert_eq!(number(carom, "lost"), number(&carom["latency_recovered"], "count"));
+    assert!(number(carom, "datagrams_dropped") > number(carom, "lost"), "repairs get lost, too");
+    let recovered = number(&carom["latency_recovered"], "p50");
+    assert!(recovered > number(&carom["latency_kept"], "p50"), "{carom}");
+    let files = fs::read_dir(place.folder.join("out")).expect("it was created").flatten();
+    let mut files: Vec<_> = files.map(|file| file.file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["benchmarks.json", "benchmarks.md", "small.svg"]);
+    assert_eq!((place.processes(), namespaces()), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn peer_that_forges_its_deliveries_is_found_out() {
+    let place = Place::new("bench-forger");
+    let forge = |peer: &str, forgery: &str| {
+        let folder = place.folder.join("peers").join(peer);
+        fs::create_dir_all(&folder).expect("the folder is writable");
+        let script = format!(
+            "dir=; before=; for word; do [ \"$before\" = --dir ] && dir=$word; before=$word; done\n\
+             {} bench node --system raw \"$@\" || exit\n\
+             cd \"$dir\" && [ -e delivered.bin ] || exit 0\n{forgery}\n",
+            place.program.display()
+        );
+        fs::write(folder.join("node"), script).expect("the folder is writable");
+        fs::write(folder.join("settings"), "").expect("the folder is writable");
+        let manifest = format!(
+            "start = [\"sh\", \"{{out}}/{peer}/node\"]\nsupports = [\"groups\"]\ngroups = 1\n\
+             settings = {{ default = \"settings\" }}\n"
+        );
+        fs::write(folder.join("manifest.toml"), manifest).expect("the folder is writable");
+    };
+    forge("less", "head -c -16 delivered.bin >forged && mv forged delivered.bin");
+    forge("twice", "head -c 32 delivered.bin >forged && cat forged >>delivered.bin");
+    forge("broken", "echo out of order >&2; exit 9");
+    let plan = place.plan("\"less\", \"twice\", \"broken\", \"missing\"", 100, "");
+    let output = place.command(&plan).output().expect("the binary was copied");
+    if is_refused(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "a peer failed: {output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let less = account(&report, "less");
+    assert_eq!((number(less, "missing"), number(less, "duplicates")), (3, 0));
+    let twice = account(&report, "twice");
+    assert_eq!((number(twice, "missing"), number(twice, "duplicates")), (0, 6));
+    let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
+    assert!(text.contains("failed: exit status: 9: out of order"), "{text}");
+    assert!(text.contains("Not measured: missing (not built: "), "{text}");
+}
+
+#[test]
+fn killed_bench_leaves_no_process_and_no_namespace() {
+    let place = Place::new("bench-killed");
+    let plan = place.plan("\"carom\"", 40_000, "");
+    let mut child = place.start(&plan);
+    if !place.has_nodes(&mut child) {
+        let output = child.wait_with_output().expect("it is our child");
+        assert!(is_refused(&output), "it ended early: {output:?}");
+        return;
+    }
+    child.kill().expect("it is our child");
+    child.wait().expect("it is our child");
+    let is_gone = wait_for(Duration::from_secs(10), || place.processes().is_empty());
+    assert!(is_gone, "{:?}", place.processes());
+    assert_eq!(namespaces(), Vec::<String>::new());
+}
+
+#[test]
+fn interrupted_bench_ends_with_a_report() {
+    let place = Place::new("bench-interrupted");
+    let plan = place.plan("\"raw\"", 40_000, "");
+    let mut child = place.start(&plan);
+    if place.has_nodes(&mut child) {
+        let id = i32::try_from(child.id()).expect("process ids have 22 bits");
+        kill(Pid::from_raw(id), Signal::SIGINT).expect("it runs");
+    }
+    let output = child.wait_with_output().expect("it is our child");
+    if is_refused(&output) {
+        return;
+    }
+    assert_eq!((output.status.code(), output.status.signal()), (Some(130), None), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!(report["interrupted"], true);
+    assert!(place.processes().is_empty());
+}
+
+#[test]
+fn wrong_use_is_refused_before_anything_is_created() {
+    let place = Place::new("bench-refused");
+    for (args, cause) in [
+        (vec!["bench"], "error: `carom-lab bench` needs a subcommand"),
+        (vec!["bench", "run"], "error: no row given"),
+        (vec!["bench", "run", "pace-9"], "error: no row or plan has the name 'pace-9'"),
+        (vec!["bench", "run", "pace", "--systems", "dds"], "error: no row has a system of 'dds'"),
+    ] {
+        let output = Command::new(&place.program).args(&args).current_dir(&place.folder).output();
+        let output = output.expect("the binary was copied");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.starts_with(cause) && text.contains("\nfix: "), "{text}");
+    }
+    assert!(!place.folder.join("carom-bench").exists());
+}
