@@ -1,7 +1,7 @@
 //! The command `carom-lab`: research tools for Carom's protocols.
 //!
-//! It reproduces the evaluations of the papers, tests the engines in random scenarios, runs programs
-//! in networks of namespaces, and measures Carom beside other systems there.
+//! It reproduces the evaluations of the papers, tests the engines in random scenarios, runs
+//! programs in networks of namespaces, and measures Carom beside other systems there.
 
 #[cfg(target_os = "linux")]
 mod bench;

@@ -57,6 +57,7 @@ fn every_copy_is_delivered_missing_or_a_duplicate() {
     assert!(!account.is_complete() && !account.orders_agree);
     assert_eq!((account.latency.count, account.latency.max), (5, 90));
     assert_eq!((account.spread.count, account.spread.max), (2, 50));
+    assert_eq!(account.silence, Some(170));
     assert_eq!(account.cpu_us_per_copy, Some(4.0));
     assert_eq!(account.packets_per_copy, Some(2.0));
 }

@@ -25,8 +25,9 @@ impl Limits {
         let delivery = match (kind, row.kill) {
             // Nothing is recovered: what is in flight arrives within milliseconds.
             (Kind::Raw, _) => Duration::from_millis(500),
-            // Survivors wait for messages that the killed node has not sent.
-            (_, Some(_)) => Duration::from_secs(2),
+            // Survivors wait in vain for messages that the killed node has not sent. corosync takes
+            // 7 s to form a group without it.
+            (_, Some(_)) => Duration::from_secs(10),
             _ => LATE,
         };
         Self { ready: READY, transfer, delivery, stop: Duration::from_secs(15) }

@@ -28,8 +28,8 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
-    /// Reads the manifest of a peer in the folder of all peers. The error is the reason why the peer
-    /// cannot be measured.
+    /// Reads the manifest of a peer in the folder of all peers. The error is the reason why the
+    /// peer cannot be measured.
     pub(super) fn read(peers: &Path, name: &str) -> Result<Self, String> {
         let path = peers.join(name).join("manifest.toml");
         let Ok(text) = fs::read_to_string(&path) else {

@@ -34,7 +34,7 @@ pub(super) struct Measured {
     pub(super) account: Account,
     /// Name and version that the first node reported.
     pub(super) version: String,
-    /// What the account does not show, such as a limit that was reached.
+    /// A remark that the account does not contain, such as a limit that was reached.
     pub(super) note: Option<String>,
 }
 
