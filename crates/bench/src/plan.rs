@@ -47,6 +47,10 @@ pub struct Row {
     pub rate: f64,
     /// Bytes of a message, at least 32.
     pub size: usize,
+    /// Size in mebibytes of a file that node 0 sends instead of messages, with `messages = 1`.
+    /// Default: none.
+    #[serde(default)]
+    pub file_mib: Option<u32>,
     /// Loss of datagrams at the receivers. Default: none.
     #[serde(default)]
     pub loss: Loss,

@@ -42,7 +42,8 @@ pub(super) fn quick(row: Row) -> Row {
         kill.at_ms = kill.at_ms.min(end_ms / 2);
         kill
     });
-    Row { messages, outages, kill, repetitions: 1, ..row }
+    let file_mib = row.file_mib.map(|mib| mib.min(QUICK_MIB));
+    Row { messages, outages, kill, file_mib, repetitions: 1, ..row }
 }
 
 /// Returns a row in words.
@@ -52,6 +53,13 @@ pub(super) fn described(row: &Row) -> String {
         Roles::OneSender => format!("1 sender, {receivers} receivers"),
         Roles::AllMembers => format!("{} members, all of which send", row.nodes),
     };
+    let loss = match row.loss.share {
+        share if share > 0.0 => format!("; {} % of the datagrams lost", share * 100.0),
+        _ => String::new(),
+    };
+    if let Some(mib) = row.file_mib {
+        return format!("{nodes}; a file of {mib} MiB{loss}");
+    }
     let rate = match row.rate {
         rate if rate > 0.0 => format!("{rate} per second"),
         _ => "as fast as possible".to_owned(),
@@ -60,9 +68,7 @@ pub(super) fn described(row: &Row) -> String {
     let mut text = format!(
         "{nodes}; groups: {groups}; messages of each sender: {messages} of {size} bytes, {rate}"
     );
-    if row.loss.share > 0.0 {
-        text += &format!("; {} % of the datagrams lost", row.loss.share * 100.0);
-    }
+    text += &loss;
     if let Some(outage) = row.outages.first() {
         let (count, ms) = (row.outages.len(), outage.ms);
         text += &format!("; {count} outages of {ms} ms, each at one receiver");
@@ -115,14 +121,16 @@ fn check(row: &Row) -> Result<(), CliError> {
     }
 }
 
-const PLANS: [(&str, &str); 3] = [
+const PLANS: [(&str, &str); 4] = [
     ("time-critical", include_str!("../../plans/time-critical.toml")),
     ("goodput", include_str!("../../plans/goodput.toml")),
     ("ordered", include_str!("../../plans/ordered.toml")),
+    ("files", include_str!("../../plans/files.toml")),
 ];
 const QUICK_SECONDS: f64 = 2.0;
 /// A quick row at full speed has this part of the messages.
 const QUICK_SHARE: u32 = 10;
+const QUICK_MIB: u32 = 16;
 const LEAST: u32 = 20;
 
 #[cfg(test)]

@@ -25,6 +25,23 @@ pub(super) struct Manifest {
     pub(super) environment: BTreeMap<String, String>,
     #[serde(default)]
     pub(super) notes: Vec<String>,
+    /// Command that prints the version.
+    #[serde(default)]
+    pub(super) version: Vec<String>,
+    /// Commands that transfer a file, by the name of the settings.
+    #[serde(default)]
+    pub(super) files: BTreeMap<String, FileCommands>,
+}
+
+/// The commands that transfer a file. They contain words in braces.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct FileCommands {
+    pub(super) sender: Vec<String>,
+    pub(super) receiver: Vec<String>,
+    /// Path of a receiver's copy.
+    pub(super) copy: String,
+    /// `true` if a receiver ends by itself.
+    pub(super) receiver_ends: bool,
 }
 
 impl Manifest {

@@ -2,9 +2,11 @@
 
 mod cases;
 mod faults;
+mod files;
 mod leftovers;
 mod limits;
 mod list;
+mod log_tail;
 mod machine;
 mod manifest;
 mod measure;

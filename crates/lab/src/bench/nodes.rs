@@ -1,5 +1,5 @@
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -7,6 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carom_netns::Process;
+
+use super::log_tail::LogTail;
 
 /// The processes of one run, one for each node. They are killed when this is dropped.
 pub(super) struct Nodes {
@@ -116,7 +118,7 @@ impl Nodes {
                 Some(status) => format!("node {index} failed: {status}"),
                 None => format!("node {index} did not end after `stop`"),
             };
-            failure.get_or_insert(reason + &node.last_words());
+            failure.get_or_insert(format!("{reason}{}", node.last_words()));
         }
         failure.map_or(Ok(()), Err)
     }
@@ -141,26 +143,10 @@ impl Node {
         }
     }
 
-    /// Returns the last lines of the log, in one line that begins with `: `.
-    fn last_words(&self) -> String {
-        let mut bytes = Vec::new();
-        let read = File::open(&self.log).and_then(|mut file| {
-            let length = file.metadata()?.len();
-            file.seek(SeekFrom::Start(length.saturating_sub(LOG_BYTES)))?;
-            file.read_to_end(&mut bytes)
-        });
-        let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("; ");
-        match (read, last.is_empty()) {
-            (Ok(_), false) => format!(": {last}"),
-            _ => String::new(),
-        }
+    fn last_words(&self) -> LogTail {
+        LogTail::of(&self.log)
     }
 }
-
-const LOG_BYTES: u64 = 2_000;
-const LOG_LINES: usize = 3;
 
 #[cfg(test)]
 mod tests {

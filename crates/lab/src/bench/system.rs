@@ -5,7 +5,7 @@ use carom_bench::plan::{Roles, Row};
 use carom_bench::report::Kind;
 use carom_netns::Host;
 
-use super::manifest::Manifest;
+use super::manifest::{FileCommands, Manifest};
 
 /// A system with its settings, ready to be started.
 #[derive(Clone, Debug)]
@@ -16,6 +16,10 @@ pub(super) struct System {
     /// Program of a node, and its first arguments.
     program: Vec<String>,
     settings: Settings,
+    /// Commands for a row with a file.
+    pub(super) files: Option<FileCommands>,
+    /// Version, if it is known without a run.
+    pub(super) version: String,
     environment: Vec<(String, String)>,
     pub(super) warm_up_s: u64,
     /// Sentences for the report.
@@ -35,6 +39,8 @@ impl System {
     pub(super) fn find(name: &str, row: &Row, peers: &Path) -> Result<Self, String> {
         let (base, settings) = name.split_once(':').unwrap_or((name, &row.settings));
         match base {
+            "carom" if row.file_mib.is_some() => Self::carom_files(),
+            "raw" if row.file_mib.is_some() => Err(NO_FILES.to_owned()),
             "carom" | "raw" => Self::own(name, base, settings),
             _ => Self::peer(name, base, settings, row, peers),
         }
@@ -56,10 +62,34 @@ impl System {
             kind: if base == "carom" { Kind::Carom } else { Kind::Raw },
             program: words.to_vec(),
             settings,
+            files: None,
+            version: String::new(),
             environment: Vec::new(),
             warm_up_s: 0,
             notes: Vec::new(),
         })
+    }
+
+    /// Returns the system that sends files by the command `carom`.
+    fn carom_files() -> Result<Self, String> {
+        let own = std::env::current_exe().map_err(|error| format!("no own program: {error}"))?;
+        let carom = own.with_file_name("carom");
+        if !carom.exists() {
+            return Err(format!("{} is missing: build carom-cli as well", carom.display()));
+        }
+        let carom = carom.display().to_string();
+        let words = |words: &str| {
+            let words = words.split(' ').map(str::to_owned);
+            std::iter::once(carom.clone()).chain(words).collect()
+        };
+        let commands = FileCommands {
+            sender: words("send {file} --to bench --receivers {receivers} --interface {address}"),
+            receiver: words("recv {folder} --from bench --interface {address}"),
+            copy: "{folder}/{name}".to_owned(),
+            receiver_ends: true,
+        };
+        let version = format!("carom {}", env!("CARGO_PKG_VERSION"));
+        Ok(Self { files: Some(commands), version, ..Self::own("carom", "carom", "default")? })
     }
 
     fn peer(
@@ -70,6 +100,12 @@ impl System {
         peers: &Path,
     ) -> Result<Self, String> {
         let manifest = Manifest::read(peers, base)?;
+        if row.file_mib.is_some() {
+            return Self::file_peer(name, settings, manifest);
+        }
+        if manifest.start.is_empty() {
+            return Err("it sends only files".to_owned());
+        }
         let Some(file) = manifest.settings.get(settings) else {
             return Err(format!("{base} has no settings '{settings}'"));
         };
@@ -86,8 +122,29 @@ impl System {
             kind: Kind::Peer,
             program,
             settings: Settings::File(peers.join(base).join(file)),
+            files: None,
+            version: String::new(),
             environment: manifest.environment.into_iter().collect(),
             warm_up_s: manifest.warm_up_s,
+            notes: manifest.notes,
+        })
+    }
+
+    fn file_peer(name: &str, settings: &str, manifest: Manifest) -> Result<Self, String> {
+        let commands = manifest.files.get(settings).ok_or(NO_FILES)?;
+        let version = manifest.version.split_first().and_then(|(program, args)| {
+            let output = std::process::Command::new(program).args(args).output().ok()?;
+            Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        });
+        Ok(Self {
+            name: name.to_owned(),
+            kind: Kind::Peer,
+            program: Vec::new(),
+            settings: Settings::None,
+            files: Some(commands.clone()),
+            version: version.unwrap_or_default(),
+            environment: Vec::new(),
+            warm_up_s: 0,
             notes: manifest.notes,
         })
     }
@@ -122,6 +179,7 @@ impl System {
     }
 }
 
+const NO_FILES: &str = "it sends no files";
 /// The names of all peers.
 pub(super) const PEERS: [&str; 8] =
     ["cyclone", "norm", "openpgm", "corosync", "aeron", "jgroups", "uftp", "udpcast"];
@@ -152,7 +210,10 @@ mod tests {
     fn every_row_names_systems_that_exist() {
         let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
         for row in cases::built_in() {
-            for name in &row.systems {
+            // The command `carom` is not beside this test.
+            let names =
+                row.systems.iter().filter(|name| row.file_mib.is_none() || *name != "carom");
+            for name in names {
                 let found = System::find(name, &row, &peers);
                 assert!(found.is_ok(), "{}: {name}: {:?}", row.name, found.err());
             }

@@ -55,7 +55,10 @@ impl Trial<'_> {
     pub(super) fn run(&self) -> Result<Measured, Failure> {
         let folders = scratch::folders(self.scratch, self.row.nodes as usize)
             .map_err(|error| format!("cannot prepare {}: {error}", self.scratch.display()))?;
-        let ended = self.run_in(&folders);
+        let ended = match (self.row.file_mib, &self.system.files) {
+            (Some(mib), Some(commands)) => self.send_file(mib.into(), commands, &folders),
+            _ => self.run_in(&folders),
+        };
         for host in self.lab.hosts() {
             host.set_loss(&Loss::None).map_err(|error| error.cause().to_owned())?;
             if ended.is_err() {
