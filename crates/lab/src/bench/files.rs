@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -87,7 +88,7 @@ impl Trial<'_> {
         let log = File::create(folders[node].join("log"));
         let logs = log.and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = logs.map_err(|error| format!("cannot write a log: {error}"))?;
-        command.stdout(out).stderr(err);
+        command.stdout(out).stderr(err).process_group(0);
         Ok(Process::start(command).map_err(|error| error.cause().to_owned())?)
     }
 

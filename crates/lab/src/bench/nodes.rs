@@ -1,5 +1,6 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -36,6 +37,8 @@ impl Nodes {
     pub(super) fn start(&mut self, mut command: Command, log: &Path) -> Result<(), String> {
         let index = self.nodes.len();
         let file = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
+        // Ctrl-C is for the bench, which then ends its nodes.
+        command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
         let mut process = Process::start(command).map_err(|error| error.cause().to_owned())?;
         let (input, output) = (process.child().stdin.take(), process.child().stdout.take());
