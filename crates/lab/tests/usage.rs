@@ -55,6 +55,37 @@ fn a_script_runs_in_a_lab_and_sets_the_exit_code() {
 }
 
 #[test]
+fn captures_and_drop_logs_of_a_lab_are_files_per_host() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (pcap, drops) = (path("pcap"), path("drops"));
+    let script = "ip netns exec h1 bash -c 'for i in 1 2 3; do echo > /dev/udp/10.77.2.1/9; done'";
+    let lab = ["net", "run", "--racks", "2", "--hosts", "1", "--loss", "100%", "--uplink-loss"];
+    let rest = ["bursts:1ms/100s", "--pcap", &pcap, "--drops", &drops, "--", "sh", "-c", script];
+    let output = run(&[&lab[..], &rest[..]].concat());
+    let text = String::from_utf8_lossy(&output.stderr);
+    if lacks(&text) {
+        return;
+    }
+    assert!(output.status.success(), "{text}");
+    let size = |path: String| std::fs::metadata(path).expect("it was written").len();
+    // A file without packets has 24 bytes.
+    assert!(size(format!("{pcap}/h1.pcap")) > 24);
+    assert!(size(format!("{drops}/h2.drops.pcap")) > 24);
+    assert_eq!(size(format!("{drops}/h1.drops.pcap")), 24);
+}
+
+/// Reports a test that cannot run here.
+fn lacks(stderr: &str) -> bool {
+    let lacks = ["user namespaces", "is not installed", "tcpdump refuses"];
+    let lacks = lacks.iter().any(|text| stderr.contains(text));
+    if lacks {
+        skipping::lacking(&stderr.replace('\n', "; "));
+    }
+    lacks
+}
+
+#[test]
 fn an_impossible_lab_is_refused_with_the_range() {
     let output = run(&["net", "run", "--hosts", "400", "--", "true"]);
     let text = String::from_utf8_lossy(&output.stderr);

@@ -3,6 +3,7 @@ use std::time::Duration;
 use carom_netns::{Lab, Layout, Loss};
 use carom_terminal::{CliError, units};
 
+use super::loss_spec;
 use super::refusal::refused;
 
 /// The options that describe a lab.
@@ -20,9 +21,13 @@ pub(super) struct LabArgs {
     /// Let hosts send trains of datagrams as one packet: a loss then hits all of a train
     #[arg(long)]
     gso: bool,
-    /// Drop this share of UDP datagrams on receipt, at each host independently
-    #[arg(long, value_name = "SHARE", value_parser = units::share, default_value = "0")]
-    loss: f64,
+    /// Drop UDP datagrams on receipt, at each host independently: none, a share such as 1%,
+    /// outages:LENGTH/PERIOD, or bursts:BAD/GOOD with mean times
+    #[arg(long, value_name = "LOSS", value_parser = loss_spec::parse, default_value = "none")]
+    loss: Loss,
+    /// Drop UDP datagrams on their way from the core to a rack, for all hosts of the rack at once
+    #[arg(long, value_name = "LOSS", value_parser = loss_spec::parse, default_value = "none")]
+    uplink_loss: Loss,
     /// Drop everything for this time once per second, at each host
     #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with = "loss")]
     outages: Option<Duration>,
@@ -35,7 +40,12 @@ impl LabArgs {
     /// Checks the options.
     pub(super) fn validate(&self) -> Result<(), CliError> {
         let checked = self.layout().validate().and_then(|()| self.losses().validate());
-        checked.map_err(|error| refused(&error))
+        checked.map_err(|error| refused(&error))?;
+        if self.uplink_loss.rate() > 0.0 && self.racks < 2 {
+            let cause = "--uplink-loss has no effect: the only rack has no uplink";
+            return Err(CliError::new(cause, "use --racks 2 or more, or --loss"));
+        }
+        Ok(())
     }
 
     /// Builds the lab with its losses and rates.
@@ -44,10 +54,19 @@ impl LabArgs {
         let loss = self.losses();
         for host in lab.hosts() {
             if loss.rate() > 0.0 {
+                let loss = loss_spec::seeded(loss, host.number());
                 host.set_loss(&loss).map_err(|error| refused(&error))?;
             }
             if self.rate.is_some() {
                 host.set_rate(self.rate).map_err(|error| refused(&error))?;
+            }
+        }
+        if self.uplink_loss.rate() > 0.0 {
+            for rack in lab.racks() {
+                // The seeds of hosts are their numbers.
+                let seed = lab.hosts().len() + rack.number();
+                let loss = loss_spec::seeded(self.uplink_loss, seed);
+                rack.set_loss(&loss).map_err(|error| refused(&error))?;
             }
         }
         Ok(lab)
@@ -61,7 +80,7 @@ impl LabArgs {
     fn losses(&self) -> Loss {
         match self.outages {
             Some(length) => Loss::Outages { length, period: PERIOD },
-            None => Loss::Independent { probability: self.loss },
+            None => self.loss,
         }
     }
 }

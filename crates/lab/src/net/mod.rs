@@ -2,6 +2,8 @@
 
 mod clean;
 mod lab_args;
+mod loss_spec;
+mod recording;
 mod refusal;
 mod run;
 

@@ -4,6 +4,7 @@ use carom_netns::{Isolation, isolate};
 use carom_terminal::{CliError, Outcome, plain};
 
 use super::lab_args::LabArgs;
+use super::recording::RecordingArgs;
 use super::refusal::refused;
 
 /// Run a command beside the hosts of a lab, which is then removed
@@ -19,6 +20,8 @@ use super::refusal::refused;
 pub(super) struct Args {
     #[command(flatten)]
     lab: LabArgs,
+    #[command(flatten)]
+    recording: RecordingArgs,
     /// Command to run, and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -32,6 +35,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
         Isolation::Inside(_) => {}
     }
     let lab = args.lab.build()?;
+    let recording = args.recording.start(&lab)?;
     let addresses: Vec<String> = lab.hosts().iter().map(|it| it.address().to_string()).collect();
     let (program, arguments) = args.command.split_first().expect("clap requires a command");
     let status = Command::new(program)
@@ -42,9 +46,11 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
             let cause = format!("cannot run {program}: {}", plain(&error));
             CliError::new(cause, "use the name or the path of an installed program")
         })?;
+    recording.finish()?;
     Ok(Outcome::Code(carom_netns::exit_code(status)))
 }
 
 const EXAMPLE: &str = "Examples:
   carom-lab net run --hosts 4 --loss 1% -- sh -c 'ip netns exec h1 ip -br address'
+  carom-lab net run --loss bursts:10ms/990ms --drops losses -- ./test.sh
   carom-lab net run --racks 2 --hosts 8 -- bash   a shell in a lab";

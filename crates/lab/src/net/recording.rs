@@ -1,0 +1,70 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use carom_netns::{Capture, DropLog, Lab};
+use carom_terminal::{CliError, output, plain};
+
+use super::refusal::refused;
+
+/// The options that record packets.
+#[derive(clap::Args)]
+pub(super) struct RecordingArgs {
+    /// Capture the packets of each host into DIR/h1.pcap and so on
+    #[arg(long, value_name = "DIR")]
+    pcap: Option<PathBuf>,
+    /// Record the datagrams that each host loses into DIR/h1.drops.pcap and so on
+    #[arg(long, value_name = "DIR")]
+    drops: Option<PathBuf>,
+}
+
+/// The running captures and drop logs of a lab.
+pub(super) struct Recording {
+    captures: Vec<(String, Capture)>,
+    drops: Vec<DropLog>,
+}
+
+impl RecordingArgs {
+    pub(super) fn start(&self, lab: &Lab) -> Result<Recording, CliError> {
+        let mut recording = Recording { captures: Vec::new(), drops: Vec::new() };
+        if let Some(folder) = &self.pcap {
+            create(folder)?;
+            for host in lab.hosts() {
+                let path = folder.join(format!("{}.pcap", host.name()));
+                let capture = host.capture(&path).map_err(|error| refused(&error))?;
+                recording.captures.push((host.name(), capture));
+            }
+        }
+        if let Some(folder) = &self.drops {
+            create(folder)?;
+            for host in lab.hosts() {
+                let path = folder.join(format!("{}.drops.pcap", host.name()));
+                let log = host.log_drops(&path).map_err(|error| refused(&error))?;
+                recording.drops.push(log);
+            }
+        }
+        Ok(recording)
+    }
+}
+
+impl Recording {
+    /// Completes the files. Warns of captures that lack packets.
+    pub(super) fn finish(self) -> Result<(), CliError> {
+        for (host, capture) in self.captures {
+            let missed = capture.stop().map_err(|error| refused(&error))?;
+            if missed > 0 {
+                output::say(format!("warning: the capture of {host} lacks {missed} packets"));
+            }
+        }
+        for log in self.drops {
+            log.finish().map_err(|error| refused(&error))?;
+        }
+        Ok(())
+    }
+}
+
+fn create(folder: &Path) -> Result<(), CliError> {
+    fs::create_dir_all(folder).map_err(|error| {
+        let cause = format!("cannot create {}: {}", folder.display(), plain(&error));
+        CliError::new(cause, "use a writable directory")
+    })
+}
