@@ -281,9 +281,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// 10 s after the end of the cut. The default is 125 s. Both are in hundredths of a second.
 const QUERY_INTERVAL: u32 = 1000;
 const QUERY_RESPONSE: u32 = 100;
-/// Bridges that hear the first query of each other all fall silent for this time, in hundredths of a
-/// second: two query intervals and half of a response (RFC 3376, 8.5). The default is 255 s, in which
-/// a bridge learns of no host whose report it has missed.
+/// Time for which bridges that hear the first query of each other fall silent, in hundredths of a
+/// second: two query intervals and half of a response (RFC 3376, 8.5). The default is 255 s, in
+/// which a bridge learns of no host whose report it has missed.
 const OTHER_QUERIER: u32 = 2 * QUERY_INTERVAL + QUERY_RESPONSE / 2;
 
 #[cfg(test)]
