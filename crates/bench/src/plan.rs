@@ -155,6 +155,11 @@ impl Row {
     }
 
     fn check(&self) -> Result<(), PlanError> {
+        // The name becomes a part of a file name.
+        let is_in_names = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_name = self.name.bytes().all(is_in_names) && !self.name.starts_with(['.']);
+        let allowed = "letters, digits, '-', '_' and '.'";
+        self.require(is_name && !self.name.is_empty(), "name", &self.name, allowed)?;
         let systems = self.systems.join(", ");
         self.require(!self.systems.is_empty(), "systems", systems, "at least one system")?;
         self.require(self.nodes >= 2, "nodes", self.nodes, "at least 2")?;
@@ -234,6 +239,9 @@ mod tests {
     fn values_that_are_not_allowed_are_named() {
         assert!(error("colour = 1").contains("unknown field `colour`"));
         assert!(error("racks = 4").contains("row 'a': racks 4 is invalid: expected 1 to"));
+        let path = ROW.replace("\"a\"", "\"../a\"");
+        let error_of_path = Plan::parse(&path).expect_err("it is invalid").to_string();
+        assert!(error_of_path.contains("name ../a is invalid"), "{error_of_path}");
         assert!(error("loss = { share = 1.0 }").contains("loss.share 1 is invalid"));
         assert!(error("kill = { node = 3, at_ms = 0 }").contains("kill.node 3"));
         assert!(error(ROW).contains("name a is invalid: expected a name that no other row has"));

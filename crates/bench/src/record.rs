@@ -31,6 +31,18 @@ pub struct NodeReport {
     pub counters: BTreeMap<String, u64>,
 }
 
+impl NodeReport {
+    /// Returns the processor time after `go`, in microseconds. A start and a warm-up before it, as
+    /// of a Java machine, do not count.
+    pub fn cpu_us_of_run(&self) -> u64 {
+        let before = self.counters.get(CPU_BEFORE_GO).copied().unwrap_or(0);
+        self.cpu_us.saturating_sub(before)
+    }
+}
+
+/// Name of the counter of the processor time before `go`, in microseconds.
+pub const CPU_BEFORE_GO: &str = "cpu_us_before_go";
+
 /// The files of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFiles {

@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 
 /// The times at which a sender sends, at a fixed rate from its start.
 ///
-/// A sender that is late sends at once and does not shift the later messages, so that a pause of
-/// the sender is not hidden from the latencies.
+/// A sender that is late sends at once and does not shift the later messages. Latencies begin at
+/// the send call, so that a pause of the sender itself is not part of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     start: Instant,

@@ -65,7 +65,7 @@ pub struct Account {
     /// Longest time without a delivery at any receiver, between its first and its last one. `None`
     /// if no receiver delivered two messages.
     pub silence: Option<u64>,
-    /// Processor time of all nodes for each delivered copy, in microseconds.
+    /// Processor time of all nodes after `go` for each delivered copy, in microseconds.
     pub cpu_us_per_copy: Option<f64>,
     /// Packets received for each receiver and message. `None` unless they were counted everywhere.
     pub packets_per_copy: Option<f64>,
@@ -94,7 +94,7 @@ impl Account {
         let hash = |node: &Node| order::hash(&node.files.delivered, groups);
         let order: Vec<String> = nodes.iter().filter(|node| node.receives).map(hash).collect();
         let goodputs: Vec<f64> = arrivals.iter().filter_map(|it| it.goodput(bytes)).collect();
-        let cpu: u64 = nodes.iter().map(|node| node.files.report.cpu_us).sum();
+        let cpu: u64 = nodes.iter().map(|node| node.files.report.cpu_us_of_run()).sum();
         let is_measured = goodputs.len() == arrivals.len() && !goodputs.is_empty();
         Self {
             receivers: arrivals.len() as u64,
@@ -147,7 +147,7 @@ impl Sum {
             }
             self.expected += 1;
             let delivered = arrivals.first_ns(sender, number);
-            let dropped = node.drops.first_ns(sender as u32, number as u32);
+            let dropped = node.drops.first_ns(sender as u32, number as u32, sent_ns);
             let is_lost =
                 dropped.is_some_and(|at| delivered.is_none_or(|delivered| at <= delivered));
             self.lost += u64::from(is_lost);

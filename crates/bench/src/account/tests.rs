@@ -7,13 +7,17 @@ use crate::message::{HEADER_BYTES, Header, Magic};
 use crate::record::{NodeReport, Record};
 
 const MAGIC: Magic = Magic([9; 8]);
+/// Time at which the messages that are dropped were sent.
+const SENT_NS: u64 = 1_000_000;
 
 fn records(sender: u32, times: &[(u32, u64)]) -> Vec<Record> {
     times.iter().map(|(number, at_ns)| Record { sender, number: *number, at_ns: *at_ns }).collect()
 }
 
 fn report(cpu_us: u64) -> NodeReport {
-    NodeReport { cpu_us, ..NodeReport::default() }
+    let before_go = 1000;
+    let counters = [("cpu_us_before_go".to_owned(), before_go)].into();
+    NodeReport { cpu_us: cpu_us + before_go, counters, ..NodeReport::default() }
 }
 
 fn sender(times: &[(u32, u64)]) -> Node {
@@ -24,15 +28,16 @@ fn sender(times: &[(u32, u64)]) -> Node {
 fn receiver(times: &[(u32, u64)], dropped: &[(u32, u64)]) -> Node {
     let delivered = records(0, times);
     let files = NodeFiles { delivered, report: report(5), ..NodeFiles::default() };
-    Node { files, receives: true, drops: drops(dropped), packets: Some(6) }
+    Node { files, receives: true, drops: drops(dropped, SENT_NS), packets: Some(6) }
 }
 
-/// Returns the drops of messages of sender 0 with these numbers and times in microseconds.
-fn drops(dropped: &[(u32, u64)]) -> Drops {
+/// Returns the drops of messages of sender 0 with these numbers and times in microseconds, which
+/// were sent at `sent_ns`.
+fn drops(dropped: &[(u32, u64)], sent_ns: u64) -> Drops {
     let mut writer = PcapWriter::new(Vec::new()).expect("a vector is writable");
     for (number, us) in dropped {
         let mut message = [0; HEADER_BYTES];
-        Header { magic: MAGIC, sender: 0, number: *number, sent_ns: 0 }.write(&mut message);
+        Header { magic: MAGIC, sender: 0, number: *number, sent_ns }.write(&mut message);
         let packet = PcapPacket::new(Duration::from_micros(*us), 32, &message);
         writer.write_packet(&packet).expect("a vector is writable");
     }
@@ -64,7 +69,7 @@ fn every_copy_is_delivered_missing_or_a_duplicate() {
 
 #[test]
 fn losses_are_the_drops_before_the_delivery() {
-    let sent: Vec<(u32, u64)> = (0..4).map(|number| (number, 1_000_000)).collect();
+    let sent: Vec<(u32, u64)> = (0..4).map(|number| (number, SENT_NS)).collect();
     // Number 0 was recovered, 1 never, and a repair of 2 was dropped after its delivery.
     let delivered = [(0, 9_000_000), (2, 1_100_000), (3, 1_200_000)];
     let nodes = [sender(&sent), receiver(&delivered, &[(0, 1_050), (1, 1_050), (2, 5_000)])];

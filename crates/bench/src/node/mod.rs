@@ -21,7 +21,7 @@ pub use error::NodeError;
 
 use crate::clock;
 use crate::message::Header;
-use crate::record::{NodeFiles, Record};
+use crate::record::{CPU_BEFORE_GO, NodeFiles, Record};
 use crate::schedule::Schedule;
 use endpoint::Endpoint;
 use harness::Harness;
@@ -42,6 +42,7 @@ pub fn run(system: System, work: &Assignment) -> Result<(), NodeError> {
     };
     harness::report("ready")?;
     harness.wait_for("go")?;
+    let cpu_before_go = clock::cpu_us();
     let sent = match work.role.sends() {
         true => send_all(work, &mut *endpoint, &harness)?,
         false => Vec::new(),
@@ -50,6 +51,7 @@ pub fn run(system: System, work: &Assignment) -> Result<(), NodeError> {
     let mut report = endpoint.finish();
     report.cpu_us = clock::cpu_us();
     let (delivered, corrupted) = recorder.take();
+    report.counters.insert(CPU_BEFORE_GO.to_owned(), cpu_before_go);
     report.counters.insert("messages_corrupted".to_owned(), corrupted);
     NodeFiles { sent, delivered, report }.write(&work.dir)?;
     Ok(())

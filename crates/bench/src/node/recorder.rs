@@ -9,6 +9,7 @@ use crate::record::Record;
 /// The deliveries of a node, from all its receiving threads.
 pub(super) struct Recorder {
     magic: Magic,
+    size: usize,
     receives: bool,
     state: Mutex<State>,
 }
@@ -27,16 +28,20 @@ impl Recorder {
         let room = usize::try_from(expected + expected / 8).unwrap_or_default().min(MAX_ROOM);
         let (delivered, seen) = (Vec::with_capacity(room), HashSet::with_capacity(room));
         let state = Mutex::new(State { delivered, seen, left: expected, corrupted: 0 });
-        Self { magic: work.magic, receives: work.role.receives(), state }
+        Self { magic: work.magic, size: work.size, receives: work.role.receives(), state }
     }
 
-    /// Records the delivery of a message of this run. Reports `complete` after the last one.
+    /// Records the delivery of a message of this run, unless it is damaged. Reports `complete`
+    /// after the last one.
     pub(super) fn record(&self, message: &[u8], at_ns: u64) {
         let header = Header::read(message).filter(|header| header.magic == self.magic);
         let Some(header) = header.filter(|_| self.receives) else { return };
         let Header { sender, number, .. } = header;
         let mut state = self.locked();
-        state.corrupted += u64::from(!header.is_intact(message));
+        if message.len() != self.size || !header.is_intact(message) {
+            state.corrupted += 1;
+            return;
+        }
         state.delivered.push(Record { sender, number, at_ns });
         if state.seen.insert(u64::from(sender) << 32 | u64::from(number)) {
             state.left = state.left.saturating_sub(1);
@@ -47,7 +52,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the deliveries, and the number of messages whose pattern was wrong.
+    /// Returns the deliveries, and the number of messages that were damaged.
     pub(super) fn take(&self) -> (Vec<Record>, u64) {
         let mut state = self.locked();
         (std::mem::take(&mut state.delivered), state.corrupted)

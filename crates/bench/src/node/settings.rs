@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::error::NodeError;
 
-/// The settings of a node of Carom. What is not set has the default of the product.
+/// The settings of a node of Carom. Missing settings have the defaults of the product.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
