@@ -100,7 +100,10 @@ pub(crate) async fn serve(
         let permit = permit(&permits, max_connections).await;
         match listener.accept().await {
             Ok((stream, from)) => {
-                let may_report = limits.accepts_remote_reports || from.ip().is_loopback();
+                // A client on this host may use an address of the host, too.
+                let is_own = stream.local_addr().is_ok_and(|own| own.ip() == from.ip());
+                let is_local = is_own || from.ip().to_canonical().is_loopback();
+                let may_report = limits.accepts_remote_reports || is_local;
                 let router = router.clone().layer(Extension(MayReport(may_report)));
                 tokio::spawn(answer(stream, router, permit));
             }
