@@ -70,8 +70,8 @@ impl Groups {
         Ok(Self { node, data, control })
     }
 
-    /// Publishes to the control group. What does not fit its queue is dropped, because senders
-    /// repeat themselves.
+    /// Publishes to the control group. If its queue is full, the message is dropped, because
+    /// senders repeat themselves.
     pub(super) fn publish(&self, control: &Control) {
         let payload = serde_json::to_vec(control).expect("it has strings and numbers only");
         let _ = self.control.try_publish(payload);

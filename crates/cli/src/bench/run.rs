@@ -173,6 +173,10 @@ impl<'a> Sender<'a> {
             let cause = format!("no member of {} answered", self.args.common.group);
             return Err(CliError::new(cause, "run `carom bench serve` on the other hosts"));
         }
+        // A member that did not answer is shown without a report.
+        for member in self.groups.data.members() {
+            receivers.entry(member).or_default();
+        }
         let (sent, took) = self.send_all(rate, magic)?;
         // Members that do not confirm are found by their reports.
         let confirmed = self.groups.data.as_async().confirm(CONFIRM);
