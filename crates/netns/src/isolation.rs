@@ -33,9 +33,10 @@ pub enum Isolation {
 /// namespace if it is not root. Call it first in `main`, and return the exit code of
 /// [`Isolation::Ended`].
 ///
-/// Whatever the inner process creates disappears with it: the kernel ends its processes and removes
-/// its namespaces when it ends, and also when the outer process is killed. The outer process passes
-/// SIGTERM, SIGHUP and SIGINT on. If the inner process does not handle them, they end it.
+/// Everything that the inner process creates disappears with it: the kernel ends its processes and
+/// removes its namespaces when it ends, and also when the outer process is killed. The outer
+/// process passes SIGTERM, SIGHUP and SIGINT on. If the inner process does not handle them, they
+/// end it.
 ///
 /// Fails if the kernel does not permit it, or if the process is not root and has several threads.
 pub fn isolate() -> Result<Isolation, Error> {

@@ -46,7 +46,7 @@ pub(super) fn quick(row: Row) -> Row {
     Row { messages, outages, kill, file_mib, repetitions: 1, ..row }
 }
 
-/// Returns a row in words.
+/// Returns a description of a row for people.
 pub(super) fn described(row: &Row) -> String {
     let receivers = row.nodes - 1;
     let nodes = match row.roles {

@@ -10,6 +10,10 @@ pub(super) fn kill(host: &Host) -> Result<(), String> {
     let name = host.namespace().name();
     let output = Command::new("ip").args(["netns", "pids", name]).output();
     let output = output.map_err(|error| format!("cannot start ip: {error}"))?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("cannot list the processes on {name}: {}", errors.trim()));
+    }
     let text = String::from_utf8_lossy(&output.stdout);
     for id in text.lines().filter_map(|line| line.trim().parse().ok()) {
         match signal::kill(Pid::from_raw(id), Signal::SIGKILL) {

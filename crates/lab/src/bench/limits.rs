@@ -19,7 +19,7 @@ impl Limits {
     pub(super) fn of(row: &Row, kind: Kind) -> Self {
         let paced = (row.rate > 0.0).then(|| f64::from(row.messages) / row.rate);
         let transfer = match paced {
-            Some(seconds) => Duration::from_secs_f64(seconds) + LATE,
+            Some(seconds) => Duration::try_from_secs_f64(seconds).unwrap_or(DAY).min(DAY) + LATE,
             None => UNPACED,
         };
         let delivery = match (kind, row.kill) {
@@ -37,4 +37,5 @@ impl Limits {
 /// A node in Java warms up for 8 s, on each of 2 processors.
 const READY: Duration = Duration::from_secs(90);
 const LATE: Duration = Duration::from_secs(15);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const UNPACED: Duration = Duration::from_secs(30);

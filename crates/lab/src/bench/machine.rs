@@ -15,7 +15,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Describes this machine. What the kernel does not show is `unknown`, or 0.
+    /// Describes this machine. Properties that the kernel does not show are `unknown`, or 0.
     pub(super) fn this() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
@@ -36,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// Returns the machine in words.
+    /// Returns a description of the machine for people.
     pub(super) fn described(&self) -> String {
         let Self { processor, processors, kernel, memory_mib, load } = self;
         format!(

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::cases;
 use super::machine::Machine;
 
-/// Everything that a bench has found out, for people and for programs.
+/// The results of a bench, for people and for programs.
 pub(super) struct Page {
     machine: Machine,
     rows: Vec<Row>,
@@ -56,7 +56,7 @@ impl Page {
     }
 
     /// Writes `benchmarks.md`, `benchmarks.json`, and a chart for each row.
-    pub(super) fn write(&self, out: &Path) -> Result<(), CliError> {
+    pub(super) fn write(&self, out: &Path, interrupted: bool) -> Result<(), CliError> {
         let put = |name: &str, text: &str| {
             let path = out.join(name);
             fs::write(&path, text).map_err(|error| {
@@ -64,14 +64,15 @@ impl Page {
                 CliError::new(cause, "use a writable directory with --out")
             })
         };
+        put("benchmarks.json", &format!("{}\n", self.json(interrupted)))?;
+        put("benchmarks.md", &self.markdown())?;
         for row in &self.rows {
             let svg = self.of(row).svg();
             if !svg.is_empty() {
                 put(&format!("{}.svg", row.name), &svg)?;
             }
         }
-        put("benchmarks.md", &self.markdown())?;
-        put("benchmarks.json", &format!("{}\n", self.json(false)))
+        Ok(())
     }
 
     pub(super) fn json(&self, interrupted: bool) -> serde_json::Value {

@@ -34,7 +34,7 @@ pub(super) struct Common {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     systems: Vec<String>,
     /// Number of runs of each system [default: that of the row]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
     /// Measure short versions of the rows, once: a few seconds for each system
     #[arg(long)]
@@ -68,7 +68,7 @@ pub(super) fn run(names: &[String], common: &Common) -> Result<Outcome, CliError
     let mut page = Page::new(Machine::this());
     let mut bench = Bench::new(&peers, &scratch, interrupt);
     let ended = bench.measure(&rows, &mut page);
-    page.write(&out)?;
+    page.write(&out, interrupt.is_asked())?;
     let finding = ended?;
     let is_interrupted = interrupt.is_asked();
     match common.json {

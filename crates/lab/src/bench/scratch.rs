@@ -9,6 +9,9 @@ use nix::mount::{MsFlags, mount};
 ///
 /// `used` are paths that must stay visible.
 pub(super) fn mounted(used: &[&Path]) -> Result<PathBuf, CliError> {
+    // A symbolic link may lead into a folder that would be covered.
+    let real = |path: &&Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let used: Vec<PathBuf> = used.iter().map(real).collect();
     let covers = |place: &Path| used.iter().any(|path| path.starts_with(place));
     let mut places = PLACES.map(Path::new).into_iter();
     let place = places.find(|place| place.is_dir() && !covers(place));

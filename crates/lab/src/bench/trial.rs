@@ -8,7 +8,7 @@ use carom_bench::Magic;
 use carom_bench::account::{Account, Node};
 use carom_bench::drops::Drops;
 use carom_bench::plan::{Roles, Row};
-use carom_bench::record::NodeFiles;
+use carom_bench::record::{NodeFiles, Record};
 use carom_bench::report::Kind;
 use carom_netns::{DropLog, Host, Lab, Loss};
 use carom_terminal::interrupt::Interrupt;
@@ -61,9 +61,7 @@ impl Trial<'_> {
         };
         for host in self.lab.hosts() {
             host.set_loss(&Loss::None).map_err(|error| error.cause().to_owned())?;
-            if ended.is_err() {
-                leftovers::kill(host)?;
-            }
+            leftovers::kill(host)?;
         }
         ended
     }
@@ -150,7 +148,7 @@ impl Trial<'_> {
             }
             if now_sent && !is_sent {
                 is_sent = true;
-                give_up = give_up.min(Instant::now() + limits.delivery);
+                give_up = Instant::now() + limits.delivery;
             }
             self.poll(nodes, faults.next_in())?;
             faults.apply(self.lab, nodes)?;
@@ -223,6 +221,12 @@ impl Trial<'_> {
                 true => NodeFiles::default(),
                 false => NodeFiles::read(folder).map_err(|error| error.to_string())?,
             };
+            let is_own = |it: &Record| it.sender as usize == index && it.number < self.row.messages;
+            if !files.sent.iter().all(is_own) {
+                return Err(
+                    format!("node {index} recorded messages that it had not to send").into()
+                );
+            }
             let receives = self.row.receives(index as u32) && !is_killed;
             all.push(Node { files, receives, drops, packets: Some(received[index]) });
         }

@@ -30,7 +30,7 @@ pub(super) struct StateFolder(PathBuf);
 
 impl Drop for StateFolder {
     fn drop(&mut self) {
-        // What remains is removed by `carom-lab net clean`.
+        // If this fails, `carom-lab net clean` removes the rest.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
