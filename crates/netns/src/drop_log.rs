@@ -85,7 +85,16 @@ impl DropLog {
     /// Ends the record. Returns the dropped datagrams in their order.
     ///
     /// Fails if the record lacks a datagram that nft has counted.
-    pub fn finish(mut self) -> Result<Vec<Dropped>, Error> {
+    pub fn finish(self) -> Result<Vec<Dropped>, Error> {
+        let path = self.path.clone();
+        self.complete()?;
+        Dropped::read(&path)
+    }
+
+    /// Ends the record without reading it, for a caller that reads the file by itself or keeps it.
+    ///
+    /// Fails if the record lacks a datagram that nft has counted.
+    pub fn complete(mut self) -> Result<(), Error> {
         let give_up = Instant::now() + PATIENCE;
         let mut counted = self.filter.dropped()? - self.before;
         while self.recorded.load(Ordering::Acquire) < counted && Instant::now() < give_up {
@@ -101,7 +110,7 @@ impl DropLog {
             let cause = format!("{}: {recorded} of {counted} drops recorded", self.path.display());
             return Err(Error::new(cause, "use a lower rate, or fewer hosts per processor"));
         }
-        Dropped::read(&self.path)
+        Ok(())
     }
 }
 

@@ -56,7 +56,7 @@ impl Recording {
             }
         }
         for log in self.drops {
-            log.finish().map_err(|error| refused(&error))?;
+            log.complete().map_err(|error| refused(&error))?;
         }
         Ok(())
     }
