@@ -36,19 +36,23 @@ impl Arrivals {
 
     /// Returns the longest time between two deliveries.
     pub(super) fn silence_ns(&self) -> Option<u64> {
-        let mut times: Vec<u64> = self.first.iter().flatten().copied().flatten().collect();
-        times.sort_unstable();
-        times.windows(2).map(|pair| pair[1] - pair[0]).max()
+        self.times().windows(2).map(|pair| pair[1] - pair[0]).max()
     }
 
     /// Returns the bytes per second between the 10th and the 90th percentile of the deliveries.
     pub(super) fn goodput(&self, bytes: usize) -> Option<f64> {
-        let mut times: Vec<u64> = self.first.iter().flatten().copied().flatten().collect();
-        times.sort_unstable();
+        let times = self.times();
         let tenth = times.len() / 10;
         let steady = times.get(tenth..times.len() - tenth).filter(|_| tenth > 0)?;
         let span = steady.last()?.saturating_sub(*steady.first()?);
         (span > 0).then(|| ((steady.len() - 1) * bytes) as f64 * 1e9 / span as f64)
+    }
+
+    /// Returns the times of all first deliveries, in ascending order.
+    fn times(&self) -> Vec<u64> {
+        let mut times: Vec<u64> = self.first.iter().flatten().copied().flatten().collect();
+        times.sort_unstable();
+        times
     }
 }
 
