@@ -19,15 +19,15 @@ pub struct Drops {
 
 impl Drops {
     /// Reads a pcap file of dropped datagrams, with any link type: a message is found by its first
-    /// 24 bytes, wherever it is in the packet. `offset_ns` is the time of day minus
-    /// `CLOCK_MONOTONIC`.
+    /// 24 bytes, wherever it is in the packet. The time stamps must be those of `CLOCK_MONOTONIC`,
+    /// as in a drop log of a lab.
     ///
     /// Of a message in several datagrams, only the loss of the first one is found.
     ///
     /// # Errors
     /// Returns an error if the file is not a pcap file. A packet that is cut off at the end of the
     /// file is ignored, because a log may be read while its writer is being stopped.
-    pub fn read(pcap: impl Read, magic: Magic, offset_ns: u64) -> Result<Self, PcapError> {
+    pub fn read(pcap: impl Read, magic: Magic) -> Result<Self, PcapError> {
         let mut reader = PcapReader::new(pcap)?;
         let finder = Finder::new(&magic.0);
         let mut drops = Self::default();
@@ -38,7 +38,7 @@ impl Drops {
                 Err(error) => return Err(error),
             };
             let time = u64::try_from(packet.timestamp.as_nanos()).unwrap_or(u64::MAX);
-            drops.add(&packet.data, &finder, time.saturating_sub(offset_ns));
+            drops.add(&packet.data, &finder, time);
         }
         Ok(drops)
     }
@@ -103,10 +103,10 @@ mod tests {
     fn every_message_of_a_datagram_is_found_with_its_first_time() {
         let both = [vec![0; 42], message(MAGIC, 5), message(MAGIC, 6)].concat();
         let log = log(&[(20, message(MAGIC, 6)), (10, both), (5, message(Magic([8; 8]), 5))]);
-        let drops = Drops::read(&*log, MAGIC, 4_000).expect("it is a pcap file");
+        let drops = Drops::read(&*log, MAGIC).expect("it is a pcap file");
         assert_eq!(drops.datagrams(), 3);
-        assert_eq!(drops.first_ns(3, 5, sent_ns(5)), Some(6_000));
-        assert_eq!(drops.first_ns(3, 6, sent_ns(6)), Some(6_000));
+        assert_eq!(drops.first_ns(3, 5, sent_ns(5)), Some(10_000));
+        assert_eq!(drops.first_ns(3, 6, sent_ns(6)), Some(10_000));
         assert_eq!(drops.first_ns(3, 7, sent_ns(7)), None);
     }
 
@@ -118,22 +118,22 @@ mod tests {
         let xor = xor.expect("there are several");
         let header = Header::read(&xor).expect("it is long enough");
         assert_eq!((header.magic, header.sender, header.number), (MAGIC, 3, 7), "it looks like 7");
-        let drops = Drops::read(&*log(&[(1, xor)]), MAGIC, 0).expect("it is a pcap file");
+        let drops = Drops::read(&*log(&[(1, xor)]), MAGIC).expect("it is a pcap file");
         assert_eq!((drops.datagrams(), drops.first_ns(3, 7, sent_ns(7))), (1, None));
     }
 
     #[test]
     fn log_that_is_cut_off_is_read_up_to_there() {
         let log = log(&[(1, message(MAGIC, 1)), (2, message(MAGIC, 2))]);
-        let drops = Drops::read(&log[..log.len() - 1], MAGIC, 0).expect("its head is complete");
+        let drops = Drops::read(&log[..log.len() - 1], MAGIC).expect("its head is complete");
         assert_eq!((drops.datagrams(), drops.first_ns(3, 2, sent_ns(2))), (1, None));
-        assert!(Drops::read(&b"no log"[..], MAGIC, 0).is_err());
+        assert!(Drops::read(&b"no log"[..], MAGIC).is_err());
     }
 
     #[test]
     fn magic_at_the_end_of_a_packet_is_no_message() {
         let log = log(&[(1, message(MAGIC, 1)[..23].to_vec())]);
-        let drops = Drops::read(&*log, MAGIC, 0).expect("it is a pcap file");
+        let drops = Drops::read(&*log, MAGIC).expect("it is a pcap file");
         assert_eq!(drops.first_ns, HashMap::default());
     }
 }

@@ -41,7 +41,7 @@ fn drops(dropped: &[(u32, u64)], sent_ns: u64) -> Drops {
         let packet = PcapPacket::new(Duration::from_micros(*us), 32, &message);
         writer.write_packet(&packet).expect("a vector is writable");
     }
-    Drops::read(&*writer.into_writer(), MAGIC, 0).expect("it was written")
+    Drops::read(&*writer.into_writer(), MAGIC).expect("it was written")
 }
 
 fn is_near(ns: u64, expected: u64) -> bool {

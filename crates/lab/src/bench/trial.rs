@@ -250,8 +250,7 @@ pub(super) fn is_broken(row: &Row, system: &System, account: &Account) -> bool {
 fn read_drops(log: DropLog, path: &Path, magic: Magic) -> Result<Drops, Failure> {
     log.complete().map_err(|error| error.cause().to_owned())?;
     let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    // The time stamps of the log are those of the monotonic clock.
-    let drops = Drops::read(BufReader::new(file), magic, 0);
+    let drops = Drops::read(BufReader::new(file), magic);
     Ok(drops.map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
