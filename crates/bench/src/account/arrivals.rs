@@ -4,6 +4,8 @@ use crate::record::Record;
 
 /// The deliveries of one receiver.
 pub(super) struct Arrivals {
+    /// Index of the node.
+    index: usize,
     /// First delivery of each message, by sender and number.
     first: Vec<Vec<Option<u64>>>,
     pub(super) duplicates: u64,
@@ -11,9 +13,9 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    pub(super) fn of(delivered: &[Record], sent: &Sent) -> Self {
+    pub(super) fn of(index: usize, delivered: &[Record], sent: &Sent) -> Self {
         let first = sent.times.iter().map(|times| vec![None; times.len()]).collect();
-        let mut arrivals = Self { first, duplicates: 0, unknown: 0 };
+        let mut arrivals = Self { index, first, duplicates: 0, unknown: 0 };
         for record in delivered {
             if !sent.has(record) {
                 arrivals.unknown += 1;
@@ -56,19 +58,37 @@ impl Arrivals {
     }
 }
 
-/// Returns the time from the first to the last delivery of each message that all `receivers`
-/// except its sender delivered.
-pub(super) fn spread(receivers: &[Arrivals], sent: &Sent) -> Latencies {
-    let mut spread = Latencies::default();
-    for (sender, number, _) in sent.all() {
-        let expecting = receivers.iter().filter(|it| it.has_any_of(sender));
-        let times = expecting.map(|it| it.first_ns(sender, number));
-        let times: Option<Vec<u64>> = times.collect();
-        let Some(times) = times.filter(|times| times.len() > 1) else { continue };
-        let ends = times.iter().min().zip(times.iter().max());
-        if let Some((first, last)) = ends {
-            spread.record(last - first);
+/// The times from the first to the last delivery of messages.
+#[derive(Default)]
+pub(super) struct Spread {
+    pub(super) times: Latencies,
+    /// Messages that at least two nodes other than their sender had to deliver.
+    messages: u64,
+}
+
+impl Spread {
+    /// Computes the spread of the messages that all `receivers` except their sender delivered.
+    pub(super) fn of(receivers: &[Arrivals], sent: &Sent) -> Self {
+        let mut spread = Self::default();
+        for (sender, number, _) in sent.all() {
+            let others = receivers.iter().filter(|it| it.index != sender);
+            let times: Vec<Option<u64>> = others.map(|it| it.first_ns(sender, number)).collect();
+            if times.len() < 2 {
+                continue;
+            }
+            spread.messages += 1;
+            let times: Option<Vec<u64>> = times.into_iter().collect();
+            let ends = times.and_then(|times| Some((*times.iter().min()?, *times.iter().max()?)));
+            if let Some((first, last)) = ends {
+                spread.times.record(last - first);
+            }
         }
+        spread
     }
-    spread
+
+    /// Returns the share of messages without a spread, because a receiver lacks them.
+    pub(super) fn left_out(&self) -> Option<f64> {
+        let left_out = self.messages - self.times.count();
+        (self.messages > 0).then(|| left_out as f64 / self.messages as f64)
+    }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::drops::Drops;
 use crate::latencies::{Latencies, Quantiles};
 use crate::record::NodeFiles;
-use arrivals::Arrivals;
+use arrivals::{Arrivals, Spread};
 use sent::Sent;
 
 /// The evidence of one node.
@@ -60,8 +60,12 @@ pub struct Account {
     pub latency_kept: Quantiles,
     /// The part of `latency` of copies that were lost and recovered.
     pub latency_recovered: Quantiles,
-    /// Time from the first to the last receiver of each message that all of them delivered.
+    /// Time from the first to the last receiver of each message that all receivers except its
+    /// sender delivered.
     pub spread: Quantiles,
+    /// Share of messages that are not in `spread`, because a receiver lacks them. `None` if no
+    /// message had two receivers.
+    pub spread_left_out: Option<f64>,
     /// Longest time without a delivery at any receiver, between its first and its last one. `None`
     /// if no receiver delivered two messages.
     pub silence: Option<u64>,
@@ -87,7 +91,7 @@ impl Account {
         let mut sum = Sum::default();
         let mut arrivals = Vec::new();
         for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.receives) {
-            let own = Arrivals::of(&node.files.delivered, &sent);
+            let own = Arrivals::of(index, &node.files.delivered, &sent);
             sum.add(index, node, &own, &sent);
             arrivals.push(own);
         }
@@ -95,6 +99,7 @@ impl Account {
         let order: Vec<String> = nodes.iter().filter(|node| node.receives).map(hash).collect();
         let goodputs: Vec<f64> = arrivals.iter().filter_map(|it| it.goodput(bytes)).collect();
         let cpu: u64 = nodes.iter().map(|node| node.files.report.cpu_us_of_run()).sum();
+        let spread = Spread::of(&arrivals, &sent);
         let is_measured = goodputs.len() == arrivals.len() && !goodputs.is_empty();
         Self {
             receivers: arrivals.len() as u64,
@@ -111,7 +116,8 @@ impl Account {
             latency: sum.latency().quantiles(),
             latency_kept: sum.kept.quantiles(),
             latency_recovered: sum.recovered.quantiles(),
-            spread: arrivals::spread(&arrivals, &sent).quantiles(),
+            spread: spread.times.quantiles(),
+            spread_left_out: spread.left_out(),
             silence: arrivals.iter().filter_map(Arrivals::silence_ns).max(),
             cpu_us_per_copy: ratio(cpu, sum.delivered),
             packets_per_copy: packets(nodes).and_then(|packets| ratio(packets, sum.expected)),

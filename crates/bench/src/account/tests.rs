@@ -100,6 +100,32 @@ fn own_messages_count_only_at_members_that_deliver_them() {
 }
 
 #[test]
+fn spread_is_that_of_messages_that_all_others_have() {
+    let sent = [(0, 100), (1, 200)];
+    let got = |times: &[(u32, u64)]| receiver(times, &[]);
+    let nodes = [sender(&sent), got(&[(0, 150), (1, 250)]), got(&[(0, 160)]), got(&[])];
+    let account = Account::of(&nodes[..3], 1, 32);
+    assert_eq!((account.spread.count, account.spread_left_out), (1, Some(0.5)));
+    let account = Account::of(&nodes, 1, 32);
+    assert_eq!((account.spread.count, account.spread_left_out), (0, Some(1.0)), "one got nothing");
+    let account = Account::of(&nodes[..2], 1, 32);
+    assert_eq!((account.spread.count, account.spread_left_out), (0, None), "one receiver");
+}
+
+#[test]
+fn own_copy_of_the_sender_is_no_part_of_the_spread() {
+    let files = NodeFiles {
+        sent: records(0, &[(0, 100)]),
+        delivered: records(0, &[(0, 9_000)]),
+        ..NodeFiles::default()
+    };
+    let sender = Node { files, receives: true, ..Node::default() };
+    let account =
+        Account::of(&[sender, receiver(&[(0, 150)], &[]), receiver(&[(0, 170)], &[])], 1, 32);
+    assert_eq!((account.spread.count, account.spread.max), (1, 20));
+}
+
+#[test]
 fn goodput_is_that_of_the_steady_interval() {
     // 100 messages at one per microsecond, after a slow first one and before a slow last one.
     let mut times: Vec<(u32, u64)> =

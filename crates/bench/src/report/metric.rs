@@ -15,6 +15,7 @@ pub(super) enum Metric {
     RecoveredP999,
     SpreadP50,
     SpreadP99,
+    SpreadLeftOut,
     Silence,
     Cpu,
     Packets,
@@ -23,7 +24,7 @@ pub(super) enum Metric {
 }
 
 impl Metric {
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 18] = [
         Self::LatencyP50,
         Self::LatencyP90,
         Self::LatencyP99,
@@ -36,6 +37,7 @@ impl Metric {
         Self::RecoveredP999,
         Self::SpreadP50,
         Self::SpreadP99,
+        Self::SpreadLeftOut,
         Self::Silence,
         Self::Cpu,
         Self::Packets,
@@ -57,6 +59,7 @@ impl Metric {
             Self::RecoveredP999 => "recovered p99.9",
             Self::SpreadP50 => "spread p50",
             Self::SpreadP99 => "spread p99",
+            Self::SpreadLeftOut => "left out of spread",
             Self::Silence => "longest silence",
             Self::Cpu => "CPU per copy",
             Self::Packets => "packets per copy",
@@ -68,6 +71,7 @@ impl Metric {
     pub(super) fn unit(self) -> &'static str {
         match self {
             Self::Packets => "",
+            Self::SpreadLeftOut => "%",
             Self::GoodputSlowest | Self::GoodputMean => "MB/s",
             _ => "µs",
         }
@@ -95,6 +99,7 @@ impl Metric {
             Self::RecoveredP999 => quantile(recovered.count, recovered.p999),
             Self::SpreadP50 => quantile(spread.count, spread.p50),
             Self::SpreadP99 => quantile(spread.count, spread.p99),
+            Self::SpreadLeftOut => account.spread_left_out.map(|share| share * 100.0),
             Self::Silence => account.silence.map(|ns| ns as f64 / 1e3),
             Self::Cpu => account.cpu_us_per_copy,
             Self::Packets => account.packets_per_copy,
