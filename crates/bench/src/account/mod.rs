@@ -23,6 +23,9 @@ pub struct Node {
     pub drops: Drops,
     /// Packets that the node's interface received during the run, if they were counted.
     pub packets: Option<u64>,
+    /// UDP datagrams that the kernel discarded at the node's sockets, most of them because a receive
+    /// buffer was full. `None` if they were not counted.
+    pub kernel_drops: Option<u64>,
 }
 
 /// The results of one run. Times are in nanoseconds.
@@ -48,6 +51,12 @@ pub struct Account {
     pub unknown: u64,
     /// Copies that were in a datagram dropped at the receiver before their delivery.
     pub lost: u64,
+    /// Delivered copies in neither part of `latency`: the kernel discarded datagrams at their
+    /// receiver, and does not report which.
+    pub unclassified: u64,
+    /// UDP datagrams that the kernel discarded at the sockets of all nodes, in addition to the
+    /// dropped ones. `None` unless they were counted everywhere.
+    pub kernel_drops: Option<u64>,
     /// Datagrams dropped at all receivers.
     pub datagrams_dropped: u64,
     /// Hash of the order of delivery within each group, for each receiver.
@@ -56,7 +65,7 @@ pub struct Account {
     pub orders_agree: bool,
     /// Time from the send call to the delivery at another node.
     pub latency: Quantiles,
-    /// The part of `latency` of copies that were not lost.
+    /// The part of `latency` of copies that were not lost, at receivers without `kernel_drops`.
     pub latency_kept: Quantiles,
     /// The part of `latency` of copies that were lost and recovered.
     pub latency_recovered: Quantiles,
@@ -110,6 +119,8 @@ impl Account {
             duplicates: arrivals.iter().map(|it| it.duplicates).sum(),
             unknown: arrivals.iter().map(|it| it.unknown).sum(),
             lost: sum.lost,
+            unclassified: sum.unclassified.count(),
+            kernel_drops: nodes.iter().map(|node| node.kernel_drops).sum(),
             datagrams_dropped: sum.datagrams_dropped,
             orders_agree: order.windows(2).all(|pair| pair[0] == pair[1]),
             order,
@@ -141,11 +152,13 @@ struct Sum {
     datagrams_dropped: u64,
     kept: Latencies,
     recovered: Latencies,
+    unclassified: Latencies,
 }
 
 impl Sum {
     fn add(&mut self, index: usize, node: &Node, arrivals: &Arrivals, sent: &Sent) {
         self.datagrams_dropped += node.drops.datagrams();
+        let is_buffer_full = node.kernel_drops.is_some_and(|drops| drops > 0);
         for (sender, number, sent_ns) in sent.all() {
             let is_own = sender == index;
             if is_own && !arrivals.has_any_of(sender) {
@@ -160,7 +173,11 @@ impl Sum {
             let Some(delivered) = delivered else { continue };
             self.delivered += 1;
             if !is_own {
-                let latencies = if is_lost { &mut self.recovered } else { &mut self.kept };
+                let latencies = match (is_lost, is_buffer_full) {
+                    (true, _) => &mut self.recovered,
+                    (false, true) => &mut self.unclassified,
+                    (false, false) => &mut self.kept,
+                };
                 latencies.record(delivered.saturating_sub(sent_ns));
             }
         }
@@ -169,6 +186,7 @@ impl Sum {
     fn latency(&self) -> Latencies {
         let mut all = self.kept.clone();
         all.merge(&self.recovered);
+        all.merge(&self.unclassified);
         all
     }
 }

@@ -22,13 +22,19 @@ fn report(cpu_us: u64) -> NodeReport {
 
 fn sender(times: &[(u32, u64)]) -> Node {
     let files = NodeFiles { sent: records(0, times), report: report(10), ..NodeFiles::default() };
-    Node { files, ..Node::default() }
+    Node { files, kernel_drops: Some(0), ..Node::default() }
 }
 
 fn receiver(times: &[(u32, u64)], dropped: &[(u32, u64)]) -> Node {
     let delivered = records(0, times);
     let files = NodeFiles { delivered, report: report(5), ..NodeFiles::default() };
-    Node { files, receives: true, drops: drops(dropped, SENT_NS), packets: Some(6) }
+    Node {
+        files,
+        receives: true,
+        drops: drops(dropped, SENT_NS),
+        packets: Some(6),
+        kernel_drops: Some(0),
+    }
 }
 
 /// Returns the drops of messages of sender 0 with these numbers and times in microseconds, which
@@ -97,6 +103,20 @@ fn own_messages_count_only_at_members_that_deliver_them() {
     assert_eq!((with.expected, with.delivered, with.latency.count), (4, 4, 2));
     assert!(with.is_complete() && !with.orders_agree);
     assert_eq!(with.packets_per_copy, None);
+}
+
+#[test]
+fn copies_at_a_full_buffer_are_not_called_not_lost() {
+    let sent: Vec<(u32, u64)> = (0..3).map(|number| (number, SENT_NS)).collect();
+    let delivered = [(0, 9_000_000), (1, 1_100_000), (2, 8_000_000)];
+    let full = Node { kernel_drops: Some(2), ..receiver(&delivered, &[(0, 1_050)]) };
+    let nodes = [sender(&sent), full, receiver(&delivered, &[])];
+    let account = Account::of(&nodes, 1, 32);
+    assert_eq!((account.kernel_drops, account.unclassified), (Some(2), 2));
+    assert_eq!((account.latency_kept.count, account.latency_recovered.count), (3, 1));
+    assert_eq!(account.latency.count, 6);
+    let uncounted = Node { kernel_drops: None, ..nodes[2].clone() };
+    assert_eq!(Account::of(&[nodes[0].clone(), uncounted], 1, 32).kernel_drops, None);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 use crate::account::Account;
+use crate::latencies::Quantiles;
 
 /// A measured value of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +11,7 @@ pub(super) enum Metric {
     LatencyMax,
     KeptP50,
     KeptP99,
+    Recovered,
     RecoveredP50,
     RecoveredP99,
     RecoveredP999,
@@ -24,7 +26,7 @@ pub(super) enum Metric {
 }
 
 impl Metric {
-    pub(super) const ALL: [Self; 18] = [
+    pub(super) const ALL: [Self; 19] = [
         Self::LatencyP50,
         Self::LatencyP90,
         Self::LatencyP99,
@@ -32,6 +34,7 @@ impl Metric {
         Self::LatencyMax,
         Self::KeptP50,
         Self::KeptP99,
+        Self::Recovered,
         Self::RecoveredP50,
         Self::RecoveredP99,
         Self::RecoveredP999,
@@ -54,6 +57,7 @@ impl Metric {
             Self::LatencyMax => "latency max",
             Self::KeptP50 => "not lost p50",
             Self::KeptP99 => "not lost p99",
+            Self::Recovered => "recovered copies",
             Self::RecoveredP50 => "recovered p50",
             Self::RecoveredP99 => "recovered p99",
             Self::RecoveredP999 => "recovered p99.9",
@@ -70,7 +74,7 @@ impl Metric {
 
     pub(super) fn unit(self) -> &'static str {
         match self {
-            Self::Packets => "",
+            Self::Packets | Self::Recovered => "",
             Self::SpreadLeftOut => "%",
             Self::GoodputSlowest | Self::GoodputMean => "MB/s",
             _ => "µs",
@@ -81,24 +85,31 @@ impl Metric {
         matches!(self, Self::GoodputSlowest | Self::GoodputMean)
     }
 
-    /// Returns the value in its unit, or `None` if the run has none.
+    /// Returns the value in its unit, or `None` if the run has none. A quantile has none if fewer
+    /// times were recorded than it needs to have one beyond it.
     pub(super) fn value(self, account: &Account) -> Option<f64> {
-        let quantile = |count: u64, ns: u64| (count > 0).then_some(ns as f64 / 1e3);
+        let quantile = |part: &Quantiles, least: u64, value: fn(&Quantiles) -> u64| {
+            (part.count >= least).then(|| value(part) as f64 / 1e3)
+        };
+        let p50 = |part| quantile(part, 1, |it| it.p50);
+        let p99 = |part| quantile(part, 100, |it| it.p99);
+        let p999 = |part| quantile(part, 1000, |it| it.p999);
         let (all, recovered) = (&account.latency, &account.latency_recovered);
         let (kept, spread) = (&account.latency_kept, &account.spread);
         match self {
-            Self::LatencyP50 => quantile(all.count, all.p50),
-            Self::LatencyP90 => quantile(all.count, all.p90),
-            Self::LatencyP99 => quantile(all.count, all.p99),
-            Self::LatencyP999 => quantile(all.count, all.p999),
-            Self::LatencyMax => quantile(all.count, all.max),
-            Self::KeptP50 => quantile(kept.count, kept.p50),
-            Self::KeptP99 => quantile(kept.count, kept.p99),
-            Self::RecoveredP50 => quantile(recovered.count, recovered.p50),
-            Self::RecoveredP99 => quantile(recovered.count, recovered.p99),
-            Self::RecoveredP999 => quantile(recovered.count, recovered.p999),
-            Self::SpreadP50 => quantile(spread.count, spread.p50),
-            Self::SpreadP99 => quantile(spread.count, spread.p99),
+            Self::LatencyP50 => p50(all),
+            Self::LatencyP90 => quantile(all, 10, |it| it.p90),
+            Self::LatencyP99 => p99(all),
+            Self::LatencyP999 => p999(all),
+            Self::LatencyMax => quantile(all, 1, |it| it.max),
+            Self::KeptP50 => p50(kept),
+            Self::KeptP99 => p99(kept),
+            Self::Recovered => (account.datagrams_dropped > 0).then_some(recovered.count as f64),
+            Self::RecoveredP50 => p50(recovered),
+            Self::RecoveredP99 => p99(recovered),
+            Self::RecoveredP999 => p999(recovered),
+            Self::SpreadP50 => p50(spread),
+            Self::SpreadP99 => p99(spread),
             Self::SpreadLeftOut => account.spread_left_out.map(|share| share * 100.0),
             Self::Silence => account.silence.map(|ns| ns as f64 / 1e3),
             Self::Cpu => account.cpu_us_per_copy,
@@ -106,5 +117,32 @@ impl Metric {
             Self::GoodputSlowest => account.goodput_slowest.map(|rate| rate / 1e6),
             Self::GoodputMean => account.goodput_mean.map(|rate| rate / 1e6),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantile_needs_a_time_beyond_it() {
+        let value = |metric: Metric, count: u64| {
+            let latency_recovered = Quantiles { count, ..Quantiles::default() };
+            metric.value(&Account { latency_recovered, ..Account::default() })
+        };
+        assert_eq!(value(Metric::RecoveredP50, 0), None);
+        assert_eq!(value(Metric::RecoveredP50, 1), Some(0.0));
+        assert_eq!(value(Metric::RecoveredP99, 99), None);
+        assert_eq!(value(Metric::RecoveredP99, 100), Some(0.0));
+        assert_eq!(value(Metric::RecoveredP999, 999), None);
+        assert_eq!(value(Metric::RecoveredP999, 1000), Some(0.0));
+    }
+
+    #[test]
+    fn recovered_copies_are_counted_where_datagrams_were_dropped() {
+        let lossless = Account::default();
+        assert_eq!(Metric::Recovered.value(&lossless), None);
+        let lossy = Account { datagrams_dropped: 1, ..Account::default() };
+        assert_eq!(Metric::Recovered.value(&lossy), Some(0.0));
     }
 }

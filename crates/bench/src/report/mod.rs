@@ -47,7 +47,7 @@ mod tests {
     use crate::latencies::Quantiles;
 
     fn run(system: &str, kind: Kind, p99: u64, goodput: f64, missing: u64) -> Run {
-        let latency = Quantiles { count: 100, p50: 50_000, p99, max: p99, ..Quantiles::default() };
+        let latency = Quantiles { count: 1000, p50: 50_000, p99, max: p99, ..Quantiles::default() };
         let (expected, delivered) = (100, 100 - missing);
         let account = Account {
             expected,

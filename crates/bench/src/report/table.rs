@@ -13,7 +13,8 @@ pub(super) fn measured(report: &Report, row: &str) -> String {
         systems.iter().any(|(system, _)| report.median(row, system, *metric).is_some())
     };
     let metrics: Vec<Metric> = Metric::ALL.into_iter().filter(has).collect();
-    let mut columns = ["system", "delivered", "duplicates", "orders"].map(str::to_owned).to_vec();
+    let names = ["system", "delivered", "duplicates", "kernel drops", "orders"];
+    let mut columns = names.map(str::to_owned).to_vec();
     columns.extend(metrics.iter().map(|metric| match metric.unit() {
         "" => metric.name().to_owned(),
         unit => format!("{}, {unit}", metric.name()),
@@ -69,8 +70,9 @@ pub(super) fn ratios(report: &Report, row: &str) -> String {
     markdown(&columns.map(str::to_owned), lines.into_iter())
 }
 
-/// Returns the share of delivered copies, the number of duplicates, and the agreement of orders.
-fn counts(accounts: &[&Account]) -> [String; 3] {
+/// Returns the share of delivered copies, the numbers of duplicates and of kernel drops, and the
+/// agreement of orders.
+fn counts(accounts: &[&Account]) -> [String; 4] {
     let sum = |value: fn(&Account) -> u64| accounts.iter().map(|it| value(it)).sum::<u64>();
     let (expected, delivered) = (sum(|it| it.expected), sum(|it| it.delivered));
     let share = match expected {
@@ -83,7 +85,9 @@ fn counts(accounts: &[&Account]) -> [String; 3] {
         _ => "100 %".to_owned(),
     };
     let order = if accounts.iter().all(|it| it.orders_agree) { "agree" } else { "differ" };
-    [share, sum(|it| it.duplicates).to_string(), order.to_owned()]
+    let kernel_drops: Option<u64> = accounts.iter().map(|it| it.kernel_drops).sum();
+    let kernel_drops = kernel_drops.map_or_else(String::new, |drops| drops.to_string());
+    [share, sum(|it| it.duplicates).to_string(), kernel_drops, order.to_owned()]
 }
 
 fn markdown(columns: &[String], lines: impl Iterator<Item = Vec<String>>) -> String {
@@ -113,5 +117,13 @@ mod tests {
     fn one_missing_copy_is_not_rounded_away() {
         let account = Account { expected: 10_000_000, delivered: 9_999_999, ..Account::default() };
         assert_eq!(counts(&[&account])[0], "99.9999 %");
+    }
+
+    #[test]
+    fn kernel_drops_are_summed_where_they_were_counted() {
+        let account = |kernel_drops| Account { kernel_drops, ..Account::default() };
+        let (one, two, none) = (account(Some(1)), account(Some(2)), account(None));
+        assert_eq!(counts(&[&one, &two])[2], "3");
+        assert_eq!(counts(&[&one, &none])[2], "");
     }
 }

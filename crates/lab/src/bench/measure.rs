@@ -1,6 +1,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use carom_bench::Quantiles;
 use carom_bench::account::Account;
 use carom_bench::plan::Row;
 use carom_bench::report::{Kind, Run, RunResult};
@@ -142,14 +143,18 @@ fn in_short(account: &Account) -> String {
     let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
     let mut text = format!("{} of {} delivered", account.delivered, account.expected);
     let (all, recovered) = (&account.latency, &account.latency_recovered);
-    text += &format!(", p50 {} ms, p99 {} ms", ms(all.p50), ms(all.p99));
+    let quantiles = |it: &Quantiles| match it.count {
+        100.. => format!("p50 {} ms, p99 {} ms", ms(it.p50), ms(it.p99)),
+        _ => format!("p50 {} ms", ms(it.p50)),
+    };
+    if all.count > 0 {
+        text += &format!(", {}", quantiles(all));
+    }
     if recovered.count > 0 {
-        let count = recovered.count;
-        text += &format!(
-            ", {count} recovered: p50 {} ms, p99 {} ms",
-            ms(recovered.p50),
-            ms(recovered.p99)
-        );
+        text += &format!(", {} recovered: {}", recovered.count, quantiles(recovered));
+    }
+    if account.kernel_drops > Some(0) {
+        text += &format!(", {} kernel drops", account.kernel_drops.unwrap_or_default());
     }
     if let Some(goodput) = account.goodput_slowest {
         text += &format!(", {:.1} MB/s", goodput / 1e6);

@@ -1,6 +1,7 @@
 //! Measurements of Carom and other systems on hosts in network namespaces.
 
 mod cases;
+mod counters;
 mod faults;
 mod files;
 mod leftovers;

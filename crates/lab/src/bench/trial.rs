@@ -1,4 +1,4 @@
-use std::fs::{self, File};
+use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use carom_bench::report::Kind;
 use carom_netns::{DropLog, Host, Lab, Loss};
 use carom_terminal::interrupt::Interrupt;
 
+use super::counters::Counters;
 use super::faults::Faults;
 use super::leftovers;
 use super::limits::Limits;
@@ -81,12 +82,12 @@ impl Trial<'_> {
         }
         self.pause(&mut nodes, Duration::from_secs(self.system.warm_up_s))?;
         let logs = self.begin_losses(folders)?;
-        let before = self.packets()?;
+        let before = self.counters()?;
         let note = self.transfer(&mut nodes, &limits)?;
-        let after = self.packets()?;
+        let after = self.counters()?;
         nodes.stop(limits.stop)?;
-        let received = before.iter().zip(&after).map(|(before, after)| after - before);
-        self.account(&nodes, folders, logs, &received.collect::<Vec<_>>(), magic, note)
+        let counted = before.iter().zip(&after).map(|(before, after)| after.since(*before));
+        self.account(&nodes, folders, logs, &counted.collect::<Vec<_>>(), magic, note)
     }
 
     /// Returns the arguments of a node.
@@ -187,17 +188,10 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Returns the number of packets that the interface of each node has received.
-    fn packets(&self) -> Result<Vec<u64>, Failure> {
+    /// Returns what the kernel has counted on the host of each node.
+    fn counters(&self) -> Result<Vec<Counters>, Failure> {
         let hosts = &self.lab.hosts()[..self.row.nodes as usize];
-        let counts = hosts.iter().map(|host| {
-            let path = "/proc/thread-self/net/dev";
-            let text = host.enter(|| fs::read_to_string(path));
-            let text = text.map_err(|error| error.cause().to_owned())?;
-            let text = text.map_err(|error| format!("cannot read {path}: {error}"))?;
-            received_packets(&text).ok_or_else(|| format!("{path} has no eth0"))
-        });
-        Ok(counts.collect::<Result<_, String>>()?)
+        Ok(hosts.iter().map(Counters::read).collect::<Result<_, String>>()?)
     }
 
     fn account(
@@ -205,7 +199,7 @@ impl Trial<'_> {
         nodes: &Nodes,
         folders: &[PathBuf],
         logs: Vec<Option<DropLog>>,
-        received: &[u64],
+        counted: &[Counters],
         magic: Magic,
         note: Option<String>,
     ) -> Result<Measured, Failure> {
@@ -228,7 +222,9 @@ impl Trial<'_> {
                 );
             }
             let receives = self.row.receives(index as u32) && !is_killed;
-            all.push(Node { files, receives, drops, packets: Some(received[index]) });
+            let Counters { packets, udp_errors } = counted[index];
+            let (packets, kernel_drops) = (Some(packets), Some(udp_errors));
+            all.push(Node { files, receives, drops, packets, kernel_drops });
         }
         let version = all[0].files.report.system.clone();
         let account = Account::of(&all, self.row.groups, self.row.size);
@@ -254,23 +250,5 @@ fn read_drops(log: DropLog, path: &Path, magic: Magic) -> Result<Drops, Failure>
     Ok(drops.map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
-/// Returns the packets received by `eth0` from the content of `/proc/net/dev`.
-fn received_packets(text: &str) -> Option<u64> {
-    let counters = text.lines().find_map(|line| line.trim().strip_prefix("eth0:"))?;
-    counters.split_whitespace().nth(1)?.parse().ok()
-}
-
 const DROPS: &str = "drops.pcap";
 const TURN: Duration = Duration::from_millis(100);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packets_of_the_interface_are_the_second_counter() {
-        let text = "Inter-|   Receive\n face |bytes packets\n    lo: 1 2 3\n  eth0: 900 42 0 0\n";
-        assert_eq!(received_packets(text), Some(42));
-        assert_eq!(received_packets("    lo: 1 2 3\n"), None);
-    }
-}
