@@ -1,7 +1,8 @@
 use carom_figures::{Axis, Figure, Kind as Series, Shape};
 
 use super::metric::Metric;
-use super::results::{Report, distinct};
+use super::results::Report;
+use super::runs::distinct;
 
 /// Returns a chart for each metric that a comparison needs, with a bar for each system and row.
 pub(super) fn figures(report: &Report) -> Vec<Figure> {
@@ -11,7 +12,7 @@ pub(super) fn figures(report: &Report) -> Vec<Figure> {
 
 fn figure(report: &Report, metric: Metric) -> Figure {
     let rows = report.rows();
-    let systems = rows.iter().flat_map(|row| report.systems(row)).map(|(system, _)| system);
+    let systems = rows.iter().flat_map(|row| report.systems(row)).map(|runs| runs.system());
     let systems = distinct(systems);
     let width = 0.8 / systems.len().max(1) as f64;
     let legend: Vec<String> =
@@ -22,7 +23,8 @@ fn figure(report: &Report, metric: Metric) -> Figure {
     for (place, system) in systems.iter().enumerate() {
         let bars = rows.iter().enumerate().filter_map(|(index, row)| {
             let left = index as f64 + 0.6 + place as f64 * width;
-            Some((left, report.median(row, system, metric)?.value))
+            let runs = report.systems(row).into_iter().find(|runs| runs.system() == *system)?;
+            Some((left, runs.median(metric)?.value))
         });
         let bars: Vec<(f64, f64)> = bars.collect();
         if !bars.is_empty() {

@@ -1,11 +1,12 @@
 use carom_figures::significant;
 
-/// The median of a metric over the repetitions of a run.
+/// The median of a metric over the runs of a system.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Median {
     pub(super) value: f64,
-    /// Largest minus smallest value, in percent of the median. `None` for a single run.
-    spread: Option<f64>,
+    least: f64,
+    most: f64,
+    runs: usize,
 }
 
 impl Median {
@@ -13,20 +14,28 @@ impl Median {
     pub(super) fn of(values: impl Iterator<Item = Option<f64>>) -> Option<Self> {
         let mut values: Vec<f64> = values.collect::<Option<_>>()?;
         values.sort_by(f64::total_cmp);
-        let (first, last) = (*values.first()?, *values.last()?);
-        let half = values.len() / 2;
-        let value = match values.len() % 2 {
+        let (least, most, runs) = (*values.first()?, *values.last()?, values.len());
+        let half = runs / 2;
+        let value = match runs % 2 {
             0 => f64::midpoint(values[half - 1], values[half]),
             _ => values[half],
         };
-        let is_repeated = values.len() > 1 && value != 0.0;
-        Some(Self { value, spread: is_repeated.then(|| 100.0 * (last - first) / value) })
+        Some(Self { value, least, most, runs })
     }
 
+    /// Returns the smallest and the largest ratio of one run to one run of `other`. `None` if both
+    /// are single runs.
+    pub(super) fn ratios_to(&self, other: &Self) -> Option<(f64, f64)> {
+        let is_repeated = self.runs > 1 || other.runs > 1;
+        is_repeated.then(|| (self.least / other.most, self.most / other.least))
+    }
+
+    /// Returns the value, and the largest minus the smallest one in percent of it.
     pub(super) fn text(self) -> String {
-        match self.spread {
-            Some(spread) => format!("{} ({spread:.0} %)", short(self.value)),
-            None => short(self.value),
+        let Self { value, least, most, runs } = self;
+        match runs > 1 && value != 0.0 {
+            true => format!("{} ({:.0} %)", short(value), 100.0 * (most - least) / value),
+            false => short(value),
         }
     }
 }
@@ -47,9 +56,10 @@ mod tests {
     #[test]
     fn median_of_repetitions_has_their_spread() {
         let median = |values: &[f64]| Median::of(values.iter().copied().map(Some));
-        assert_eq!(median(&[3.0]), Some(Median { value: 3.0, spread: None }));
-        assert_eq!(median(&[5.0, 1.0, 2.0]), Some(Median { value: 2.0, spread: Some(200.0) }));
-        assert_eq!(median(&[3.0, 1.0]), Some(Median { value: 2.0, spread: Some(100.0) }));
+        let text = |values: &[f64]| median(values).map(Median::text);
+        assert_eq!(text(&[3.0]).as_deref(), Some("3"));
+        assert_eq!(text(&[5.0, 1.0, 2.0]).as_deref(), Some("2 (200 %)"));
+        assert_eq!(text(&[3.0, 1.0]).as_deref(), Some("2 (100 %)"));
         assert_eq!(median(&[]), None);
         assert_eq!(Median::of([Some(1.0), None].into_iter()), None);
     }

@@ -1,17 +1,23 @@
 //! Tables and charts of the results of many runs.
 
 mod charts;
+mod compare;
 mod median;
 mod metric;
+mod ratios;
 mod results;
+mod run;
+mod runs;
 mod table;
 
-use results::distinct;
-pub use results::{Kind, Report, Run, RunResult};
+pub use compare::Comparison;
+pub use results::Report;
+pub use run::{Kind, Limit, Order, Run, RunResult};
+use runs::distinct;
 
 impl Report {
-    /// Returns a section in Markdown for each row: its table, the ratios of Carom, and skipped
-    /// systems with their reasons.
+    /// Returns a section in Markdown for each row: its table, the ratios of Carom, and systems that
+    /// are not available with their reasons.
     pub fn markdown(&self) -> String {
         let sections: Vec<String> = self.rows().iter().map(|row| self.section(row)).collect();
         sections.join("\n")
@@ -31,7 +37,7 @@ impl Report {
         let skipped = self.runs.iter().filter(|run| run.row == row);
         let reasons = distinct(skipped.filter_map(|run| match &run.result {
             RunResult::Skipped(reason) => Some((&*run.system, &**reason)),
-            RunResult::Measured(_) => None,
+            RunResult::Measured(_) | RunResult::Failed(_) => None,
         }));
         for (system, reason) in reasons {
             text += &format!("\nNot measured: {system} ({reason}).\n");
@@ -59,7 +65,8 @@ mod tests {
             ..Account::default()
         };
         let result = RunResult::Measured(Box::new(account));
-        Run { row: "fan-out".to_owned(), system: system.to_owned(), kind, result }
+        let (row, system) = ("fan-out".to_owned(), system.to_owned());
+        Run { row, system, kind, order: Order::Total, limit: None, result }
     }
 
     fn report() -> Report {
@@ -78,23 +85,74 @@ mod tests {
         Report { runs }
     }
 
+    fn line(report: &Report, system: &str) -> String {
+        let (text, start) = (report.markdown(), format!("| {system} |"));
+        text.lines().find(|line| line.starts_with(&start)).unwrap_or_default().to_owned()
+    }
+
     #[test]
     fn table_has_medians_spreads_and_missing_copies() {
-        let text = report().markdown();
-        let row = |system: &str| {
-            let start = format!("| {system} |");
-            text.lines().find(|line| line.starts_with(&start)).unwrap_or_default().to_owned()
-        };
-        assert!(row("carom").contains("| 110 (18 %) |"), "{text}");
-        assert!(row("raw").contains("| 90 % |") && row("raw").contains("| 60 |"), "{text}");
+        let report = report();
+        assert!(line(&report, "carom").contains("| 110 (18 %) |"), "{}", report.markdown());
+        let raw = line(&report, "raw");
+        assert!(raw.contains("| 90 % |") && raw.contains("| 60 |"), "{raw}");
+        let text = report.markdown();
         assert!(text.contains("Not measured: jgroups (no Java)."), "{text}");
+    }
+
+    #[test]
+    fn failed_runs_are_counted_and_make_a_peer_no_best_peer() {
+        let mut report = report();
+        let failed = RunResult::Failed("it | broke\ntwice".to_owned());
+        let aeron = Run { result: failed.clone(), ..run("aeron", Kind::Peer, 0, 0.0, 0) };
+        report.runs.push(aeron);
+        report.runs.push(Run { result: failed, ..run("norn", Kind::Peer, 0, 0.0, 0) });
+        let skipped = RunResult::Skipped("no Java".to_owned());
+        report.runs.push(run("jgroups", Kind::Peer, 1_000, 1e9, 0));
+        report.runs.push(Run { result: skipped, ..run("jgroups", Kind::Peer, 0, 0.0, 0) });
+        let reason = "| aeron | failed in 1 of 2 runs: it \\| broke twice | 100 % |";
+        assert!(line(&report, "aeron").starts_with(reason), "{}", line(&report, "aeron"));
+        let reason = "| norn | failed in 1 of 1 runs: it \\| broke twice |  |";
+        assert!(line(&report, "norn").starts_with(reason), "{}", line(&report, "norn"));
+        let jgroups = line(&report, "jgroups");
+        assert!(jgroups.contains("failed in 2 of 3 runs: no Java"), "{jgroups}");
+        let text = report.markdown();
+        assert!(text.contains("0.275 (norm;") && !text.contains("(aeron"), "{text}");
+    }
+
+    #[test]
+    fn peer_that_reached_a_time_limit_is_no_best_peer() {
+        let mut report = report();
+        let fast = run("pgm", Kind::Peer, 1_000, 1e9, 0);
+        report.runs.push(Run { limit: Some(Limit::Sending), ..fast });
+        assert!(line(&report, "pgm").contains("time limit reached in 1 of 1 runs"));
+        assert!(report.markdown().contains("1.38 (aeron;"), "{}", report.markdown());
+    }
+
+    #[test]
+    fn peer_that_broke_its_promised_order_is_no_best_peer() {
+        let with = |order: Order| {
+            let mut report = report();
+            let mut fast = Run { order, ..run("pgm", Kind::Peer, 1_000, 1e9, 0) };
+            if let RunResult::Measured(account) = &mut fast.result {
+                account.orders_agree = false;
+            }
+            report.runs.push(fast);
+            report
+        };
+        let (broken, unordered) = (with(Order::Total), with(Order::None));
+        assert!(line(&broken, "pgm").contains("| total | **differ** |"));
+        assert!(broken.markdown().contains("1.38 (aeron;"));
+        assert!(line(&unordered, "pgm").contains("| none | differ |"));
+        assert!(unordered.markdown().contains("(pgm;"));
     }
 
     #[test]
     fn ratios_compare_with_the_best_peer_and_raw_sockets() {
         let text = report().markdown();
-        let p99 = "| carom | latency p99 | 110 µs | 1.38 (aeron) | 2.2 |";
-        let goodput = "| carom | goodput, slowest | 30 MB/s | 1.5 (aeron) | 0.5 |";
+        let p99 =
+            "| carom | latency p99 | 110 µs | 1.38 (aeron; 1.25 to 1.5) | 2.2 (raw; 2 to 2.4) |";
+        let goodput = "| carom | goodput, slowest | 30 MB/s | 1.5 (aeron; 1.5 to 1.5) | 0.5 (raw; 0.5 to 0.5) |";
         assert!(text.contains(p99) && text.contains(goodput), "{text}");
     }
 
@@ -102,7 +160,28 @@ mod tests {
     fn peer_that_misses_copies_is_no_best_peer() {
         let mut report = report();
         report.runs.push(run("pgm", Kind::Peer, 1_000, 1e9, 1));
-        assert!(report.markdown().contains("1.38 (aeron)"), "{}", report.markdown());
+        assert!(report.markdown().contains("1.38 (aeron;"), "{}", report.markdown());
+    }
+
+    #[test]
+    fn reports_differ_where_a_ratio_does() {
+        let same = Comparison::of(&report(), &report(), 0.2);
+        assert_eq!((same.ratios, &*same.differences), (6, &[] as &[String]));
+        let mut other = report();
+        other.runs[1] = run("aeron", Kind::Peer, 100_000, 20e6, 0);
+        let close = Comparison::of(&report(), &other, 0.26);
+        assert_eq!(close.differences, [] as [String; 0]);
+        let far = Comparison::of(&report(), &other, 0.2);
+        let line = "fan-out, carom, latency p99 to best peer: 1.38 (aeron; 1.25 to 1.5) and \
+                    1.1 (aeron; 1 to 1.2), 25 %";
+        assert_eq!((far.ratios, &*far.differences), (6, &[line.to_owned()][..]));
+        other.runs.retain(|run| run.kind != Kind::Raw);
+        let lacking = Comparison::of(&report(), &other, 0.3);
+        assert_eq!((lacking.ratios, lacking.differences.len()), (6, 3));
+        assert!(lacking.differences[0].ends_with(") and none"), "{lacking:?}");
+        assert_eq!(Comparison::of(&other, &report(), 0.3).differences.len(), 3);
+        other.runs.iter_mut().for_each(|run| run.row = "else".to_owned());
+        assert_eq!(Comparison::of(&report(), &other, 0.2).ratios, 0);
     }
 
     #[test]

@@ -2,6 +2,8 @@ use std::fs;
 
 use carom_netns::Host;
 
+use super::failure::Failure;
+
 /// What the kernel has counted on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counters {
@@ -13,12 +15,11 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn read(host: &Host) -> Result<Self, String> {
+    pub(super) fn read(host: &Host) -> Result<Self, Failure> {
         // A thread that enters a namespace has its counters only under its own path.
-        let read = |path: &str| {
-            let text = host.enter(|| fs::read_to_string(path));
-            let text = text.map_err(|error| error.cause().to_owned())?;
-            text.map_err(|error| format!("cannot read {path}: {error}"))
+        let read = |path: &str| -> Result<String, Failure> {
+            let text = host.enter(|| fs::read_to_string(path))?;
+            Ok(text.map_err(|error| format!("cannot read {path}: {error}"))?)
         };
         let packets = received_packets(&read(DEV)?).ok_or_else(|| format!("{DEV} has no eth0"))?;
         let udp_errors =

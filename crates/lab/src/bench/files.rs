@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use carom_bench::account::Account;
 use carom_netns::{Loss, Process};
 
+use super::failure::Failure;
 use super::log_tail::LogTail;
 use super::manifest::FileCommands;
-use super::trial::{Failure, Measured, Trial};
+use super::trial::{Measured, Trial};
 
 impl Trial<'_> {
     /// Sends a file of `mib` mebibytes from node 0 to the others, by the commands of the system.
@@ -25,7 +26,7 @@ impl Trial<'_> {
         write_noise(&file, mib << 20).map_err(|error| format!("{}: {error}", file.display()))?;
         for host in &self.lab.hosts()[1..folders.len()] {
             let loss = Loss::Independent { probability: self.row.loss.share };
-            host.set_loss(&loss).map_err(|error| error.cause().to_owned())?;
+            host.set_loss(&loss)?;
         }
         let receivers = 1..folders.len();
         let started = receivers.clone().map(|node| self.start(node, &commands.receiver, folders));
@@ -44,7 +45,7 @@ impl Trial<'_> {
             return Err(format!("the sender did not end within {seconds} s").into());
         }
         let seconds = begin.elapsed().as_secs_f64();
-        let status = sender.wait().map_err(|error| error.cause().to_owned())?;
+        let status = sender.wait()?;
         if !status.success() {
             let log = LogTail::of(&folders[0].join("log"));
             return Err(format!("the sender failed: {status}{log}").into());
@@ -71,7 +72,7 @@ impl Trial<'_> {
             goodput_mean: rate,
             ..Account::default()
         };
-        Ok(Measured { account, version: self.system.version.clone(), note: None })
+        Ok(Measured { account, version: self.system.version.clone(), limit: None })
     }
 
     fn start(
@@ -89,7 +90,7 @@ impl Trial<'_> {
         let logs = log.and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = logs.map_err(|error| format!("cannot write a log: {error}"))?;
         command.stdout(out).stderr(err).process_group(0);
-        Ok(Process::start(command).map_err(|error| error.cause().to_owned())?)
+        Ok(Process::start(command)?)
     }
 
     /// Replaces the words in braces that `crates/lab/peers/uftp/manifest.toml` describes.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use carom_bench::plan::Row;
-use carom_bench::report::Kind;
+use carom_bench::report::{Kind, Limit};
 
 /// The times after which a run continues without what it waits for.
 pub(super) struct Limits {
@@ -11,6 +11,8 @@ pub(super) struct Limits {
     pub(super) transfer: Duration,
     /// From the last `sent` to the last delivery.
     pub(super) delivery: Duration,
+    /// `true` if a run that is not complete at the limit `delivery` lacks something.
+    pub(super) must_complete: bool,
     /// From `stop` to the end of the nodes.
     pub(super) stop: Duration,
 }
@@ -30,7 +32,21 @@ impl Limits {
             (_, Some(_)) => Duration::from_secs(10),
             _ => LATE,
         };
-        Self { ready: READY, transfer, delivery, stop: Duration::from_secs(15) }
+        let must_complete = kind != Kind::Raw && row.kill.is_none();
+        Self { ready: READY, transfer, delivery, must_complete, stop: Duration::from_secs(15) }
+    }
+
+    /// Returns a description of a limit that a run reached.
+    pub(super) fn described(&self, limit: Limit) -> String {
+        match limit {
+            Limit::Sending => {
+                format!("not everything was sent within {} s", self.transfer.as_secs())
+            }
+            Limit::Delivery => {
+                let seconds = self.delivery.as_secs();
+                format!("not everything was delivered within {seconds} s after the last send call")
+            }
+        }
     }
 }
 

@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use carom_bench::plan::Roles;
+use carom_bench::report::Order;
 use serde::Deserialize;
 
 /// The description of a peer that was built: `manifest.toml` in its folder.
@@ -14,6 +16,12 @@ pub(super) struct Manifest {
     /// Files with settings, by name.
     #[serde(default)]
     pub(super) settings: BTreeMap<String, String>,
+    /// Order of delivery that the system promises.
+    #[serde(default)]
+    order: Order,
+    /// Order that it promises among members, if it differs.
+    #[serde(default)]
+    order_of_members: Option<Order>,
     pub(super) supports: Vec<String>,
     /// Largest number of groups.
     #[serde(default)]
@@ -59,6 +67,14 @@ impl Manifest {
         toml::from_str(&text).map_err(|error| format!("{} is invalid: {error}", path.display()))
     }
 
+    /// Returns the order of delivery that the peer promises to nodes with these roles.
+    pub(super) fn order(&self, roles: Roles) -> Order {
+        match (roles, self.order_of_members) {
+            (Roles::AllMembers, Some(order)) => order,
+            _ => self.order,
+        }
+    }
+
     /// Returns `true` if the peer has an ability, such as `members`.
     pub(super) fn supports(&self, ability: &str) -> bool {
         self.supports.iter().any(|it| it == ability)
@@ -84,6 +100,9 @@ mod tests {
         for name in super::super::system::PEERS {
             let manifest = Manifest::read(&peers, name).expect("it is valid");
             assert!(!manifest.supports.is_empty(), "{name}");
+            let members = manifest.order(Roles::AllMembers);
+            let is_total = ["corosync", "jgroups"].contains(&name);
+            assert_eq!(members == Order::Total, is_total, "{name}");
             let files = manifest.settings.values();
             files.for_each(|file| assert!(peers.join(name).join(file).exists(), "{name}: {file}"));
         }

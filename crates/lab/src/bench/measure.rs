@@ -4,14 +4,16 @@ use std::time::Instant;
 use carom_bench::Quantiles;
 use carom_bench::account::Account;
 use carom_bench::plan::Row;
-use carom_bench::report::{Kind, Run, RunResult};
+use carom_bench::report::{Limit, Order, Run, RunResult};
 use carom_netns::{Lab, Layout};
 use carom_terminal::interrupt::Interrupt;
 use carom_terminal::{CliError, output};
 
+use super::failure::Failure;
+use super::limits::Limits;
 use super::page::Page;
-use super::system::System;
-use super::trial::{self, Failure, Measured, Trial};
+use super::system::{self, System};
+use super::trial::{self, Measured, Trial};
 use crate::net::refused;
 
 /// The measurement of rows, one after the other.
@@ -20,8 +22,8 @@ pub(super) struct Bench<'a> {
     scratch: &'a Path,
     interrupt: &'a Interrupt,
     started: Instant,
-    done: u32,
-    total: u32,
+    done: u64,
+    total: u64,
 }
 
 impl<'a> Bench<'a> {
@@ -32,7 +34,7 @@ impl<'a> Bench<'a> {
     /// Measures rows until all are done or the user interrupts. Returns `true` if a system failed
     /// or Carom broke a promise.
     pub(super) fn measure(&mut self, rows: &[Row], page: &mut Page) -> Result<bool, CliError> {
-        self.total = rows.iter().map(|row| row.systems.len() as u32 * row.repetitions).sum();
+        self.total = total(rows);
         let mut finding = false;
         for row in rows {
             finding |= self.measure_row(row, page)?;
@@ -61,10 +63,10 @@ impl<'a> Bench<'a> {
                 let label = format!("{} {} ({repetition})", row.name, system.name);
                 match measured {
                     Ok(measured) => finding |= self.measured(row, system, measured, &label, page),
-                    Err(Failure::Failed(reason)) => {
+                    Err(Failure::Failed { cause, fix }) => {
                         finding = true;
-                        self.report(&format!("{label}: failed: {reason}"));
-                        page.add(skipped(row, &system.name, system.kind, reason));
+                        self.report(&format!("{label}: failed: {cause}\nfix: {fix}"));
+                        page.add(run(row, system, None, RunResult::Failed(cause)));
                     }
                     Err(Failure::Interrupted) => return Ok(finding),
                 }
@@ -80,9 +82,12 @@ impl<'a> Bench<'a> {
             match System::find(name, row, self.peers) {
                 Ok(system) => systems.push(system),
                 Err(reason) => {
-                    self.done += row.repetitions;
-                    self.report(&format!("{} {name}: skipped: {reason}", row.name));
-                    page.add(skipped(row, name, Kind::Peer, reason));
+                    self.done += u64::from(row.repetitions);
+                    self.report(&format!(
+                        "{} {name}: skipped: {reason}\nfix: {AVAILABLE}",
+                        row.name
+                    ));
+                    page.add(skipped(row, name, reason));
                 }
             }
         }
@@ -97,9 +102,10 @@ impl<'a> Bench<'a> {
         label: &str,
         page: &mut Page,
     ) -> bool {
-        let Measured { account, version, note } = measured;
+        let Measured { account, version, limit } = measured;
         page.describe(&system.name, &version, &system.notes);
-        let note = note.map(|note| format!("{}: {note}", system.name));
+        let limits = Limits::of(row, system.kind);
+        let note = limit.map(|limit| format!("{}: {}", system.name, limits.described(limit)));
         let shown = note.as_ref().map_or_else(String::new, |note| format!("; {note}"));
         self.report(&format!("{label}: {}{shown}", in_short(&account)));
         if let Some(note) = note {
@@ -118,12 +124,7 @@ impl<'a> Bench<'a> {
             self.report(&format!("{label}: {remark}"));
             page.remark(&row.name, remark);
         }
-        page.add(Run {
-            row: row.name.clone(),
-            system: system.name.clone(),
-            kind: system.kind,
-            result: RunResult::Measured(Box::new(account)),
-        });
+        page.add(run(row, system, limit, RunResult::Measured(Box::new(account))));
         is_broken
     }
 
@@ -133,9 +134,21 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn skipped(row: &Row, system: &str, kind: Kind, reason: String) -> Run {
-    let result = RunResult::Skipped(reason);
-    Run { row: row.name.clone(), system: system.to_owned(), kind, result }
+/// Returns the number of runs of all rows.
+fn total(rows: &[Row]) -> u64 {
+    rows.iter().map(|row| row.systems.len() as u64 * u64::from(row.repetitions)).sum()
+}
+
+fn run(row: &Row, system: &System, limit: Option<Limit>, result: RunResult) -> Run {
+    let System { name, kind, order, .. } = system;
+    let (row, system) = (row.name.clone(), name.clone());
+    Run { row, system, kind: *kind, order: *order, limit, result }
+}
+
+fn skipped(row: &Row, name: &str, reason: String) -> Run {
+    let (kind, result) = (System::kind_of(name), RunResult::Skipped(reason));
+    let (row, system) = (row.name.clone(), system::full_name(name, row));
+    Run { row, system, kind, order: Order::None, limit: None, result }
 }
 
 /// Returns the main figures of a run in one line.
@@ -160,4 +173,30 @@ fn in_short(account: &Account) -> String {
         text += &format!(", {:.1} MB/s", goodput / 1e6);
     }
     text
+}
+
+const AVAILABLE: &str =
+    "see `carom-lab bench list` for what is missing, or choose others by --systems";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::cases;
+    use carom_bench::report::Kind;
+
+    #[test]
+    fn runs_are_counted_beyond_32_bits() {
+        let mut row = cases::built_in().remove(0);
+        row.repetitions = u32::MAX;
+        let systems = row.systems.len() as u64;
+        assert_eq!(total(&[row]), systems * u64::from(u32::MAX));
+    }
+
+    #[test]
+    fn system_that_is_skipped_keeps_its_kind() {
+        let row = cases::built_in().remove(0);
+        let kind = |name: &str| skipped(&row, name, String::new()).kind;
+        assert_eq!(["carom", "carom:bulk", "raw"].map(kind), [Kind::Carom, Kind::Carom, Kind::Raw]);
+        assert_eq!(kind("aeron:tuned"), Kind::Peer);
+    }
 }

@@ -1,7 +1,9 @@
 //! Measurements of Carom and other systems on hosts in network namespaces.
 
 mod cases;
+mod compare;
 mod counters;
+mod failure;
 mod faults;
 mod files;
 mod leftovers;
@@ -39,6 +41,7 @@ enum What {
     List(list::Args),
     Run(run::Args),
     All(run::Common),
+    Compare(compare::Args),
     #[command(hide = true)]
     Node(node::Args),
 }
@@ -48,10 +51,11 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
         Some(What::List(args)) => list::run(args),
         Some(What::Run(args)) => run::run(&args.names, &args.common),
         Some(What::All(common)) => run::run(&["all".to_owned()], common),
+        Some(What::Compare(args)) => compare::run(args),
         Some(What::Node(args)) => node::run(args),
         None => Err(CliError::new(
             "`carom-lab bench` needs a subcommand",
-            "use one of list, run, all, or see `carom-lab bench --help`",
+            "use one of list, run, all, compare, or see `carom-lab bench --help`",
         )),
     }
 }

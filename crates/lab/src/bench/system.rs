@@ -2,7 +2,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use carom_bench::plan::{Roles, Row};
-use carom_bench::report::Kind;
+use carom_bench::report::{Kind, Order};
 use carom_netns::Host;
 
 use super::manifest::{FileCommands, Manifest};
@@ -10,9 +10,11 @@ use super::manifest::{FileCommands, Manifest};
 /// A system with its settings, ready to be started.
 #[derive(Clone, Debug)]
 pub(super) struct System {
-    /// Name as in the plan: `aeron`, or `aeron:tuned`.
+    /// Name with the settings unless they are the default: `aeron`, or `aeron:tuned`.
     pub(super) name: String,
     pub(super) kind: Kind,
+    /// Order of delivery that the system promises.
+    pub(super) order: Order,
     /// Program of a node, and its first arguments.
     program: Vec<String>,
     settings: Settings,
@@ -37,7 +39,8 @@ enum Settings {
 impl System {
     /// Finds the system that a row names. The error is the reason why it cannot be measured.
     pub(super) fn find(name: &str, row: &Row, peers: &Path) -> Result<Self, String> {
-        let (base, settings) = name.split_once(':').unwrap_or((name, &row.settings));
+        let (base, settings) = parts(name, row);
+        let name = &*full_name(name, row);
         match base {
             "carom" if row.file_mib.is_some() => Self::carom_files(),
             "raw" if row.file_mib.is_some() => Err(NO_FILES.to_owned()),
@@ -46,11 +49,20 @@ impl System {
         }
     }
 
+    /// Returns the kind of a system, available or not.
+    pub(super) fn kind_of(name: &str) -> Kind {
+        match name.split(':').next() {
+            Some("carom") => Kind::Carom,
+            Some("raw") => Kind::Raw,
+            _ => Kind::Peer,
+        }
+    }
+
     fn own(name: &str, base: &str, settings: &str) -> Result<Self, String> {
-        let settings = match (base, settings) {
-            (_, "default") => Settings::None,
-            ("carom", "ordered") => Settings::Text("profile = \"ordered\"\n"),
-            ("carom", "bulk") => Settings::Text("profile = \"bulk\"\n"),
+        let (settings, order) = match (base, settings) {
+            (_, "default") => (Settings::None, Order::None),
+            ("carom", "ordered") => (Settings::Text("profile = \"ordered\"\n"), Order::Total),
+            ("carom", "bulk") => (Settings::Text("profile = \"bulk\"\n"), Order::Source),
             _ => return Err(format!("{base} has no settings '{settings}'")),
         };
         let program =
@@ -59,7 +71,8 @@ impl System {
         let words = [&program, "bench", "node", "--system", base].map(str::to_owned);
         Ok(Self {
             name: name.to_owned(),
-            kind: if base == "carom" { Kind::Carom } else { Kind::Raw },
+            kind: Self::kind_of(base),
+            order,
             program: words.to_vec(),
             settings,
             files: None,
@@ -120,6 +133,7 @@ impl System {
         Ok(Self {
             name: name.to_owned(),
             kind: Kind::Peer,
+            order: manifest.order(row.roles),
             program,
             settings: Settings::File(peers.join(base).join(file)),
             files: None,
@@ -139,6 +153,7 @@ impl System {
         Ok(Self {
             name: name.to_owned(),
             kind: Kind::Peer,
+            order: Order::None,
             program: Vec::new(),
             settings: Settings::None,
             files: Some(commands.clone()),
@@ -179,6 +194,18 @@ impl System {
     }
 }
 
+/// Returns the name of a system of a row, with its settings unless they are the default.
+pub(super) fn full_name(name: &str, row: &Row) -> String {
+    match parts(name, row) {
+        (base, "default") => base.to_owned(),
+        (base, settings) => format!("{base}:{settings}"),
+    }
+}
+
+fn parts<'a>(name: &'a str, row: &'a Row) -> (&'a str, &'a str) {
+    name.split_once(':').unwrap_or((name, &row.settings))
+}
+
 const NO_FILES: &str = "it sends no files";
 /// The names of all peers.
 pub(super) const PEERS: [&str; 8] =
@@ -204,6 +231,18 @@ mod tests {
         assert!(reason("dds", "pace").starts_with("not built: "));
         let system = System::find("cyclone:tuned", row("pace"), &peers).expect("it has a manifest");
         assert_eq!((system.kind, &*system.name), (Kind::Peer, "cyclone:tuned"));
+        assert_eq!(system.order, Order::Source);
+    }
+
+    #[test]
+    fn name_of_a_system_shows_the_settings_of_the_row() {
+        let all = cases::built_in();
+        let mut row = all[0].clone();
+        assert_eq!(full_name("carom", &row), "carom");
+        row.settings = "ordered".to_owned();
+        assert_eq!(full_name("carom", &row), "carom:ordered");
+        assert_eq!(full_name("carom:default", &row), "carom");
+        assert_eq!(full_name("carom:bulk", &row), "carom:bulk");
     }
 
     #[test]

@@ -9,11 +9,12 @@ use carom_bench::account::{Account, Node};
 use carom_bench::drops::Drops;
 use carom_bench::plan::{Roles, Row};
 use carom_bench::record::{NodeFiles, Record};
-use carom_bench::report::Kind;
+use carom_bench::report::{Kind, Limit, Order};
 use carom_netns::{DropLog, Host, Lab, Loss};
 use carom_terminal::interrupt::Interrupt;
 
 use super::counters::Counters;
+use super::failure::Failure;
 use super::faults::Faults;
 use super::leftovers;
 use super::limits::Limits;
@@ -35,21 +36,8 @@ pub(super) struct Measured {
     pub(super) account: Account,
     /// Name and version that the first node reported.
     pub(super) version: String,
-    /// A remark that the account does not contain, such as a limit that was reached.
-    pub(super) note: Option<String>,
-}
-
-/// The reason why a run has no result.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    Failed(String),
-    Interrupted,
-}
-
-impl From<String> for Failure {
-    fn from(reason: String) -> Self {
-        Self::Failed(reason)
-    }
+    /// Time limit at which the run was ended.
+    pub(super) limit: Option<Limit>,
 }
 
 impl Trial<'_> {
@@ -61,7 +49,7 @@ impl Trial<'_> {
             _ => self.run_in(&folders),
         };
         for host in self.lab.hosts() {
-            host.set_loss(&Loss::None).map_err(|error| error.cause().to_owned())?;
+            host.set_loss(&Loss::None)?;
             leftovers::kill(host)?;
         }
         ended
@@ -83,11 +71,11 @@ impl Trial<'_> {
         self.pause(&mut nodes, Duration::from_secs(self.system.warm_up_s))?;
         let logs = self.begin_losses(folders)?;
         let before = self.counters()?;
-        let note = self.transfer(&mut nodes, &limits)?;
+        let limit = self.transfer(&mut nodes, &limits)?;
         let after = self.counters()?;
         nodes.stop(limits.stop)?;
         let counted = before.iter().zip(&after).map(|(before, after)| after.since(*before));
-        self.account(&nodes, folders, logs, &counted.collect::<Vec<_>>(), magic, note)
+        self.account(&nodes, folders, logs, &counted.collect::<Vec<_>>(), magic, limit)
     }
 
     /// Returns the arguments of a node.
@@ -129,12 +117,11 @@ impl Trial<'_> {
             Ok(Some(log))
         };
         let logs = self.lab.hosts().iter().zip(0..self.row.nodes).map(begin);
-        let logs: Result<Vec<_>, carom_netns::Error> = logs.collect();
-        logs.map_err(|error| error.cause().to_owned().into())
+        logs.collect()
     }
 
-    /// Sends the messages, with the faults of the row. Returns a note if a limit was reached.
-    fn transfer(&self, nodes: &mut Nodes, limits: &Limits) -> Result<Option<String>, Failure> {
+    /// Sends the messages, with the faults of the row. Returns the limit that was reached.
+    fn transfer(&self, nodes: &mut Nodes, limits: &Limits) -> Result<Option<Limit>, Failure> {
         nodes.write("go");
         let mut faults = Faults::starting(self.row);
         let sends = |index: usize| self.row.roles == Roles::AllMembers || index == 0;
@@ -154,8 +141,10 @@ impl Trial<'_> {
             self.poll(nodes, faults.next_in())?;
             faults.apply(self.lab, nodes)?;
         }
-        let seconds = limits.transfer.as_secs();
-        Ok((!is_sent).then(|| format!("not everything was sent within {seconds} s")))
+        Ok(match is_sent {
+            false => Some(Limit::Sending),
+            true => limits.must_complete.then_some(Limit::Delivery),
+        })
     }
 
     fn wait(
@@ -191,7 +180,7 @@ impl Trial<'_> {
     /// Returns what the kernel has counted on the host of each node.
     fn counters(&self) -> Result<Vec<Counters>, Failure> {
         let hosts = &self.lab.hosts()[..self.row.nodes as usize];
-        Ok(hosts.iter().map(Counters::read).collect::<Result<_, String>>()?)
+        hosts.iter().map(Counters::read).collect()
     }
 
     fn account(
@@ -201,7 +190,7 @@ impl Trial<'_> {
         logs: Vec<Option<DropLog>>,
         counted: &[Counters],
         magic: Magic,
-        note: Option<String>,
+        limit: Option<Limit>,
     ) -> Result<Measured, Failure> {
         let mut all = Vec::new();
         for (index, log) in logs.into_iter().enumerate() {
@@ -228,23 +217,23 @@ impl Trial<'_> {
         }
         let version = all[0].files.report.system.clone();
         let account = Account::of(&all, self.row.groups, self.row.size);
-        Ok(Measured { account, version, note })
+        Ok(Measured { account, version, limit })
     }
 }
 
 /// Returns `true` if the run of Carom lacks something that it has promised. A killed node leaves no
 /// record of what it sent, so that its messages count as unknown.
 pub(super) fn is_broken(row: &Row, system: &System, account: &Account) -> bool {
-    let is_ordered = system.name == "carom:ordered";
     let is_complete = match row.kill {
         Some(_) => account.missing == 0 && account.duplicates == 0,
         None => account.is_complete(),
     };
-    system.kind == Kind::Carom && !(is_complete && (account.orders_agree || !is_ordered))
+    system.kind == Kind::Carom
+        && !(is_complete && (account.orders_agree || system.order != Order::Total))
 }
 
 fn read_drops(log: DropLog, path: &Path, magic: Magic) -> Result<Drops, Failure> {
-    log.complete().map_err(|error| error.cause().to_owned())?;
+    log.complete()?;
     let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let drops = Drops::read(BufReader::new(file), magic);
     Ok(drops.map_err(|error| format!("{}: {error}", path.display()))?)
@@ -252,3 +241,30 @@ fn read_drops(log: DropLog, path: &Path, magic: Magic) -> Result<Drops, Failure>
 
 const DROPS: &str = "drops.pcap";
 const TURN: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use carom_bench::plan::Plan;
+
+    use super::*;
+
+    #[test]
+    fn carom_keeps_the_order_that_its_settings_promise() {
+        let row = |settings: &str| {
+            let text = format!(
+                "[[row]]\nname = \"a\"\nsystems = [\"carom\"]\nnodes = 3\nmessages = 10\n\
+                 rate = 0\nsize = 32\nsettings = \"{settings}\""
+            );
+            Plan::parse(&text).expect("it is valid").rows.remove(0)
+        };
+        let breaks = |settings: &str, name: &str, orders_agree: bool| {
+            let (row, account) = (row(settings), Account { orders_agree, ..Account::default() });
+            let system = System::find(name, &row, Path::new("/")).expect("it is part of Carom");
+            is_broken(&row, &system, &account)
+        };
+        assert!(breaks("default", "carom:ordered", false));
+        assert!(breaks("ordered", "carom", false), "the settings are those of the row");
+        assert!(!breaks("ordered", "carom", true));
+        assert!(!breaks("ordered", "carom:bulk", false));
+    }
+}

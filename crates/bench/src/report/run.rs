@@ -1,0 +1,80 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::account::Account;
+
+/// One run of one system.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Name of the row in the plan.
+    pub row: String,
+    /// Name of the system, with its settings unless they are the default.
+    pub system: String,
+    /// Origin of the system's results, which selects the comparisons.
+    pub kind: Kind,
+    /// Order of delivery that the system promises with its settings.
+    pub order: Order,
+    /// Time limit at which the run was ended. `None` if it was complete before.
+    pub limit: Option<Limit>,
+    /// Results, or why there are none.
+    pub result: RunResult,
+}
+
+/// The kind of a system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Carom, with any settings.
+    Carom,
+    /// Another system.
+    Peer,
+    /// Plain sockets, without recovery.
+    Raw,
+}
+
+/// The order of delivery within a group that a system promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Any order.
+    #[default]
+    None,
+    /// The messages of each sender in the order in which they were sent.
+    Source,
+    /// The same order at all receivers.
+    Total,
+}
+
+/// A time limit of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// Not all messages were sent in time.
+    Sending,
+    /// Not all copies were delivered in time after the last message was sent.
+    Delivery,
+}
+
+/// The result of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunResult {
+    /// The run was measured.
+    Measured(Box<Account>),
+    /// The run failed, for this reason.
+    Failed(String),
+    /// The system is not available, for this reason.
+    Skipped(String),
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Source => "source",
+            Self::Total => "total",
+        })
+    }
+}

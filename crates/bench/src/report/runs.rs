@@ -1,0 +1,89 @@
+use super::median::Median;
+use super::metric::Metric;
+use super::run::{Kind, Order, Run, RunResult};
+use crate::account::Account;
+
+/// The runs of one system in one row.
+pub(super) struct Runs<'a>(Vec<&'a Run>);
+
+impl<'a> Runs<'a> {
+    pub(super) fn new(runs: Vec<&'a Run>) -> Self {
+        Self(runs)
+    }
+
+    /// Returns `true` if the system ran, with or without success.
+    pub(super) fn is_available(&self) -> bool {
+        self.0.iter().any(|run| !matches!(run.result, RunResult::Skipped(_)))
+    }
+
+    /// Returns the name of the system.
+    pub(super) fn system(&self) -> &'a str {
+        self.0.first().map_or("", |run| &run.system)
+    }
+
+    pub(super) fn is(&self, kind: Kind) -> bool {
+        self.0.iter().any(|run| run.kind == kind)
+    }
+
+    pub(super) fn order(&self) -> Order {
+        self.0.first().map(|run| run.order).unwrap_or_default()
+    }
+
+    pub(super) fn accounts(&self) -> Vec<&'a Account> {
+        let accounts = self.0.iter().filter_map(|run| match &run.result {
+            RunResult::Measured(account) => Some(&**account),
+            RunResult::Failed(_) | RunResult::Skipped(_) => None,
+        });
+        accounts.collect()
+    }
+
+    /// Returns the median over the measured runs.
+    pub(super) fn median(&self, metric: Metric) -> Option<Median> {
+        Median::of(self.accounts().into_iter().map(|account| metric.value(account)))
+    }
+
+    /// Returns the number of runs, and what is wrong with some of them.
+    pub(super) fn described(&self) -> String {
+        self.flaw().unwrap_or_else(|| self.0.len().to_string())
+    }
+
+    /// Returns the runs without results or that reached a time limit, with the reasons. `None` if
+    /// there are none.
+    pub(super) fn flaw(&self) -> Option<String> {
+        let total = self.0.len();
+        let failures = self.0.iter().filter_map(|run| match &run.result {
+            RunResult::Failed(reason) | RunResult::Skipped(reason) => Some(&**reason),
+            RunResult::Measured(_) => None,
+        });
+        let failures: Vec<&str> = failures.collect();
+        let late = self.0.iter().filter(|run| run.limit.is_some()).count();
+        let mut flaws = Vec::new();
+        if !failures.is_empty() {
+            let count = failures.len();
+            let reasons = distinct(failures.into_iter()).join("; ");
+            flaws.push(format!("failed in {count} of {total} runs: {reasons}"));
+        }
+        if late > 0 {
+            flaws.push(format!("time limit reached in {late} of {total} runs"));
+        }
+        (!flaws.is_empty()).then(|| flaws.join("; "))
+    }
+
+    /// Returns `true` if all runs were measured to their end, nothing is missing, and a promised
+    /// total order was kept.
+    pub(super) fn may_be_best(&self) -> bool {
+        let is_kept = |it: &&Account| it.orders_agree || self.order() != Order::Total;
+        let accounts = self.accounts();
+        self.flaw().is_none() && accounts.iter().all(|it| it.missing == 0 && is_kept(it))
+    }
+}
+
+/// Returns the items without repetitions, in the order of their first occurrence.
+pub(super) fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    items.fold(Vec::new(), |mut seen, item| {
+        if !seen.contains(&item) {
+            seen.push(item);
+        }
+        seen
+    })
+}
