@@ -223,14 +223,14 @@ impl<'a> Sender<'a> {
         let schedule = Schedule::new(started, rate);
         let planned = rate.map(|rate| (rate * SPAN.as_secs_f64()).ceil() as u32);
         let count = self.args.messages.or(planned).unwrap_or(u32::MAX);
-        let mut told = started;
+        let mut reported = started;
         let mut sent = 0;
         while sent < count && !self.interrupt.is_asked() {
             if self.args.messages.is_none() && rate.is_none() && started.elapsed() >= SPAN {
                 break;
             }
-            if told.elapsed() >= TELL_EVERY {
-                told = Instant::now();
+            if reported.elapsed() >= REPORT_EVERY {
+                reported = Instant::now();
                 output::say(format_args!("sent {}", counted(sent, "message")));
             }
             while self.groups.data.try_recv().is_some() {}
@@ -286,4 +286,4 @@ const QUIET: Duration = Duration::from_millis(500);
 const CONFIRM: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(3);
 const REPEAT: Duration = Duration::from_millis(300);
-const TELL_EVERY: Duration = Duration::from_secs(3);
+const REPORT_EVERY: Duration = Duration::from_secs(3);
