@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A folder with a copy of the program, so that its processes can be identified by their path.
 struct Place {
@@ -183,7 +183,10 @@ fn peer_that_forges_its_deliveries_is_found_out() {
     let twice = account(&report, "twice");
     assert_eq!((number(twice, "missing"), number(twice, "duplicates")), (0, 6));
     let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
-    assert!(text.contains("failed: exit status: 9: out of order"), "{text}");
+    assert!(text.contains("| broken | failed in 1 of 1 runs: node "), "{text}");
+    assert!(text.contains("failed: exit status: 9: out of order |"), "{text}");
+    let shown = String::from_utf8_lossy(&output.stderr);
+    assert!(shown.contains("out of order\nfix: "), "{shown}");
     assert!(text.contains("Not measured: missing (not built: "), "{text}");
 }
 
@@ -202,6 +205,75 @@ fn killed_bench_leaves_no_process_and_no_namespace() {
     let is_gone = wait_for(Duration::from_secs(10), || place.processes().is_empty());
     assert!(is_gone, "{:?}", place.processes());
     assert_eq!(namespaces(), Vec::<String>::new());
+}
+
+#[test]
+fn killed_bench_leaves_the_report_of_its_rows() {
+    let place = Place::new("bench-rows");
+    let second = "[[row]]\nname = \"long\"\nsystems = [\"raw\"]\nnodes = 2\nmessages = 40_000\n\
+                  rate = 400\nsize = 256\n";
+    let plan = place.plan("\"raw\"", 40, second);
+    let mut child = place.start(&plan);
+    let json = place.folder.join("out/benchmarks.json");
+    let is_written = wait_for(Duration::from_secs(60), || {
+        json.exists() || child.try_wait().expect("it is our child").is_some()
+    });
+    assert!(is_written, "no row ended");
+    child.kill().expect("it is our child");
+    let output = child.wait_with_output().expect("it is our child");
+    if is_refused(&output) {
+        return;
+    }
+    let report: Value = serde_json::from_slice(&fs::read(&json).expect("it is written"))
+        .expect("it is replaced as a whole");
+    assert_eq!(
+        (number(account(&report, "raw"), "expected"), &report["interrupted"]),
+        (120, &Value::Bool(true))
+    );
+    let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
+    assert!(text.contains("### small"), "{text}");
+    let is_gone = wait_for(Duration::from_secs(10), || place.processes().is_empty());
+    assert!(is_gone, "{:?}", place.processes());
+}
+
+#[test]
+fn benches_that_differ_are_compared_with_exit_code_1() {
+    let place = Place::new("bench-compare");
+    let write = |name: &str, p50: u64| {
+        let quantiles = |p50: u64| json!({ "count": 9, "mean": 0.0, "p50": p50, "p90": 0, "p99": 0, "p999": 0, "max": 0 });
+        let run = |system: &str, kind: &str, p50: u64| {
+            let account = json!({
+                "receivers": 1, "sent": 1, "expected": 1, "delivered": 1, "missing": 0,
+                "duplicates": 0, "unknown": 0, "lost": 0, "unclassified": 0, "datagrams_dropped": 0,
+                "order": [], "orders_agree": true, "latency": quantiles(p50),
+                "latency_kept": quantiles(0), "latency_recovered": quantiles(0),
+                "spread": quantiles(0),
+            });
+            let result = json!({ "measured": account });
+            json!({ "row": "pace", "system": system, "kind": kind, "order": "none",
+                    "result": result })
+        };
+        let runs = [run("carom", "carom", 1000), run("raw", "raw", p50)];
+        let text = json!({ "runs": runs, "interrupted": false }).to_string();
+        fs::write(place.folder.join(name), text).expect("the folder is writable");
+    };
+    write("a.json", 500);
+    write("b.json", 550);
+    write("c.json", 1000);
+    let compared = |first: &str, second: &str| {
+        let mut command = Command::new(&place.program);
+        command.args(["bench", "compare", first, second]).current_dir(&place.folder);
+        let output = command.output().expect("the binary was copied");
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), text)
+    };
+    let (code, text) = compared("a.json", "b.json");
+    assert_eq!((code, &*text), (Some(0), "0 of 1 ratios differ by more than 20 %\n"));
+    let (code, text) = compared("a.json", "c.json");
+    let line = "pace, carom, latency p50 to raw sockets: 2 (raw) and 1 (raw), 100 %\n";
+    assert!(code == Some(1) && text.starts_with(line), "{text}");
+    let (code, text) = compared("a.json", "plan.toml");
+    assert!(code == Some(2) && text.contains("\nfix: "), "{text}");
 }
 
 #[test]

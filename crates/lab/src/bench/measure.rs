@@ -31,13 +31,21 @@ impl<'a> Bench<'a> {
         Self { peers, scratch, interrupt, started: Instant::now(), done: 0, total: 0 }
     }
 
-    /// Measures rows until all are done or the user interrupts. Returns `true` if a system failed
-    /// or Carom broke a promise.
-    pub(super) fn measure(&mut self, rows: &[Row], page: &mut Page) -> Result<bool, CliError> {
+    /// Measures rows until all are done or the user interrupts, and writes the page to `out` after
+    /// each. Returns `true` if a system failed or Carom broke a promise.
+    pub(super) fn measure(
+        &mut self,
+        rows: &[Row],
+        page: &mut Page,
+        out: &Path,
+    ) -> Result<bool, CliError> {
         self.total = total(rows);
         let mut finding = false;
         for row in rows {
-            finding |= self.measure_row(row, page)?;
+            let ended = self.measure_row(row, page);
+            let is_last = rows.last().is_some_and(|last| last.name == row.name);
+            page.write(out, self.interrupt.is_asked() || !is_last)?;
+            finding |= ended?;
             if self.interrupt.is_asked() {
                 break;
             }

@@ -55,11 +55,14 @@ impl Page {
         }
     }
 
-    /// Writes `benchmarks.md`, `benchmarks.json`, and a chart for each row.
+    /// Writes `benchmarks.md`, `benchmarks.json`, and a chart for each row. Each file is replaced as
+    /// a whole, so that a bench that is killed leaves no half.
     pub(super) fn write(&self, out: &Path, interrupted: bool) -> Result<(), CliError> {
         let put = |name: &str, text: &str| {
             let path = out.join(name);
-            fs::write(&path, text).map_err(|error| {
+            let part = out.join(format!("{name}.part"));
+            let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
+            written.map_err(|error| {
                 let cause = format!("cannot write {}: {}", path.display(), plain(&error));
                 CliError::new(cause, "use a writable directory with --out")
             })

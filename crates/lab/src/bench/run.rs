@@ -67,9 +67,7 @@ pub(super) fn run(names: &[String], common: &Common) -> Result<Outcome, CliError
     let interrupt = interrupt::listen_with(PATIENCE)?;
     let mut page = Page::new(Machine::this());
     let mut bench = Bench::new(&peers, &scratch, interrupt);
-    let ended = bench.measure(&rows, &mut page);
-    page.write(&out, interrupt.is_asked())?;
-    let finding = ended?;
+    let finding = bench.measure(&rows, &mut page, &out)?;
     let is_interrupted = interrupt.is_asked();
     match common.json {
         true => output::json(&page.json(is_interrupted))?,
@@ -110,7 +108,7 @@ fn absolute(path: &Path) -> Result<PathBuf, CliError> {
     std::path::absolute(path).map_err(|error| CliError::file(&path.display().to_string(), &error))
 }
 
-/// Nodes are killed within it, and their hosts disappear.
+/// Time from Ctrl-C to a forced end. Nodes are killed within it, and their hosts disappear.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 const EXAMPLE: &str = "Examples:
