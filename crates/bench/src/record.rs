@@ -29,6 +29,9 @@ pub struct NodeReport {
     /// Counters of the system, by name.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
+    /// Sentences on the run for the report, such as a limit of the machine that the node met.
+    #[serde(default)]
+    pub remarks: Vec<String>,
 }
 
 impl NodeReport {
@@ -171,7 +174,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder for the test");
         let record = |number| Record { sender: 0, number, at_ns: u64::MAX };
         let counters = BTreeMap::from([("naks".to_owned(), 3)]);
-        let report = NodeReport { cpu_us: 7, system: "raw 1".to_owned(), counters };
+        let remarks = vec!["small buffer".to_owned()];
+        let report = NodeReport { cpu_us: 7, system: "raw 1".to_owned(), counters, remarks };
         let files = NodeFiles { sent: Vec::new(), delivered: vec![record(1), record(1)], report };
         files.write(dir.path()).expect("the folder is writable");
         assert!(!dir.path().join(SENT).exists(), "a receiver has sent nothing");

@@ -83,7 +83,8 @@ impl Endpoint for Carom {
         add("node", stats.node.by_name(), &mut counters);
         add("net", stats.net.by_name(), &mut counters);
         self.node.close();
-        NodeReport { cpu_us: 0, system: format!("carom {}", env!("CARGO_PKG_VERSION")), counters }
+        let system = format!("carom {}", env!("CARGO_PKG_VERSION"));
+        NodeReport { system, counters, ..NodeReport::default() }
     }
 }
 

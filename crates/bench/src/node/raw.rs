@@ -5,6 +5,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::errno::Errno;
+#[cfg(target_os = "linux")]
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Socket, Type};
 
 use super::assignment::Assignment;
@@ -21,16 +23,20 @@ pub(super) struct Raw {
     is_over: Arc<AtomicBool>,
     received: Arc<AtomicU64>,
     refused: u64,
+    /// Bytes of the smallest receive buffer. `None` for a sender.
+    smallest_buffer: Option<usize>,
 }
 
 impl Raw {
     pub(super) fn start(work: &Assignment, recorder: &Arc<Recorder>) -> Result<Self, NodeError> {
         let (is_over, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut receivers = Vec::new();
+        let mut smallest_buffer = None;
         if work.role.receives() {
             for group in 0..work.groups {
-                let socket = member(work.address, group)
+                let (socket, buffer) = member(work.address, group)
                     .map_err(NodeError::io("cannot receive multicast"))?;
+                smallest_buffer = Some(smallest_buffer.map_or(buffer, |it: usize| it.min(buffer)));
                 let recorder = Arc::clone(recorder);
                 let (is_over, received) = (Arc::clone(&is_over), Arc::clone(&received));
                 receivers.push(thread::spawn(move || {
@@ -39,7 +45,7 @@ impl Raw {
             }
         }
         let socket = sender(work.address).map_err(NodeError::io("cannot send multicast"))?;
-        Ok(Self { socket, receivers, is_over, received, refused: 0 })
+        Ok(Self { socket, receivers, is_over, received, refused: 0, smallest_buffer })
     }
 }
 
@@ -61,12 +67,17 @@ impl Endpoint for Raw {
         for receiver in self.receivers {
             receiver.join().expect("a receiving thread does not panic");
         }
+        let size = self.smallest_buffer;
+        let remark = size.filter(|size| *size < BUFFER).map(|size| {
+            format!("a receive buffer has {size} of {BUFFER} bytes: net.core.rmem_max limits it")
+        });
         let received = self.received.load(Ordering::Relaxed);
         let counters = [("datagrams_received", received), ("sends_refused", self.refused)];
         NodeReport {
             cpu_us: 0,
             system: format!("raw {}", env!("CARGO_PKG_VERSION")),
             counters: counters.map(|(name, count)| (name.to_owned(), count)).into(),
+            remarks: remark.into_iter().collect(),
         }
     }
 }
@@ -92,15 +103,30 @@ fn sender(own: Ipv4Addr) -> std::io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-fn member(own: Ipv4Addr, group: u32) -> std::io::Result<UdpSocket> {
+/// Returns a socket of a group, and the bytes of its receive buffer.
+fn member(own: Ipv4Addr, group: u32) -> std::io::Result<(UdpSocket, usize)> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     socket.set_reuse_address(true)?;
-    socket.set_recv_buffer_size(BUFFER)?;
+    let buffer = set_receive_buffer(&socket)?;
     // The group's address instead of the wildcard keeps the datagrams of other groups out.
     socket.bind(&address(group).into())?;
     socket.join_multicast_v4(address(group).ip(), &own)?;
     socket.set_read_timeout(Some(CHECK))?;
-    Ok(socket.into())
+    Ok((socket.into(), buffer))
+}
+
+/// Enlarges the receive buffer, beyond the limit of the system if this is permitted. Returns its
+/// size.
+fn set_receive_buffer(socket: &Socket) -> std::io::Result<usize> {
+    #[cfg(target_os = "linux")]
+    let is_forced = setsockopt(socket, sockopt::RcvBufForce, &BUFFER).is_ok();
+    #[cfg(not(target_os = "linux"))]
+    let is_forced = false;
+    if !is_forced {
+        socket.set_recv_buffer_size(BUFFER)?;
+    }
+    // Linux reports twice the size, because it counts its own overhead.
+    Ok(socket.recv_buffer_size()? / if cfg!(target_os = "linux") { 2 } else { 1 })
 }
 
 fn address(group: u32) -> SocketAddrV4 {
@@ -114,3 +140,23 @@ const TTL: u32 = 8;
 const BUFFER: usize = 8 << 20;
 const MAX_DATAGRAM: usize = 1 << 16;
 const CHECK: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receive_buffer_has_the_size_that_is_reported() {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("sockets are permitted");
+        let before = socket.recv_buffer_size().expect("it is a socket");
+        let size = set_receive_buffer(&socket).expect("a smaller size is no error");
+        let real = socket.recv_buffer_size().expect("it is a socket");
+        assert!(real >= before && (size == real || size == real / 2), "{before} {size} {real}");
+        assert!(size <= BUFFER, "{size}");
+        // A privileged process is not bound by `net.core.rmem_max`.
+        #[cfg(target_os = "linux")]
+        if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_ok() {
+            assert_eq!(size, BUFFER);
+        }
+    }
+}

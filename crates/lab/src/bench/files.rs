@@ -1,5 +1,6 @@
 //! Transfers of one file to all receivers.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -72,7 +73,8 @@ impl Trial<'_> {
             goodput_mean: rate,
             ..Account::default()
         };
-        Ok(Measured { account, version: self.system.version.clone(), limit: None })
+        let (version, remarks) = (self.system.version.clone(), BTreeSet::new());
+        Ok(Measured { account, version, limit: None, remarks })
     }
 
     fn start(

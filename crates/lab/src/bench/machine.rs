@@ -1,6 +1,8 @@
 use std::fs;
+use std::net::UdpSocket;
 use std::thread;
 
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use serde::Serialize;
 
 /// The machine on which a bench ran.
@@ -10,6 +12,9 @@ pub(super) struct Machine {
     processors: usize,
     kernel: String,
     memory_mib: u64,
+    /// Largest receive buffer in bytes that a program without privileges can set: the value of
+    /// `net.core.rmem_max`.
+    rmem_max: usize,
     /// Mean number of running processes in the minute before the bench, as `/proc/loadavg` has it.
     load: String,
 }
@@ -32,16 +37,43 @@ impl Machine {
             processors: thread::available_parallelism().map_or(1, usize::from),
             kernel: if kernel.is_empty() { unknown() } else { kernel },
             memory_mib: kib.unwrap_or_default() / 1024,
+            rmem_max: rmem_max().unwrap_or_default(),
             load: load.filter(|load| !load.is_empty()).unwrap_or_else(unknown),
         }
     }
 
     /// Returns a description of the machine for people.
     pub(super) fn described(&self) -> String {
-        let Self { processor, processors, kernel, memory_mib, load } = self;
+        let Self { processor, processors, kernel, memory_mib, rmem_max, load } = self;
         format!(
             "{processors} x {processor}, {memory_mib} MiB of memory, Linux {kernel}, \
-             load {load} before the first run"
+             rmem_max {rmem_max}, load {load} before the first run"
         )
+    }
+}
+
+/// Returns `net.core.rmem_max`, which a network namespace does not show, but applies.
+fn rmem_max() -> Option<usize> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    setsockopt(&socket, sockopt::RcvBuf, &LARGEST).ok()?;
+    // The kernel doubles a size, to have room for its own data.
+    Some(getsockopt(&socket, sockopt::RcvBuf).ok()? / 2)
+}
+
+/// Half of the largest size that a socket can have.
+const LARGEST: usize = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn largest_receive_buffer_is_that_of_the_kernel() {
+        let text = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap_or_default();
+        // In a network namespace, the file may not exist.
+        if let Ok(bytes) = text.trim().parse::<usize>() {
+            assert_eq!(rmem_max(), Some(bytes.min(LARGEST)));
+        }
+        assert!(rmem_max() > Some(0));
     }
 }

@@ -110,15 +110,16 @@ impl<'a> Bench<'a> {
         label: &str,
         page: &mut Page,
     ) -> bool {
-        let Measured { account, version, limit } = measured;
+        let Measured { account, version, limit, remarks } = measured;
         page.describe(&system.name, &version, &system.notes);
         let limits = Limits::of(row, system.kind);
-        let note = limit.map(|limit| format!("{}: {}", system.name, limits.described(limit)));
-        let shown = note.as_ref().map_or_else(String::new, |note| format!("; {note}"));
-        self.report(&format!("{label}: {}{shown}", in_short(&account)));
-        if let Some(note) = note {
-            page.remark(&row.name, note);
+        let reached = limit.map(|limit| limits.described(limit));
+        let mut shown = in_short(&account);
+        for remark in reached.into_iter().chain(remarks) {
+            shown += &format!("; {remark}");
+            page.remark(&row.name, format!("{}: {remark}", system.name));
         }
+        self.report(&format!("{label}: {shown}"));
         let is_broken = trial::is_broken(row, system, &account);
         if is_broken {
             let remark = format!(

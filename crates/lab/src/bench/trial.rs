@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::BufReader;
@@ -38,6 +39,8 @@ pub(super) struct Measured {
     pub(super) version: String,
     /// Time limit at which the run was ended.
     pub(super) limit: Option<Limit>,
+    /// Sentences on the run from its nodes.
+    pub(super) remarks: BTreeSet<String>,
 }
 
 impl Trial<'_> {
@@ -215,9 +218,10 @@ impl Trial<'_> {
             let (packets, kernel_drops) = (Some(packets), Some(udp_errors));
             all.push(Node { files, receives, drops, packets, kernel_drops });
         }
-        let version = all[0].files.report.system.clone();
+        let remarks = all.iter().flat_map(|node| node.files.report.remarks.iter().cloned());
+        let (remarks, version) = (remarks.collect(), all[0].files.report.system.clone());
         let account = Account::of(&all, self.row.groups, self.row.size);
-        Ok(Measured { account, version, limit })
+        Ok(Measured { account, version, limit, remarks })
     }
 }
 
