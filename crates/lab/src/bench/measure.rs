@@ -44,7 +44,8 @@ impl<'a> Bench<'a> {
         for row in rows {
             let ended = self.measure_row(row, page);
             let is_last = rows.last().is_some_and(|last| last.name == row.name);
-            page.write(out, self.interrupt.is_asked() || !is_last)?;
+            let is_whole = is_last && ended.is_ok() && !self.interrupt.is_asked();
+            page.write(out, !is_whole)?;
             finding |= ended?;
             if self.interrupt.is_asked() {
                 break;
