@@ -12,7 +12,7 @@ mod table;
 
 pub use compare::Comparison;
 pub use results::Report;
-pub use run::{Kind, Limit, Order, Run, RunResult};
+pub use run::{Kind, Limit, Order, Run, RunResult, Syscalls};
 use runs::distinct;
 
 impl Report {
@@ -41,6 +41,11 @@ impl Report {
         }));
         for (system, reason) in reasons {
             text += &format!("\nNot measured: {system} ({reason}).\n");
+        }
+        for Syscalls { system, reason, .. } in self.syscalls.iter().filter(|it| it.row == row) {
+            if let Some(reason) = reason {
+                text += &format!("\nSystem calls not counted: {system} ({reason}).\n");
+            }
         }
         text
     }
@@ -82,7 +87,7 @@ mod tests {
             run("norm", Kind::Peer, 400_000, 10e6, 0),
             skipped,
         ];
-        Report { runs }
+        Report { runs, ..Report::default() }
     }
 
     fn line(report: &Report, system: &str) -> String {
@@ -161,6 +166,24 @@ mod tests {
         let mut report = report();
         report.runs.push(run("pgm", Kind::Peer, 1_000, 1e9, 1));
         assert!(report.markdown().contains("1.38 (aeron;"), "{}", report.markdown());
+    }
+
+    #[test]
+    fn system_calls_have_a_column_where_they_were_counted() {
+        let mut report = report();
+        assert!(!report.markdown().contains("system calls"));
+        let mut add = |system: &str, per_message, reason: Option<&str>| {
+            let (row, system) = ("fan-out".to_owned(), system.to_owned());
+            let reason = reason.map(str::to_owned);
+            report.syscalls.push(Syscalls { row, system, per_message, reason });
+        };
+        add("carom", Some(12.34), None);
+        add("norm", None, Some("no strace"));
+        let text = report.markdown();
+        assert!(text.contains("| system calls per message |"), "{text}");
+        assert!(line(&report, "carom").ends_with("| 12.3 |"), "{text}");
+        assert!(line(&report, "norm").ends_with("|  |"), "{text}");
+        assert!(text.contains("System calls not counted: norm (no strace)."), "{text}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::run::Run;
+use super::run::{Run, Syscalls};
 use super::runs::{Runs, distinct};
 
 /// The results of a set of rows.
@@ -9,12 +9,21 @@ use super::runs::{Runs, distinct};
 pub struct Report {
     /// The runs, in any order.
     pub runs: Vec<Run>,
+    /// Counts of system calls, from runs of their own.
+    #[serde(default)]
+    pub syscalls: Vec<Syscalls>,
 }
 
 impl Report {
     /// Returns the rows in the order of their first run.
     pub(super) fn rows(&self) -> Vec<&str> {
         distinct(self.runs.iter().map(|run| &*run.row))
+    }
+
+    /// Returns the system calls per message of a system, if they were counted.
+    pub(super) fn syscalls(&self, row: &str, system: &str) -> Option<f64> {
+        let mut of_row = self.syscalls.iter().filter(|it| it.row == row);
+        of_row.find(|it| it.system == system)?.per_message
     }
 
     /// Returns the systems of a row that ran, in the order of their first run.

@@ -69,6 +69,20 @@ pub enum RunResult {
     Skipped(String),
 }
 
+/// The system calls of a system in a row, counted in a run whose other results are not used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Syscalls {
+    /// Name of the row in the plan.
+    pub row: String,
+    /// Name of the system.
+    pub system: String,
+    /// Calls of all nodes while messages were sent and delivered, for each message.
+    pub per_message: Option<f64>,
+    /// Why they were not counted.
+    pub reason: Option<String>,
+}
+
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -19,12 +19,16 @@ pub(super) fn measured(report: &Report, row: &str) -> String {
         "" => metric.name().to_owned(),
         unit => format!("{}, {unit}", metric.name()),
     }));
+    let calls = |runs: &Runs<'_>| report.syscalls(row, runs.system());
+    let has_calls = systems.iter().any(|runs| calls(runs).is_some());
+    columns.extend(has_calls.then(|| "system calls per message".to_owned()));
     let lines = systems.iter().map(|runs| {
         let mut cells = vec![runs.system().to_owned(), runs.described()];
         cells.extend(counts(&runs.accounts()));
         cells.extend(orders(runs));
         let medians = metrics.iter().map(|metric| runs.median(*metric));
         cells.extend(medians.map(|it| it.map_or_else(String::new, Median::text)));
+        cells.extend(has_calls.then(|| calls(runs).map_or_else(String::new, short)));
         cells
     });
     markdown(&columns, lines)

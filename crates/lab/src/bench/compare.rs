@@ -57,7 +57,7 @@ fn read(path: &Path) -> Result<Report, CliError> {
         .map_err(|error| CliError::new(format!("cannot read {name}: {}", plain(&error)), fix))?;
     let results: Results = serde_json::from_str(&text)
         .map_err(|error| CliError::new(format!("{name} is no result of a bench: {error}"), fix))?;
-    Ok(Report { runs: results.runs })
+    Ok(Report { runs: results.runs, ..Report::default() })
 }
 
 /// Largest difference of two ratios that counts as noise of the machine, as a share.

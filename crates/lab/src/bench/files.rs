@@ -1,6 +1,5 @@
 //! Transfers of one file to all receivers.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -73,8 +72,8 @@ impl Trial<'_> {
             goodput_mean: rate,
             ..Account::default()
         };
-        let (version, remarks) = (self.system.version.clone(), BTreeSet::new());
-        Ok(Measured { account, version, limit: None, remarks })
+        let version = self.system.version.clone();
+        Ok(Measured { account, version, ..Measured::default() })
     }
 
     fn start(

@@ -12,6 +12,7 @@ use carom_terminal::{CliError, output};
 use super::failure::Failure;
 use super::limits::Limits;
 use super::page::Page;
+use super::syscalls::SyscallCounter;
 use super::system::{self, System};
 use super::trial::{self, Measured, Trial};
 use crate::net::refused;
@@ -24,11 +25,21 @@ pub(super) struct Bench<'a> {
     started: Instant,
     done: u64,
     total: u64,
+    /// `true` if each system has one more run, in which its system calls are counted.
+    pub(super) counts_syscalls: bool,
 }
 
 impl<'a> Bench<'a> {
     pub(super) fn new(peers: &'a Path, scratch: &'a Path, interrupt: &'a Interrupt) -> Self {
-        Self { peers, scratch, interrupt, started: Instant::now(), done: 0, total: 0 }
+        Self {
+            peers,
+            scratch,
+            interrupt,
+            started: Instant::now(),
+            done: 0,
+            total: 0,
+            counts_syscalls: false,
+        }
     }
 
     /// Measures rows until all are done or the user interrupts, and writes the page to `out` after
@@ -63,11 +74,19 @@ impl<'a> Bench<'a> {
         let hosts_per_rack = (row.nodes as usize).div_ceil(racks);
         let layout = Layout { racks, hosts_per_rack, ..Layout::default() };
         let lab = Lab::build(&layout).map_err(|error| refused(&error))?;
+        let (scratch, interrupt) = (self.scratch, self.interrupt);
+        let trial = |system, counts_syscalls| Trial {
+            lab: &lab,
+            row,
+            system,
+            scratch,
+            interrupt,
+            counts_syscalls,
+        };
         let mut finding = false;
         for repetition in 1..=row.repetitions {
             for system in &systems {
-                let (scratch, interrupt) = (self.scratch, self.interrupt);
-                let measured = Trial { lab: &lab, row, system, scratch, interrupt }.run();
+                let measured = trial(system, false).run();
                 self.done += 1;
                 let label = format!("{} {} ({repetition})", row.name, system.name);
                 match measured {
@@ -79,6 +98,13 @@ impl<'a> Bench<'a> {
                     }
                     Err(Failure::Interrupted) => return Ok(finding),
                 }
+            }
+        }
+        for system in systems.iter().filter(|_| self.counts_syscalls) {
+            match syscalls_per_message(&trial(system, true)) {
+                Err(Failure::Interrupted) => return Ok(finding),
+                Err(Failure::Failed { cause, .. }) => page.add_syscalls(row, system, Err(cause)),
+                Ok(per_message) => page.add_syscalls(row, system, Ok(per_message)),
             }
         }
         Ok(finding)
@@ -111,7 +137,7 @@ impl<'a> Bench<'a> {
         label: &str,
         page: &mut Page,
     ) -> bool {
-        let Measured { account, version, limit, remarks } = measured;
+        let Measured { account, version, limit, remarks, .. } = measured;
         page.describe(&system.name, &version, &system.notes);
         let limits = Limits::of(row, system.kind);
         let reached = limit.map(|limit| limits.described(limit));
@@ -153,6 +179,20 @@ fn run(row: &Row, system: &System, limit: Option<Limit>, result: RunResult) -> R
     let System { name, kind, order, .. } = system;
     let (row, system) = (row.name.clone(), name.clone());
     Run { row, system, kind: *kind, order: *order, limit, result }
+}
+
+/// Runs a system once more to count its system calls. Its other results are not used, because
+/// strace slows it down.
+fn syscalls_per_message(trial: &Trial<'_>) -> Result<f64, Failure> {
+    if let Some(reason) = SyscallCounter::unavailable() {
+        return Err(reason.into());
+    }
+    let Measured { account, syscalls, .. } = trial.run()?;
+    let calls = syscalls.ok_or_else(|| "they are not counted in rows with a file".to_owned())?;
+    match account.sent {
+        0 => Err("no message was sent".to_owned().into()),
+        sent => Ok(calls as f64 / sent as f64),
+    }
 }
 
 fn skipped(row: &Row, name: &str, reason: String) -> Run {

@@ -18,6 +18,7 @@ mod nodes;
 mod page;
 mod run;
 mod scratch;
+mod syscalls;
 mod system;
 mod trial;
 

@@ -3,12 +3,13 @@ use std::fs;
 use std::path::Path;
 
 use carom_bench::plan::Row;
-use carom_bench::report::{Report, Run};
+use carom_bench::report::{Report, Run, Syscalls};
 use carom_terminal::{CliError, plain};
 use serde_json::json;
 
 use super::cases;
 use super::machine::Machine;
+use super::system::System;
 
 /// The results of a bench, for people and for programs.
 pub(super) struct Page {
@@ -40,6 +41,21 @@ impl Page {
 
     pub(super) fn add(&mut self, run: Run) {
         self.report.runs.push(run);
+    }
+
+    /// Adds the number of system calls per message, or the reason why it is not known.
+    pub(super) fn add_syscalls(
+        &mut self,
+        row: &Row,
+        system: &System,
+        counted: Result<f64, String>,
+    ) {
+        let (row, system) = (row.name.clone(), system.name.clone());
+        let (per_message, reason) = match counted {
+            Ok(per_message) => (Some(per_message), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        self.report.syscalls.push(Syscalls { row, system, per_message, reason });
     }
 
     pub(super) fn remark(&mut self, row: &str, remark: String) {
@@ -83,6 +99,7 @@ impl Page {
             "machine": self.machine,
             "versions": self.versions,
             "runs": self.report.runs,
+            "syscalls": self.report.syscalls,
             "remarks": self.remarks,
             "interrupted": interrupted,
         })
@@ -125,8 +142,10 @@ impl Page {
     }
 
     fn of(&self, row: &Row) -> Report {
-        let runs = self.report.runs.iter().filter(|run| run.row == row.name);
-        Report { runs: runs.cloned().collect() }
+        let Report { runs, syscalls } = &self.report;
+        let runs = runs.iter().filter(|run| run.row == row.name).cloned().collect();
+        let syscalls = syscalls.iter().filter(|it| it.row == row.name).cloned().collect();
+        Report { runs, syscalls }
     }
 }
 

@@ -39,6 +39,9 @@ pub(super) struct Common {
     /// Measure short versions of the rows, once: a few seconds for each system
     #[arg(long)]
     quick: bool,
+    /// Count system calls by strace, in one more run of each system
+    #[arg(long)]
+    count_syscalls: bool,
     /// Folder of the peers that were built
     #[arg(long, value_name = "DIR", default_value = "carom-peers")]
     peers: PathBuf,
@@ -67,6 +70,7 @@ pub(super) fn run(names: &[String], common: &Common) -> Result<Outcome, CliError
     let interrupt = interrupt::listen_with(PATIENCE)?;
     let mut page = Page::new(Machine::this());
     let mut bench = Bench::new(&peers, &scratch, interrupt);
+    bench.counts_syscalls = common.count_syscalls;
     let finding = bench.measure(&rows, &mut page, &out)?;
     let is_interrupted = interrupt.is_asked();
     match common.json {
@@ -115,6 +119,7 @@ const EXAMPLE: &str = "Examples:
   carom-lab bench run pace-loss-1 --systems carom,raw,cyclone --peers /tmp/peers
   carom-lab bench run ordered --repetitions 5 --out figures
   carom-lab bench run mine.toml --quick --json | jq '.runs[].system'
+  carom-lab bench run pace --count-syscalls --systems carom,raw
   carom-lab bench all --peers /tmp/peers --out figures
 
 Exit codes: 0 success, 1 a system failed or Carom did not deliver everything once and in order,

@@ -21,6 +21,7 @@ use super::leftovers;
 use super::limits::Limits;
 use super::nodes::Nodes;
 use super::scratch;
+use super::syscalls::SyscallCounter;
 use super::system::System;
 
 /// One run of one system.
@@ -30,9 +31,12 @@ pub(super) struct Trial<'a> {
     pub(super) system: &'a System,
     pub(super) scratch: &'a Path,
     pub(super) interrupt: &'a Interrupt,
+    /// `true` if the system calls of the nodes are counted, which slows them down.
+    pub(super) counts_syscalls: bool,
 }
 
 /// The result of a run.
+#[derive(Default)]
 pub(super) struct Measured {
     pub(super) account: Account,
     /// Name and version that the first node reported.
@@ -41,6 +45,8 @@ pub(super) struct Measured {
     pub(super) limit: Option<Limit>,
     /// Sentences on the run from its nodes.
     pub(super) remarks: BTreeSet<String>,
+    /// System calls of all nodes from `go` to the last delivery, if they were counted.
+    pub(super) syscalls: Option<u64>,
 }
 
 impl Trial<'_> {
@@ -73,12 +79,17 @@ impl Trial<'_> {
         }
         self.pause(&mut nodes, Duration::from_secs(self.system.warm_up_s))?;
         let logs = self.begin_losses(folders)?;
+        let calls = self.count_syscalls(folders)?;
         let before = self.counters()?;
         let limit = self.transfer(&mut nodes, &limits)?;
         let after = self.counters()?;
+        let calls: Vec<u64> =
+            calls.into_iter().map(SyscallCounter::finish).collect::<Result<_, _>>()?;
         nodes.stop(limits.stop)?;
         let counted = before.iter().zip(&after).map(|(before, after)| after.since(*before));
-        self.account(&nodes, folders, logs, &counted.collect::<Vec<_>>(), magic, limit)
+        let measured = self.account(&nodes, folders, logs, &counted.collect::<Vec<_>>(), magic)?;
+        let syscalls = self.counts_syscalls.then(|| calls.iter().sum());
+        Ok(Measured { limit, syscalls, ..measured })
     }
 
     /// Returns the arguments of a node.
@@ -121,6 +132,11 @@ impl Trial<'_> {
         };
         let logs = self.lab.hosts().iter().zip(0..self.row.nodes).map(begin);
         logs.collect()
+    }
+
+    fn count_syscalls(&self, folders: &[PathBuf]) -> Result<Vec<SyscallCounter>, Failure> {
+        let hosts = self.lab.hosts().iter().zip(folders).filter(|_| self.counts_syscalls);
+        hosts.map(|(host, folder)| SyscallCounter::attach(host, folder)).collect()
     }
 
     /// Sends the messages, with the faults of the row. Returns the limit that was reached.
@@ -193,7 +209,6 @@ impl Trial<'_> {
         logs: Vec<Option<DropLog>>,
         counted: &[Counters],
         magic: Magic,
-        limit: Option<Limit>,
     ) -> Result<Measured, Failure> {
         let mut all = Vec::new();
         for (index, log) in logs.into_iter().enumerate() {
@@ -221,7 +236,7 @@ impl Trial<'_> {
         let remarks = all.iter().flat_map(|node| node.files.report.remarks.iter().cloned());
         let (remarks, version) = (remarks.collect(), all[0].files.report.system.clone());
         let account = Account::of(&all, self.row.groups, self.row.size);
-        Ok(Measured { account, version, limit, remarks })
+        Ok(Measured { account, version, remarks, ..Measured::default() })
     }
 }
 
