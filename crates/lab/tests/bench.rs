@@ -15,7 +15,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-/// A folder with a copy of the program, so that its processes can be identified by their path.
+/// A folder with a copy of the program. Its processes are identified by their environment, which
+/// every program that they start inherits.
 struct Place {
     folder: PathBuf,
     program: PathBuf,
@@ -25,7 +26,7 @@ impl Place {
     fn new(name: &str) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).expect("the target folder is writable");
+        fs::create_dir_all(folder.join("tmp")).expect("the target folder is writable");
         let program = folder.join("carom-lab");
         fs::copy(env!("CARGO_BIN_EXE_carom-lab"), &program).expect("the binary was built");
         Self { folder, program }
@@ -46,19 +47,56 @@ impl Place {
         let mut command = Command::new(&self.program);
         command.args(["bench", "run"]).arg(plan).arg("--out").arg(self.folder.join("out"));
         command.arg("--peers").arg(self.folder.join("peers")).arg("--json");
+        command.env(PLACE, &self.folder).env("TMPDIR", self.folder.join("tmp"));
         command
     }
 
-    /// Returns the processes of this place, except this test.
+    /// Writes a peer whose node runs `before`, then a node of raw sockets, then `after` in the
+    /// folder of its deliveries.
+    fn peer(&self, name: &str, before: &str, after: &str) {
+        let folder = self.folder.join("peers").join(name);
+        fs::create_dir_all(&folder).expect("the folder is writable");
+        let script = format!(
+            "{before}\n\
+             dir=; before=; for word; do [ \"$before\" = --dir ] && dir=$word; before=$word; done\n\
+             {} bench node --system raw \"$@\" || exit\n\
+             cd \"$dir\" && [ -e delivered.bin ] || exit 0\n{after}\n",
+            self.program.display()
+        );
+        fs::write(folder.join("node"), script).expect("the folder is writable");
+        fs::write(folder.join("settings"), "").expect("the folder is writable");
+        let manifest = format!(
+            "start = [\"sh\", \"{{out}}/{name}/node\"]\nsupports = [\"groups\"]\ngroups = 1\n\
+             settings = {{ default = \"settings\" }}\n"
+        );
+        fs::write(folder.join("manifest.toml"), manifest).expect("the folder is writable");
+    }
+
+    /// Returns the command lines of the processes of this place, in all namespaces.
     fn processes(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").expect("/proc is mounted").flatten() {
-            let words = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
-            if words.contains(&self.program.display().to_string()) {
-                found.push(words.replace('\0', " "));
-            }
-        }
-        found
+        let mark = format!("{PLACE}={}", self.folder.display());
+        let processes = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+        let found = processes.filter_map(|process| {
+            let environment = fs::read(process.path().join("environ")).ok()?;
+            let mut variables = environment.split(|byte| *byte == 0);
+            variables.find(|variable| *variable == mark.as_bytes())?;
+            let words = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+            // A process that has ended and was not waited for has no words.
+            (!words.is_empty()).then(|| words.replace('\0', " "))
+        });
+        found.collect()
+    }
+
+    /// Returns what a bench has left: processes, temporary files, files in the folders that it
+    /// covers, and namespaces. Waits for the end of processes that the kernel still ends.
+    fn leftovers(&self) -> Vec<String> {
+        wait_for(Duration::from_secs(10), || self.processes().is_empty());
+        let files = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
+        let temporary = files(self.folder.join("tmp"));
+        let covered = ["/mnt", "/media", "/srv"].map(|folder| Path::new(folder).join("run"));
+        let runs = covered.into_iter().flat_map(files);
+        let names = temporary.chain(runs).map(|file| file.path().display().to_string());
+        self.processes().into_iter().chain(names).chain(namespaces()).collect()
     }
 
     fn start(&self, plan: &Path) -> Child {
@@ -145,29 +183,13 @@ fn lost_messages_are_those_of_the_drop_log() {
     let mut files: Vec<_> = files.map(|file| file.file_name()).collect();
     files.sort();
     assert_eq!(files, ["benchmarks.json", "benchmarks.md", "small.svg"]);
-    assert_eq!((place.processes(), namespaces()), (Vec::new(), Vec::new()));
+    assert_eq!(place.leftovers(), [] as [String; 0]);
 }
 
 #[test]
 fn peer_that_forges_its_deliveries_is_found_out() {
     let place = Place::new("bench-forger");
-    let forge = |peer: &str, forgery: &str| {
-        let folder = place.folder.join("peers").join(peer);
-        fs::create_dir_all(&folder).expect("the folder is writable");
-        let script = format!(
-            "dir=; before=; for word; do [ \"$before\" = --dir ] && dir=$word; before=$word; done\n\
-             {} bench node --system raw \"$@\" || exit\n\
-             cd \"$dir\" && [ -e delivered.bin ] || exit 0\n{forgery}\n",
-            place.program.display()
-        );
-        fs::write(folder.join("node"), script).expect("the folder is writable");
-        fs::write(folder.join("settings"), "").expect("the folder is writable");
-        let manifest = format!(
-            "start = [\"sh\", \"{{out}}/{peer}/node\"]\nsupports = [\"groups\"]\ngroups = 1\n\
-             settings = {{ default = \"settings\" }}\n"
-        );
-        fs::write(folder.join("manifest.toml"), manifest).expect("the folder is writable");
-    };
+    let forge = |peer: &str, forgery: &str| place.peer(peer, "", forgery);
     forge("less", "head -c -16 delivered.bin >forged && mv forged delivered.bin");
     forge("twice", "head -c 32 delivered.bin >forged && cat forged >>delivered.bin");
     forge("broken", "echo out of order >&2; exit 9");
@@ -191,7 +213,35 @@ fn peer_that_forges_its_deliveries_is_found_out() {
 }
 
 #[test]
-fn killed_bench_leaves_no_process_and_no_namespace() {
+fn daemons_of_a_peer_end_with_the_bench_or_its_death() {
+    let place = Place::new("bench-daemon");
+    place.peer("daemon", "setsid sleep 7654 >/dev/null 2>&1 &", "");
+    let plan = place.plan("\"daemon\"", 800, "");
+    let mut child = place.start(&plan);
+    let has_daemon = |place: &Place| place.processes().iter().any(|it| it.contains("sleep 7654"));
+    let is_started = |child: &mut Child| {
+        wait_for(Duration::from_secs(60), || {
+            has_daemon(&place) || child.try_wait().expect("it is our child").is_some()
+        });
+        has_daemon(&place)
+    };
+    if !is_started(&mut child) {
+        let output = child.wait_with_output().expect("it is our child");
+        assert!(is_refused(&output), "no daemon was seen: {output:?}");
+        return;
+    }
+    let output = child.wait_with_output().expect("it is our child");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(place.leftovers(), [] as [String; 0]);
+    let mut child = place.start(&plan);
+    assert!(is_started(&mut child), "no daemon was seen");
+    child.kill().expect("it is our child");
+    child.wait().expect("it is our child");
+    assert_eq!(place.leftovers(), [] as [String; 0]);
+}
+
+#[test]
+fn killed_bench_leaves_nothing_behind() {
     let place = Place::new("bench-killed");
     let plan = place.plan("\"carom\"", 40_000, "");
     let mut child = place.start(&plan);
@@ -202,9 +252,7 @@ fn killed_bench_leaves_no_process_and_no_namespace() {
     }
     child.kill().expect("it is our child");
     child.wait().expect("it is our child");
-    let is_gone = wait_for(Duration::from_secs(10), || place.processes().is_empty());
-    assert!(is_gone, "{:?}", place.processes());
-    assert_eq!(namespaces(), Vec::<String>::new());
+    assert_eq!(place.leftovers(), [] as [String; 0]);
 }
 
 #[test]
@@ -232,8 +280,7 @@ fn killed_bench_leaves_the_report_of_its_rows() {
     );
     let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
     assert!(text.contains("### small"), "{text}");
-    let is_gone = wait_for(Duration::from_secs(10), || place.processes().is_empty());
-    assert!(is_gone, "{:?}", place.processes());
+    assert_eq!(place.leftovers(), [] as [String; 0]);
 }
 
 #[test]
@@ -277,6 +324,31 @@ fn benches_that_differ_are_compared_with_exit_code_1() {
 }
 
 #[test]
+fn system_calls_are_counted_in_a_run_of_their_own() {
+    let place = Place::new("bench-syscalls");
+    let plan = place.plan("\"raw\"", 200, "");
+    let mut command = place.command(&plan);
+    let output = command.arg("--count-syscalls").output().expect("the binary was copied");
+    if is_refused(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let runs = report["runs"].as_array().expect("there are runs");
+    assert_eq!(runs.len(), 1, "the run with strace is not among them");
+    let syscalls = &report["syscalls"][0];
+    if let Some(reason) = syscalls["reason"].as_str() {
+        return skipping::lacking(reason);
+    }
+    // One call to send, one to receive at each of 3 nodes, and a sleep of the sender.
+    let per_message = syscalls["per_message"].as_f64().expect("it was counted");
+    assert!((4.0..100.0).contains(&per_message), "{syscalls}");
+    let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
+    assert!(text.contains("| system calls per message |"), "{text}");
+    assert_eq!(place.leftovers(), [] as [String; 0]);
+}
+
+#[test]
 fn interrupted_bench_ends_with_a_report() {
     let place = Place::new("bench-interrupted");
     let plan = place.plan("\"raw\"", 40_000, "");
@@ -292,7 +364,7 @@ fn interrupted_bench_ends_with_a_report() {
     assert_eq!((output.status.code(), output.status.signal()), (Some(130), None), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
     assert_eq!(report["interrupted"], true);
-    assert!(place.processes().is_empty());
+    assert_eq!(place.leftovers(), [] as [String; 0]);
 }
 
 #[test]
@@ -312,3 +384,6 @@ fn wrong_use_is_refused_before_anything_is_created() {
     }
     assert!(!place.folder.join("carom-bench").exists());
 }
+
+/// Variable of the environment that marks the processes of a [`Place`].
+const PLACE: &str = "CAROM_BENCH_PLACE";
