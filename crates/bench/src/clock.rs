@@ -11,6 +11,13 @@ pub fn monotonic_ns() -> u64 {
     now.num_nanoseconds().try_into().unwrap_or_default()
 }
 
+/// Returns the nanoseconds since `time`, a time of `CLOCK_REALTIME`. `None` if it is in the future.
+#[cfg(all(feature = "lab", target_os = "linux"))]
+pub(crate) fn ns_since(time: nix::sys::time::TimeSpec) -> Option<u64> {
+    let now = clock_gettime(ClockId::CLOCK_REALTIME).ok()?;
+    (now - time).num_nanoseconds().try_into().ok()
+}
+
 /// Returns the processor time of this process in microseconds: user and system, all threads.
 pub fn cpu_us() -> u64 {
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a process may query its own usage");

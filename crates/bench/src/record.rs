@@ -1,4 +1,5 @@
-//! The files that a node writes at the end of a run: `sent.bin`, `delivered.bin`, `report.json`.
+//! The files that a node writes at the end of a run: `sent.bin`, `delivered.bin`, `report.json`,
+//! and `received.bin` if it has the kernel's times.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,6 +54,9 @@ pub struct NodeFiles {
     pub sent: Vec<Record>,
     /// Deliveries in their order, with duplicates. Empty for a sender.
     pub delivered: Vec<Record>,
+    /// Times at which the kernel received the datagrams of `delivered`, by `CLOCK_MONOTONIC` in
+    /// nanoseconds, in the same order. Empty if the node does not report them.
+    pub received: Vec<u64>,
     /// Report of the node.
     pub report: NodeReport,
 }
@@ -69,12 +73,24 @@ pub enum RecordError {
         error: io::Error,
     },
     /// The file does not consist of whole records.
-    #[error("{} has {bytes} bytes: expected a multiple of 16", path.display())]
+    #[error("{} has {bytes} bytes: expected a multiple of {record}", path.display())]
     Torn {
         /// Path of the file.
         path: PathBuf,
         /// Size of the file.
         bytes: usize,
+        /// Size of a record.
+        record: usize,
+    },
+    /// The times of the kernel are not those of the deliveries.
+    #[error("{} has {times} times: expected {deliveries}, one for each delivery", path.display())]
+    Received {
+        /// Path of the file.
+        path: PathBuf,
+        /// Number of times.
+        times: usize,
+        /// Number of deliveries.
+        deliveries: usize,
     },
     /// The report is not valid.
     #[error("{} is invalid: {error}", path.display())]
@@ -87,8 +103,8 @@ pub enum RecordError {
 }
 
 impl NodeFiles {
-    /// Reads the files in `dir`. A missing `sent.bin` or `delivered.bin` counts as empty, because
-    /// a node writes only those of its role.
+    /// Reads the files in `dir`. A missing file of records or times counts as empty, because a node
+    /// writes only those of its role.
     ///
     /// # Errors
     /// Returns an error if a file is inaccessible or invalid, or if there is no report.
@@ -98,20 +114,30 @@ impl NodeFiles {
             fs::read(&path).map_err(|error| RecordError::Io { path: path.clone(), error })?;
         let report =
             serde_json::from_slice(&text).map_err(|error| RecordError::Report { path, error })?;
-        let (sent, delivered) = (read(&dir.join(SENT))?, read(&dir.join(DELIVERED))?);
-        Ok(Self { sent, delivered, report })
+        let [sent, delivered] =
+            [SENT, DELIVERED].map(|name| read(&dir.join(name), Record::decoded));
+        let (sent, delivered) = (sent?, delivered?);
+        let path = dir.join(RECEIVED);
+        let received = read(&path, u64::from_le_bytes)?;
+        let (times, deliveries) = (received.len(), delivered.len());
+        if times != 0 && times != deliveries {
+            return Err(RecordError::Received { path, times, deliveries });
+        }
+        Ok(Self { sent, delivered, received, report })
     }
 
-    /// Writes the report, and the records that are not empty.
+    /// Writes the report, and the records and times that are not empty.
     ///
     /// # Errors
     /// Returns an error if a file cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), RecordError> {
-        for (name, records) in [(SENT, &self.sent), (DELIVERED, &self.delivered)] {
-            if !records.is_empty() {
-                let bytes: Vec<u8> = records.iter().flat_map(|it| it.encoded()).collect();
-                write(&dir.join(name), &bytes)?;
-            }
+        let encoded =
+            |records: &[Record]| records.iter().flat_map(|it| it.encoded()).collect::<Vec<u8>>();
+        let times = self.received.iter().flat_map(|time| time.to_le_bytes()).collect();
+        let files =
+            [(SENT, encoded(&self.sent)), (DELIVERED, encoded(&self.delivered)), (RECEIVED, times)];
+        for (name, bytes) in files.iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            write(&dir.join(name), bytes)?;
         }
         let path = dir.join(REPORT);
         let text = serde_json::to_vec(&self.report);
@@ -136,15 +162,16 @@ impl Record {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<Record>, RecordError> {
+/// Reads a file of items of `N` bytes. A file that does not exist is empty.
+fn read<const N: usize, T>(path: &Path, decode: fn([u8; N]) -> T) -> Result<Vec<T>, RecordError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(RecordError::Io { path: path.to_owned(), error }),
     };
     match bytes.as_chunks() {
-        (records, []) => Ok(records.iter().copied().map(Record::decoded).collect()),
-        _ => Err(RecordError::Torn { path: path.to_owned(), bytes: bytes.len() }),
+        (items, []) => Ok(items.iter().copied().map(decode).collect()),
+        _ => Err(RecordError::Torn { path: path.to_owned(), bytes: bytes.len(), record: N }),
     }
 }
 
@@ -155,6 +182,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
 const RECORD_BYTES: usize = 16;
 const SENT: &str = "sent.bin";
 const DELIVERED: &str = "delivered.bin";
+const RECEIVED: &str = "received.bin";
 const REPORT: &str = "report.json";
 
 #[cfg(test)]
@@ -176,10 +204,13 @@ mod tests {
         let counters = BTreeMap::from([("naks".to_owned(), 3)]);
         let remarks = vec!["small buffer".to_owned()];
         let report = NodeReport { cpu_us: 7, system: "raw 1".to_owned(), counters, remarks };
-        let files = NodeFiles { sent: Vec::new(), delivered: vec![record(1), record(1)], report };
+        let (delivered, received) = (vec![record(1), record(1)], vec![7, 0x0102_0304_0506_0708]);
+        let files = NodeFiles { sent: Vec::new(), delivered, received, report };
         files.write(dir.path()).expect("the folder is writable");
         assert!(!dir.path().join(SENT).exists(), "a receiver has sent nothing");
         assert_eq!(NodeFiles::read(dir.path()).expect("it was written"), files);
+        let golden = [7, 0, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+        assert_eq!(fs::read(dir.path().join(RECEIVED)).expect("it was written"), golden);
     }
 
     #[test]
@@ -190,6 +221,8 @@ mod tests {
         fs::write(dir.path().join(REPORT), "{\"cpu_us\": 1}").expect("the folder is writable");
         assert!(error().contains("missing field `system`"), "{}", error());
         NodeFiles::default().write(dir.path()).expect("the folder is writable");
+        fs::write(dir.path().join(RECEIVED), [0; 8]).expect("the folder is writable");
+        assert!(error().contains("1 times: expected 0, one for each delivery"), "{}", error());
         fs::write(dir.path().join(DELIVERED), [0; 17]).expect("the folder is writable");
         assert!(error().contains("17 bytes: expected a multiple of 16"), "{}", error());
     }

@@ -69,6 +69,9 @@ pub struct Account {
     pub latency_kept: Quantiles,
     /// The part of `latency` of copies that were lost and recovered.
     pub latency_recovered: Quantiles,
+    /// Time from the receipt by the kernel to the delivery, at receivers whose nodes report it.
+    #[serde(default)]
+    pub latency_from_kernel: Quantiles,
     /// Time from the first to the last receiver of each message that all receivers except its
     /// sender delivered.
     pub spread: Quantiles,
@@ -127,6 +130,7 @@ impl Account {
             latency: sum.latency().quantiles(),
             latency_kept: sum.kept.quantiles(),
             latency_recovered: sum.recovered.quantiles(),
+            latency_from_kernel: sum.from_kernel.quantiles(),
             spread: spread.times.quantiles(),
             spread_left_out: spread.left_out(),
             silence: arrivals.iter().filter_map(Arrivals::silence_ns).max(),
@@ -153,11 +157,15 @@ struct Sum {
     kept: Latencies,
     recovered: Latencies,
     unclassified: Latencies,
+    from_kernel: Latencies,
 }
 
 impl Sum {
     fn add(&mut self, index: usize, node: &Node, arrivals: &Arrivals, sent: &Sent) {
         self.datagrams_dropped += node.drops.datagrams();
+        for (record, received_ns) in node.files.delivered.iter().zip(&node.files.received) {
+            self.from_kernel.record(record.at_ns.saturating_sub(*received_ns));
+        }
         let is_buffer_full = node.kernel_drops.is_some_and(|drops| drops > 0);
         for (sender, number, sent_ns) in sent.all() {
             let is_own = sender == index;

@@ -120,6 +120,17 @@ fn copies_at_a_full_buffer_are_not_called_not_lost() {
 }
 
 #[test]
+fn latency_from_the_kernel_needs_its_times() {
+    let delivered = [(0, 500), (1, 900)];
+    let mut stamped = receiver(&delivered, &[]);
+    stamped.files.received = vec![440, 890];
+    let nodes = [sender(&[(0, 100), (1, 200)]), stamped, receiver(&delivered, &[])];
+    let account = Account::of(&nodes, 1, 32);
+    let from_kernel = account.latency_from_kernel;
+    assert_eq!((from_kernel.count, from_kernel.p50, from_kernel.max), (2, 10, 60));
+}
+
+#[test]
 fn spread_is_that_of_messages_that_all_others_have() {
     let sent = [(0, 100), (1, 200)];
     let got = |times: &[(u32, u64)]| receiver(times, &[]);

@@ -92,7 +92,7 @@ fn receive(group: &Group, recorder: &Recorder, is_over: &AtomicBool, lost: &Atom
     while !is_over.load(Ordering::Relaxed) {
         match group.recv_timeout(CHECK) {
             Ok(Some(Event::Message(message))) => {
-                recorder.record(&message.payload, clock::monotonic_ns());
+                recorder.record(&message.payload, clock::monotonic_ns(), None);
             }
             Ok(Some(Event::Lost(gap))) => {
                 lost.fetch_add(gap.count().into(), Ordering::Relaxed);

@@ -12,6 +12,7 @@ mod harness;
 mod raw;
 mod recorder;
 mod settings;
+mod stamped;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -50,10 +51,12 @@ pub fn run(system: System, work: &Assignment) -> Result<(), NodeError> {
     harness.wait_for("stop")?;
     let mut report = endpoint.finish();
     report.cpu_us = clock::cpu_us();
-    let (delivered, corrupted) = recorder.take();
+    let mut files = NodeFiles { sent, ..NodeFiles::default() };
+    let corrupted = recorder.take(&mut files);
     report.counters.insert(CPU_BEFORE_GO.to_owned(), cpu_before_go);
     report.counters.insert("messages_corrupted".to_owned(), corrupted);
-    NodeFiles { sent, delivered, report }.write(&work.dir)?;
+    files.report = report;
+    files.write(&work.dir)?;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use super::assignment::Assignment;
 use super::endpoint::Endpoint;
 use super::error::NodeError;
 use super::recorder::Recorder;
-use crate::clock;
+use super::stamped::{Arrival, StampedSocket};
 use crate::record::NodeReport;
 
 /// Plain UDP multicast: one multicast address for each group, one send call for each message.
@@ -34,13 +34,13 @@ impl Raw {
         let mut smallest_buffer = None;
         if work.role.receives() {
             for group in 0..work.groups {
-                let (socket, buffer) = member(work.address, group)
+                let (mut socket, buffer) = member(work.address, group)
                     .map_err(NodeError::io("cannot receive multicast"))?;
                 smallest_buffer = Some(smallest_buffer.map_or(buffer, |it: usize| it.min(buffer)));
                 let recorder = Arc::clone(recorder);
                 let (is_over, received) = (Arc::clone(&is_over), Arc::clone(&received));
                 receivers.push(thread::spawn(move || {
-                    receive(&socket, &recorder, &is_over, &received);
+                    receive(&mut socket, &recorder, &is_over, &received);
                 }));
             }
         }
@@ -82,14 +82,18 @@ impl Endpoint for Raw {
     }
 }
 
-fn receive(socket: &UdpSocket, recorder: &Recorder, is_over: &AtomicBool, received: &AtomicU64) {
+fn receive(
+    socket: &mut StampedSocket,
+    recorder: &Recorder,
+    is_over: &AtomicBool,
+    received: &AtomicU64,
+) {
     let mut buffer = vec![0; MAX_DATAGRAM];
     while !is_over.load(Ordering::Relaxed) {
         // An error is a timeout, after which the flag is checked again.
-        if let Ok(bytes) = socket.recv(&mut buffer) {
-            let at_ns = clock::monotonic_ns();
+        if let Ok(Arrival { bytes, at_ns, received_ns }) = socket.receive(&mut buffer) {
             received.fetch_add(1, Ordering::Relaxed);
-            recorder.record(&buffer[..bytes], at_ns);
+            recorder.record(&buffer[..bytes], at_ns, received_ns);
         }
     }
 }
@@ -104,7 +108,7 @@ fn sender(own: Ipv4Addr) -> std::io::Result<UdpSocket> {
 }
 
 /// Returns a socket of a group, and the bytes of its receive buffer.
-fn member(own: Ipv4Addr, group: u32) -> std::io::Result<(UdpSocket, usize)> {
+fn member(own: Ipv4Addr, group: u32) -> std::io::Result<(StampedSocket, usize)> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     socket.set_reuse_address(true)?;
     let buffer = set_receive_buffer(&socket)?;
@@ -112,7 +116,7 @@ fn member(own: Ipv4Addr, group: u32) -> std::io::Result<(UdpSocket, usize)> {
     socket.bind(&address(group).into())?;
     socket.join_multicast_v4(address(group).ip(), &own)?;
     socket.set_read_timeout(Some(CHECK))?;
-    Ok((socket.into(), buffer))
+    Ok((StampedSocket::new(socket.into())?, buffer))
 }
 
 /// Enlarges the receive buffer, beyond the limit of the system if this is permitted. Returns its

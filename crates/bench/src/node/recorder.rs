@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::assignment::Assignment;
 use super::harness;
 use crate::message::{Header, Magic};
-use crate::record::Record;
+use crate::record::{NodeFiles, Record};
 
 /// The deliveries of a node, from all its receiving threads.
 pub(super) struct Recorder {
@@ -16,6 +16,8 @@ pub(super) struct Recorder {
 
 struct State {
     delivered: Vec<Record>,
+    /// The kernel's times of receipt, as long as each delivery has one.
+    received: Vec<u64>,
     seen: HashSet<u64>,
     /// Copies that are still missing.
     left: u64,
@@ -27,13 +29,19 @@ impl Recorder {
         let expected = u64::from(work.messages) * u64::from(work.senders(delivers_own));
         let room = usize::try_from(expected + expected / 8).unwrap_or_default().min(MAX_ROOM);
         let (delivered, seen) = (Vec::with_capacity(room), HashSet::with_capacity(room));
-        let state = Mutex::new(State { delivered, seen, left: expected, corrupted: 0 });
+        let state = Mutex::new(State {
+            delivered,
+            received: Vec::new(),
+            seen,
+            left: expected,
+            corrupted: 0,
+        });
         Self { magic: work.magic, size: work.size, receives: work.role.receives(), state }
     }
 
     /// Records the delivery of a message of this run, unless it is damaged. Reports `complete`
-    /// after the last one.
-    pub(super) fn record(&self, message: &[u8], at_ns: u64) {
+    /// after the last one. `received_ns` is the time of its receipt by the kernel, if it is known.
+    pub(super) fn record(&self, message: &[u8], at_ns: u64, received_ns: Option<u64>) {
         let header = Header::read(message).filter(|header| header.magic == self.magic);
         let Some(header) = header.filter(|_| self.receives) else { return };
         let Header { sender, number, .. } = header;
@@ -43,6 +51,7 @@ impl Recorder {
             return;
         }
         state.delivered.push(Record { sender, number, at_ns });
+        state.received.extend(received_ns);
         if state.seen.insert(u64::from(sender) << 32 | u64::from(number)) {
             state.left = state.left.saturating_sub(1);
             if state.left == 0 {
@@ -52,10 +61,16 @@ impl Recorder {
         }
     }
 
-    /// Returns the deliveries, and the number of messages that were damaged.
-    pub(super) fn take(&self) -> (Vec<Record>, u64) {
+    /// Moves the deliveries and the kernel's times to `files`. Returns the number of messages that
+    /// were damaged.
+    pub(super) fn take(&self, files: &mut NodeFiles) -> u64 {
         let mut state = self.locked();
-        (std::mem::take(&mut state.delivered), state.corrupted)
+        files.delivered = std::mem::take(&mut state.delivered);
+        files.received = std::mem::take(&mut state.received);
+        if files.received.len() != files.delivered.len() {
+            files.received.clear();
+        }
+        state.corrupted
     }
 
     fn locked(&self) -> MutexGuard<'_, State> {

@@ -15,6 +15,8 @@ pub(super) enum Metric {
     RecoveredP50,
     RecoveredP99,
     RecoveredP999,
+    FromKernelP50,
+    FromKernelP99,
     SpreadP50,
     SpreadP99,
     SpreadLeftOut,
@@ -26,7 +28,7 @@ pub(super) enum Metric {
 }
 
 impl Metric {
-    pub(super) const ALL: [Self; 19] = [
+    pub(super) const ALL: [Self; 21] = [
         Self::LatencyP50,
         Self::LatencyP90,
         Self::LatencyP99,
@@ -38,6 +40,8 @@ impl Metric {
         Self::RecoveredP50,
         Self::RecoveredP99,
         Self::RecoveredP999,
+        Self::FromKernelP50,
+        Self::FromKernelP99,
         Self::SpreadP50,
         Self::SpreadP99,
         Self::SpreadLeftOut,
@@ -61,6 +65,8 @@ impl Metric {
             Self::RecoveredP50 => "recovered p50",
             Self::RecoveredP99 => "recovered p99",
             Self::RecoveredP999 => "recovered p99.9",
+            Self::FromKernelP50 => "kernel to delivery p50",
+            Self::FromKernelP99 => "kernel to delivery p99",
             Self::SpreadP50 => "spread p50",
             Self::SpreadP99 => "spread p99",
             Self::SpreadLeftOut => "left out of spread",
@@ -108,6 +114,8 @@ impl Metric {
             Self::RecoveredP50 => p50(recovered),
             Self::RecoveredP99 => p99(recovered),
             Self::RecoveredP999 => p999(recovered),
+            Self::FromKernelP50 => p50(&account.latency_from_kernel),
+            Self::FromKernelP99 => p99(&account.latency_from_kernel),
             Self::SpreadP50 => p50(spread),
             Self::SpreadP99 => p99(spread),
             Self::SpreadLeftOut => account.spread_left_out.map(|share| share * 100.0),
