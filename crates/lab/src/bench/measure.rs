@@ -157,7 +157,7 @@ impl<'a> Bench<'a> {
                 account.unknown,
                 if account.orders_agree { "agree" } else { "differ" },
             );
-            self.report(&format!("{label}: {remark}"));
+            self.report(&format!("{label}: {remark}\nfix: {BROKEN}"));
             page.remark(&row.name, remark);
         }
         page.add(run(row, system, limit, RunResult::Measured(Box::new(account))));
@@ -225,6 +225,7 @@ fn in_short(account: &Account) -> String {
     text
 }
 
+const BROKEN: &str = "repeat the row, and report the failure with its benchmarks.json";
 const AVAILABLE: &str =
     "see `carom-lab bench list` for what is missing, or choose others by --systems";
 
