@@ -23,8 +23,8 @@ pub struct Node {
     pub drops: Drops,
     /// Packets that the node's interface received during the run, if they were counted.
     pub packets: Option<u64>,
-    /// UDP datagrams that the kernel discarded at the node's sockets, most of them because a receive
-    /// buffer was full. `None` if they were not counted.
+    /// UDP datagrams that the kernel discarded at the node's sockets, most of them because a
+    /// receive buffer was full. `None` if they were not counted.
     pub kernel_drops: Option<u64>,
 }
 

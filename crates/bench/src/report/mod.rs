@@ -157,7 +157,8 @@ mod tests {
         let text = report().markdown();
         let p99 =
             "| carom | latency p99 | 110 µs | 1.38 (aeron; 1.25 to 1.5) | 2.2 (raw; 2 to 2.4) |";
-        let goodput = "| carom | goodput, slowest | 30 MB/s | 1.5 (aeron; 1.5 to 1.5) | 0.5 (raw; 0.5 to 0.5) |";
+        let goodput =
+            "| goodput, slowest | 30 MB/s | 1.5 (aeron; 1.5 to 1.5) | 0.5 (raw; 0.5 to 0.5) |";
         assert!(text.contains(p99) && text.contains(goodput), "{text}");
     }
 

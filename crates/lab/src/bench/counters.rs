@@ -4,7 +4,7 @@ use carom_netns::Host;
 
 use super::failure::Failure;
 
-/// What the kernel has counted on a host.
+/// Counters of the kernel on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counters {
     /// Packets that `eth0` received.

@@ -12,7 +12,7 @@ pub(super) struct Limits {
     /// From the last `sent` to the last delivery.
     pub(super) delivery: Duration,
     /// `true` if a run that is not complete at the limit `delivery` lacks something.
-    pub(super) must_complete: bool,
+    must_complete: bool,
     /// From `stop` to the end of the nodes.
     pub(super) stop: Duration,
 }
@@ -36,6 +36,14 @@ impl Limits {
         Self { ready: READY, transfer, delivery, must_complete, stop: Duration::from_secs(15) }
     }
 
+    /// Returns the limit at which a run was ended, with or without having sent everything.
+    pub(super) fn reached(&self, is_sent: bool) -> Option<Limit> {
+        match is_sent {
+            false => Some(Limit::Sending),
+            true => self.must_complete.then_some(Limit::Delivery),
+        }
+    }
+
     /// Returns a description of a limit that a run reached.
     pub(super) fn described(&self, limit: Limit) -> String {
         match limit {
@@ -55,3 +63,21 @@ const READY: Duration = Duration::from_secs(90);
 const LATE: Duration = Duration::from_secs(15);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const UNPACED: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::cases;
+
+    #[test]
+    fn incomplete_run_reaches_a_limit_unless_it_is_expected() {
+        let all = cases::built_in();
+        let row = |name: &str| all.iter().find(|row| row.name == name).expect("it is built in");
+        let reached = |name: &str, kind, is_sent| Limits::of(row(name), kind).reached(is_sent);
+        assert_eq!(reached("pace", Kind::Peer, true), Some(Limit::Delivery));
+        assert_eq!(reached("pace", Kind::Peer, false), Some(Limit::Sending));
+        assert_eq!(reached("pace", Kind::Raw, true), None, "nothing is recovered");
+        assert_eq!(reached("order-kill", Kind::Carom, true), None, "the killed node sent less");
+        assert_eq!(reached("order-kill", Kind::Carom, false), Some(Limit::Sending));
+    }
+}

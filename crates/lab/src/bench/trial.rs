@@ -160,10 +160,7 @@ impl Trial<'_> {
             self.poll(nodes, faults.next_in())?;
             faults.apply(self.lab, nodes)?;
         }
-        Ok(match is_sent {
-            false => Some(Limit::Sending),
-            true => limits.must_complete.then_some(Limit::Delivery),
-        })
+        Ok(limits.reached(is_sent))
     }
 
     fn wait(
