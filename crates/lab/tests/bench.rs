@@ -331,6 +331,38 @@ fn benches_that_differ_are_compared_with_exit_code_1() {
 }
 
 #[test]
+fn datagrams_discarded_at_a_full_buffer_are_counted() {
+    let place = Place::new("bench-full");
+    // Receivers are stopped for longer than their buffers last.
+    let pauses = format!(
+        "case \"$*\" in *receiver*) exec 3<&0; {} bench node --system raw \"$@\" <&3 & node=$!\n\
+         for _ in 1 2 3 4 5 6; do kill -STOP $node; sleep 0.5; kill -CONT $node; sleep 0.2; done\n\
+         wait $node; exit;; esac",
+        place.program.display()
+    );
+    place.peer("slow", &pauses, "");
+    let text = "[[row]]\nname = \"small\"\nsystems = [\"slow\"]\nnodes = 3\nmessages = 40_000\n\
+                rate = 20_000\nsize = 1_024\n";
+    let plan = place.folder.join("plan.toml");
+    fs::write(&plan, text).expect("the folder is writable");
+    let output = place.command(&plan).output().expect("the binary was copied");
+    if is_refused(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let slow = account(&report, "slow");
+    let discarded = number(slow, "kernel_drops");
+    assert!(discarded > 0 && discarded <= number(slow, "missing"), "{slow}");
+    assert_eq!(number(slow, "unclassified"), number(slow, "delivered"));
+    assert_eq!(number(&slow["latency_kept"], "count"), 0);
+    assert_eq!(report["runs"][0]["limit"], "delivery");
+    let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
+    assert!(text.contains("| slow | time limit reached in 1 of 1 runs |"), "{text}");
+    assert_eq!(place.leftovers(), [] as [String; 0]);
+}
+
+#[test]
 fn system_calls_are_counted_in_a_run_of_their_own() {
     let place = Place::new("bench-syscalls");
     let plan = place.plan("\"raw\"", 200, "");
