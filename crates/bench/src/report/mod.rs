@@ -33,6 +33,12 @@ impl Report {
         let ratios = table::ratios(self, row);
         if !ratios.is_empty() {
             text += &format!("\n{ratios}");
+            for runs in self.systems(row).iter().filter(|runs| runs.is(Kind::Carom)) {
+                let system = runs.system();
+                text += &runs.flaw().map_or_else(String::new, |flaw| {
+                    format!("\nThe ratios of {system} are those of its measured runs: {flaw}.\n")
+                });
+            }
         }
         let skipped = self.runs.iter().filter(|run| run.row == row);
         let reasons = distinct(skipped.filter_map(|run| match &run.result {
@@ -123,6 +129,17 @@ mod tests {
         assert!(jgroups.contains("failed in 2 of 3 runs: no Java"), "{jgroups}");
         let text = report.markdown();
         assert!(text.contains("0.275 (norm;") && !text.contains("(aeron"), "{text}");
+    }
+
+    #[test]
+    fn ratios_of_a_flawed_carom_are_marked() {
+        let mut report = report();
+        assert!(!report.markdown().contains("The ratios of"), "{}", report.markdown());
+        let failed = RunResult::Failed("broke".to_owned());
+        report.runs.push(Run { result: failed, ..run("carom", Kind::Carom, 0, 0.0, 0) });
+        let mark = "The ratios of carom are those of its measured runs: \
+                    failed in 1 of 3 runs: broke.";
+        assert!(report.markdown().contains(mark), "{}", report.markdown());
     }
 
     #[test]
