@@ -21,6 +21,9 @@ pub(super) struct Manifest {
     /// Pause in seconds between `ready` and `go`, where a sender does not see its receivers.
     #[serde(default)]
     pub(super) warm_up_s: u64,
+    /// Expected seconds from the start of a node to `ready`, with its own warm-up.
+    #[serde(default)]
+    pub(super) start_s: f64,
     #[serde(default)]
     pub(super) environment: BTreeMap<String, String>,
     #[serde(default)]
@@ -84,6 +87,7 @@ mod tests {
         for name in super::super::system::PEERS {
             let manifest = Manifest::read(&peers, name).expect("it is valid");
             assert!(!manifest.supports.is_empty(), "{name}");
+            assert!((0.0..60.0).contains(&manifest.start_s), "{name}");
             let files = manifest.settings.values();
             files.for_each(|file| assert!(peers.join(name).join(file).exists(), "{name}: {file}"));
         }

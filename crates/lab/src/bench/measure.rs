@@ -4,10 +4,11 @@ use std::time::Instant;
 use carom_bench::account::Account;
 use carom_bench::plan::Row;
 use carom_bench::report::{Kind, Run, RunResult};
-use carom_netns::{Lab, Layout};
+use carom_netns::Lab;
 use carom_terminal::interrupt::Interrupt;
 use carom_terminal::{CliError, output};
 
+use super::cases;
 use super::page::Page;
 use super::system::System;
 use super::trial::{self, Failure, Measured, Trial};
@@ -31,7 +32,7 @@ impl<'a> Bench<'a> {
     /// Measures rows until all are done or the user interrupts. Returns `true` if a system failed
     /// or Carom broke a promise.
     pub(super) fn measure(&mut self, rows: &[Row], page: &mut Page) -> Result<bool, CliError> {
-        self.total = rows.iter().map(|row| row.systems.len() as u32 * row.repetitions).sum();
+        self.total = rows.iter().map(Row::runs).fold(0, u32::saturating_add);
         let mut finding = false;
         for row in rows {
             finding |= self.measure_row(row, page)?;
@@ -47,13 +48,15 @@ impl<'a> Bench<'a> {
     fn measure_row(&mut self, row: &Row, page: &mut Page) -> Result<bool, CliError> {
         page.begin(row);
         let systems = self.systems(row, page);
-        let racks = row.racks as usize;
-        let hosts_per_rack = (row.nodes as usize).div_ceil(racks);
-        let layout = Layout { racks, hosts_per_rack, ..Layout::default() };
-        let lab = Lab::build(&layout).map_err(|error| refused(&error))?;
+        let lab = Lab::build(&cases::layout(row)).map_err(|error| refused(&error))?;
+        let link = row.link_mbit.map(|rate| u64::from(rate) * 1_000_000);
+        for host in lab.hosts().iter().filter(|_| link.is_some()) {
+            host.set_rate(link).map_err(|error| refused(&error))?;
+        }
         let mut finding = false;
         for repetition in 1..=row.repetitions {
-            for system in &systems {
+            let repeated = |it: &&System| repetition <= row.runs_of(&it.name);
+            for system in systems.iter().filter(repeated) {
                 let (scratch, interrupt) = (self.scratch, self.interrupt);
                 let measured = Trial { lab: &lab, row, system, scratch, interrupt }.run();
                 self.done += 1;
@@ -79,7 +82,7 @@ impl<'a> Bench<'a> {
             match System::find(name, row, self.peers) {
                 Ok(system) => systems.push(system),
                 Err(reason) => {
-                    self.done += row.repetitions;
+                    self.done += row.runs_of(name);
                     self.report(&format!("{} {name}: skipped: {reason}", row.name));
                     page.add(skipped(row, name, Kind::Peer, reason));
                 }

@@ -1,12 +1,14 @@
 //! Measurements of Carom and other systems on hosts in network namespaces.
 
 mod cases;
+mod estimate;
 mod faults;
 mod files;
 mod leftovers;
 mod limits;
 mod list;
 mod log_tail;
+mod losses;
 mod machine;
 mod manifest;
 mod measure;
@@ -58,4 +60,4 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 const EXAMPLE: &str = "Examples:
   carom-lab bench list                                    the rows and the systems
   carom-lab bench run pace-loss-1 --systems carom,raw     one row
-  carom-lab bench all --peers /tmp/peers --out figures    everything, in about an hour";
+  carom-lab bench all --peers /tmp/peers --out figures    everything, in about 35 minutes";

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use carom_bench::plan::{Roles, Row};
 use carom_bench::report::Kind;
-use carom_netns::Host;
+use carom_netns::{Host, Layout};
 
 use super::manifest::{FileCommands, Manifest};
 
@@ -22,6 +22,8 @@ pub(super) struct System {
     pub(super) version: String,
     environment: Vec<(String, String)>,
     pub(super) warm_up_s: u64,
+    /// Expected seconds from the start to `go`.
+    pub(super) start_s: f64,
     /// Sentences for the report.
     pub(super) notes: Vec<String>,
 }
@@ -30,7 +32,7 @@ pub(super) struct System {
 enum Settings {
     None,
     /// Text of a file that is written for each run.
-    Text(&'static str),
+    Text(String),
     File(PathBuf),
 }
 
@@ -41,18 +43,23 @@ impl System {
         match base {
             "carom" if row.file_mib.is_some() => Self::carom_files(),
             "raw" if row.file_mib.is_some() => Err(NO_FILES.to_owned()),
-            "carom" | "raw" => Self::own(name, base, settings),
+            "carom" | "raw" => Self::own(name, base, settings, row.mtu),
             _ => Self::peer(name, base, settings, row, peers),
         }
     }
 
-    fn own(name: &str, base: &str, settings: &str) -> Result<Self, String> {
-        let settings = match (base, settings) {
-            (_, "default") => Settings::None,
-            ("carom", "ordered") => Settings::Text("profile = \"ordered\"\n"),
-            ("carom", "bulk") => Settings::Text("profile = \"bulk\"\n"),
+    fn own(name: &str, base: &str, settings: &str, mtu: u32) -> Result<Self, String> {
+        let profile = match (base, settings) {
+            (_, "default") => String::new(),
+            ("carom", "ordered" | "bulk") => format!("profile = \"{settings}\"\n"),
             _ => return Err(format!("{base} has no settings '{settings}'")),
         };
+        let mtu = match base {
+            "carom" if mtu != Layout::default().mtu => format!("mtu = {mtu}\n"),
+            _ => String::new(),
+        };
+        let text = profile + &mtu;
+        let settings = if text.is_empty() { Settings::None } else { Settings::Text(text) };
         let program =
             std::env::current_exe().map_err(|error| format!("no own program: {error}"))?;
         let program = program.display().to_string();
@@ -66,6 +73,7 @@ impl System {
             version: String::new(),
             environment: Vec::new(),
             warm_up_s: 0,
+            start_s: 0.0,
             notes: Vec::new(),
         })
     }
@@ -89,7 +97,8 @@ impl System {
             receiver_ends: true,
         };
         let version = format!("carom {}", env!("CARGO_PKG_VERSION"));
-        Ok(Self { files: Some(commands), version, ..Self::own("carom", "carom", "default")? })
+        let own = Self::own("carom", "carom", "default", Layout::default().mtu)?;
+        Ok(Self { files: Some(commands), version, ..own })
     }
 
     fn peer(
@@ -115,6 +124,9 @@ impl System {
         if row.roles == Roles::AllMembers && !manifest.supports("members") {
             return Err("it has no groups in which all nodes send".to_owned());
         }
+        if row.background_mib.is_some() && !manifest.supports("background") {
+            return Err("its node has no second stream for a background transfer".to_owned());
+        }
         let out = peers.display().to_string();
         let program = manifest.start.iter().map(|word| word.replace("{out}", &out)).collect();
         Ok(Self {
@@ -126,6 +138,7 @@ impl System {
             version: String::new(),
             environment: manifest.environment.into_iter().collect(),
             warm_up_s: manifest.warm_up_s,
+            start_s: manifest.start_s + manifest.warm_up_s as f64,
             notes: manifest.notes,
         })
     }
@@ -145,6 +158,7 @@ impl System {
             version: version.unwrap_or_default(),
             environment: Vec::new(),
             warm_up_s: 0,
+            start_s: 0.0,
             notes: manifest.notes,
         })
     }

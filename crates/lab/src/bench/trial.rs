@@ -1,21 +1,20 @@
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use carom_bench::Magic;
 use carom_bench::account::{Account, Node};
-use carom_bench::drops::Drops;
 use carom_bench::plan::{Roles, Row};
 use carom_bench::record::{NodeFiles, Record};
 use carom_bench::report::Kind;
-use carom_netns::{DropLog, Host, Lab, Loss};
+use carom_netns::Lab;
 use carom_terminal::interrupt::Interrupt;
 
 use super::faults::Faults;
 use super::leftovers;
 use super::limits::Limits;
+use super::losses::Losses;
 use super::nodes::Nodes;
 use super::scratch;
 use super::system::System;
@@ -59,8 +58,8 @@ impl Trial<'_> {
             (Some(mib), Some(commands)) => self.send_file(mib.into(), commands, &folders),
             _ => self.run_in(&folders),
         };
+        Losses::end(self.lab)?;
         for host in self.lab.hosts() {
-            host.set_loss(&Loss::None).map_err(|error| error.cause().to_owned())?;
             leftovers::kill(host)?;
         }
         ended
@@ -80,13 +79,14 @@ impl Trial<'_> {
             return Err(nodes.silent("ready").into());
         }
         self.pause(&mut nodes, Duration::from_secs(self.system.warm_up_s))?;
-        let logs = self.begin_losses(folders)?;
+        // Some systems do not start while datagrams are lost.
+        let losses = Losses::begin(self.lab, self.row, folders)?;
         let before = self.packets()?;
         let note = self.transfer(&mut nodes, &limits)?;
         let after = self.packets()?;
         nodes.stop(limits.stop)?;
         let received = before.iter().zip(&after).map(|(before, after)| after - before);
-        self.account(&nodes, folders, logs, &received.collect::<Vec<_>>(), magic, note)
+        self.account(&nodes, folders, losses, &received.collect::<Vec<_>>(), magic, note)
     }
 
     /// Returns the arguments of a node.
@@ -112,24 +112,9 @@ impl Trial<'_> {
             ("--dir", folder.display().to_string()),
             ("--peers", peers.join(",")),
         ];
-        pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
-    }
-
-    /// Starts to lose datagrams at the receivers, and to record them. This is after `ready`,
-    /// because some systems do not start while datagrams are lost.
-    fn begin_losses(&self, folders: &[PathBuf]) -> Result<Vec<Option<DropLog>>, Failure> {
-        let is_lossless = self.row.loss.share == 0.0 && self.row.outages.is_empty();
-        let begin = |(host, index): (&Host, u32)| {
-            if is_lossless || !self.row.receives(index) {
-                return Ok(None);
-            }
-            let log = host.log_drops(&folders[index as usize].join(DROPS))?;
-            host.set_loss(&Loss::Independent { probability: self.row.loss.share })?;
-            Ok(Some(log))
-        };
-        let logs = self.lab.hosts().iter().zip(0..self.row.nodes).map(begin);
-        let logs: Result<Vec<_>, carom_netns::Error> = logs.collect();
-        logs.map_err(|error| error.cause().to_owned().into())
+        let background = self.row.background_mib.map(|mib| ("--background-mib", mib.to_string()));
+        let pairs = pairs.into_iter().chain(background);
+        pairs.flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
     /// Sends the messages, with the faults of the row. Returns a note if a limit was reached.
@@ -204,18 +189,14 @@ impl Trial<'_> {
         &self,
         nodes: &Nodes,
         folders: &[PathBuf],
-        logs: Vec<Option<DropLog>>,
+        losses: Losses,
         received: &[u64],
         magic: Magic,
         note: Option<String>,
     ) -> Result<Measured, Failure> {
         let mut all = Vec::new();
-        for (index, log) in logs.into_iter().enumerate() {
+        for (index, drops) in losses.drops(magic)?.into_iter().enumerate() {
             let folder = &folders[index];
-            let drops = match log {
-                Some(log) => read_drops(log, &folder.join(DROPS), magic)?,
-                None => Drops::default(),
-            };
             let is_killed = nodes.is_killed(index);
             let files = match is_killed {
                 true => NodeFiles::default(),
@@ -247,20 +228,12 @@ pub(super) fn is_broken(row: &Row, system: &System, account: &Account) -> bool {
     system.kind == Kind::Carom && !(is_complete && (account.orders_agree || !is_ordered))
 }
 
-fn read_drops(log: DropLog, path: &Path, magic: Magic) -> Result<Drops, Failure> {
-    log.complete().map_err(|error| error.cause().to_owned())?;
-    let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let drops = Drops::read(BufReader::new(file), magic);
-    Ok(drops.map_err(|error| format!("{}: {error}", path.display()))?)
-}
-
 /// Returns the packets received by `eth0` from the content of `/proc/net/dev`.
 fn received_packets(text: &str) -> Option<u64> {
     let counters = text.lines().find_map(|line| line.trim().strip_prefix("eth0:"))?;
     counters.split_whitespace().nth(1)?.parse().ok()
 }
 
-const DROPS: &str = "drops.pcap";
 const TURN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
