@@ -17,13 +17,16 @@ pub(super) enum Metric {
     SpreadP99,
     Silence,
     Cpu,
+    CpuSender,
+    CpuReceivers,
     Packets,
     GoodputSlowest,
     GoodputMean,
+    Background,
 }
 
 impl Metric {
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 20] = [
         Self::LatencyP50,
         Self::LatencyP90,
         Self::LatencyP99,
@@ -38,9 +41,12 @@ impl Metric {
         Self::SpreadP99,
         Self::Silence,
         Self::Cpu,
+        Self::CpuSender,
+        Self::CpuReceivers,
         Self::Packets,
         Self::GoodputSlowest,
         Self::GoodputMean,
+        Self::Background,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -59,22 +65,26 @@ impl Metric {
             Self::SpreadP99 => "spread p99",
             Self::Silence => "longest silence",
             Self::Cpu => "CPU per copy",
+            Self::CpuSender => "CPU of the sender",
+            Self::CpuReceivers => "CPU of a receiver",
             Self::Packets => "packets per copy",
             Self::GoodputSlowest => "goodput, slowest",
             Self::GoodputMean => "goodput, mean",
+            Self::Background => "background transfer",
         }
     }
 
     pub(super) fn unit(self) -> &'static str {
         match self {
             Self::Packets => "",
-            Self::GoodputSlowest | Self::GoodputMean => "MB/s",
+            Self::CpuSender | Self::CpuReceivers => "%",
+            Self::GoodputSlowest | Self::GoodputMean | Self::Background => "MB/s",
             _ => "µs",
         }
     }
 
     pub(super) fn is_better_if_higher(self) -> bool {
-        matches!(self, Self::GoodputSlowest | Self::GoodputMean)
+        matches!(self, Self::GoodputSlowest | Self::GoodputMean | Self::Background)
     }
 
     /// Returns the value in its unit, or `None` if the run has none.
@@ -97,9 +107,12 @@ impl Metric {
             Self::SpreadP99 => quantile(spread.count, spread.p99),
             Self::Silence => account.silence.map(|ns| ns as f64 / 1e3),
             Self::Cpu => account.cpu_us_per_copy,
+            Self::CpuSender => account.cpu_percent_sender,
+            Self::CpuReceivers => account.cpu_percent_receivers,
             Self::Packets => account.packets_per_copy,
             Self::GoodputSlowest => account.goodput_slowest.map(|rate| rate / 1e6),
             Self::GoodputMean => account.goodput_mean.map(|rate| rate / 1e6),
+            Self::Background => account.background_slowest.map(|rate| rate / 1e6),
         }
     }
 }

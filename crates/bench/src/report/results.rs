@@ -64,6 +64,18 @@ impl Report {
         names.into_iter().filter_map(|name| Some((name, kind(name)?))).collect()
     }
 
+    /// Returns the median of a value over the measured runs of a system. Returns `None` if a run
+    /// has no such value, or none was measured.
+    pub fn median_of(
+        &self,
+        row: &str,
+        system: &str,
+        value: impl Fn(&Account) -> Option<f64>,
+    ) -> Option<f64> {
+        let values = self.accounts(row, system).into_iter().map(value);
+        Median::of(values).map(|median| median.value)
+    }
+
     pub(super) fn accounts(&self, row: &str, system: &str) -> Vec<&Account> {
         let runs = self.runs.iter().filter(|run| run.row == row && run.system == system);
         let accounts = runs.filter_map(|run| match &run.result {

@@ -15,6 +15,7 @@ mod measure;
 mod node;
 mod nodes;
 mod page;
+mod relations;
 mod run;
 mod scratch;
 mod system;
