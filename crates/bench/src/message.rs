@@ -16,6 +16,14 @@ pub struct Magic(pub [u8; 8]);
 #[error("magic '{0}' is invalid: expected 16 hexadecimal digits")]
 pub struct MagicError(String);
 
+impl Magic {
+    /// Returns the magic of messages that accompany a run and are not part of it: those of a
+    /// warm-up or of a background transfer.
+    pub fn of_background(self) -> Self {
+        Self(self.0.map(|byte| !byte))
+    }
+}
+
 /// The header of a message.
 ///
 /// | offset | bytes | content |

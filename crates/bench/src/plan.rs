@@ -30,6 +30,10 @@ pub struct Row {
     pub name: String,
     /// Names of the systems, in the order of the report.
     pub systems: Vec<String>,
+    /// Those of `systems` that are measured only in the first repetition, because they are slow or
+    /// far from the best. Default: none.
+    #[serde(default)]
+    pub once: Vec<String>,
     /// Name of the settings of each system. Default: `default`.
     #[serde(default = "default_settings")]
     pub settings: String,
@@ -38,6 +42,12 @@ pub struct Row {
     /// Number of racks to which the nodes are distributed. Default: 1.
     #[serde(default = "one")]
     pub racks: u32,
+    /// Bytes of the largest IP packet on all links. Default: 1500.
+    #[serde(default = "ethernet_mtu")]
+    pub mtu: u32,
+    /// Megabits per second that each host can send and receive. Default: no limit.
+    #[serde(default)]
+    pub link_mbit: Option<u32>,
     /// Number of groups. Default: 1.
     #[serde(default = "one")]
     pub groups: u32,
@@ -51,6 +61,11 @@ pub struct Row {
     /// Default: none.
     #[serde(default)]
     pub file_mib: Option<u32>,
+    /// Size in mebibytes of a background transfer: node 0 also sends so many bytes in messages of
+    /// the same size, as fast as possible, in a second group with the same receivers. The run ends
+    /// with the messages, not with this transfer. Default: none.
+    #[serde(default)]
+    pub background_mib: Option<u32>,
     /// Loss of datagrams at the receivers. Default: none.
     #[serde(default)]
     pub loss: Loss,
@@ -63,9 +78,17 @@ pub struct Row {
     /// Node that is killed. Default: none.
     #[serde(default)]
     pub kill: Option<Kill>,
-    /// Number of runs of each system. Default: 1.
+    /// Number of runs of each system that is not in `once`. Default: 1.
     #[serde(default = "one")]
     pub repetitions: u32,
+    /// Earlier row of the same bench with which the report compares the systems of this one.
+    /// Default: none.
+    #[serde(default)]
+    pub baseline: Option<String>,
+    /// Largest permitted difference in CPU between each other system and `raw`, in percent of a
+    /// processor, which the report evaluates. Default: none.
+    #[serde(default)]
+    pub cpu_points: Option<f64>,
 }
 
 /// The loss of datagrams.
@@ -74,7 +97,8 @@ pub struct Row {
 pub struct Loss {
     /// Share of datagrams, 0 to 1.
     pub share: f64,
-    /// `true` if a datagram is lost at all receivers of a rack together. Default: `false`.
+    /// `true` if a datagram is lost at the uplink of a rack, on its way from other racks, and thus
+    /// at all receivers of the rack together. Default: `false`.
     #[serde(default)]
     pub shared: bool,
 }
@@ -154,6 +178,16 @@ impl Row {
         self.roles == Roles::AllMembers || index > 0
     }
 
+    /// Returns the number of runs of a system.
+    pub fn runs_of(&self, system: &str) -> u32 {
+        if self.once.iter().any(|name| name == system) { 1 } else { self.repetitions }
+    }
+
+    /// Returns the number of runs of all systems.
+    pub fn runs(&self) -> u64 {
+        self.systems.iter().map(|system| u64::from(self.runs_of(system))).sum()
+    }
+
     fn check(&self) -> Result<(), PlanError> {
         // The name becomes a part of a file name.
         let is_in_names = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -162,6 +196,9 @@ impl Row {
         self.require(is_name && !self.name.is_empty(), "name", &self.name, allowed)?;
         let systems = self.systems.join(", ");
         self.require(!self.systems.is_empty(), "systems", systems, "at least one system")?;
+        let unknown = self.once.iter().find(|name| !self.systems.contains(name));
+        let unknown = unknown.map_or("", |name| name);
+        self.require(unknown.is_empty(), "once", unknown, "systems of the row")?;
         self.require(self.nodes >= 2, "nodes", self.nodes, "at least 2")?;
         let racks = (1..=self.nodes).contains(&self.racks);
         self.require(racks, "racks", self.racks, "1 to the number of nodes")?;
@@ -172,6 +209,12 @@ impl Row {
         self.require(self.size >= crate::HEADER_BYTES, "size", self.size, "at least 32 bytes")?;
         let share = (0.0..1.0).contains(&self.loss.share);
         self.require(share, "loss.share", self.loss.share, "0 to less than 1")?;
+        let has_uplinks = !self.loss.shared || self.racks > 1;
+        self.require(has_uplinks, "loss.shared", true, "false, or at least 2 racks")?;
+        let link = self.link_mbit.unwrap_or(1);
+        self.require(link > 0, "link_mbit", link, "at least 1")?;
+        let is_alone = self.background_mib.is_none() || self.roles == Roles::OneSender;
+        self.require(is_alone, "background_mib", "a size", "no size, or one sender")?;
         self.require(self.repetitions > 0, "repetitions", self.repetitions, "at least 1")?;
         let outages = self.outages.iter().map(|outage| ("outages.node", outage.node));
         let kill = self.kill.iter().map(|kill| ("kill.node", kill.node));
@@ -203,6 +246,10 @@ fn one() -> u32 {
     1
 }
 
+fn ethernet_mtu() -> u32 {
+    1500
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,12 +267,13 @@ mod tests {
         let row = &plan.rows[0];
         assert_eq!((row.racks, row.groups, row.repetitions), (1, 1, 1));
         assert_eq!((&*row.settings, row.roles, row.kill), ("default", Roles::OneSender, None));
+        assert_eq!((row.mtu, row.link_mbit, row.background_mib), (1500, None, None));
         assert!(!row.receives(0) && row.receives(2));
     }
 
     #[test]
     fn row_may_have_faults() {
-        let more = "loss = { share = 0.05, shared = true }\nroles = \"all-members\"\n\
+        let more = "racks = 2\nloss = { share = 0.05, shared = true }\nroles = \"all-members\"\n\
                     kill = { node = 2, at_ms = 500 }\noutages = [{ node = 1, at_ms = 5, ms = 20 }]";
         let plan = Plan::parse(&format!("{ROW}{more}")).expect("it is valid");
         let row = &plan.rows[0];
@@ -233,6 +281,27 @@ mod tests {
         assert_eq!(row.kill, Some(Kill { node: 2, at_ms: 500 }));
         assert_eq!(row.outages, [Outage { node: 1, at_ms: 5, ms: 20 }]);
         assert!(row.receives(0));
+    }
+
+    #[test]
+    fn systems_measured_once_have_one_run() {
+        let plan = Plan::parse(&format!("{ROW}repetitions = 3\nonce = [\"raw\"]"));
+        let row = &plan.expect("it is valid").rows[0];
+        assert_eq!((row.runs_of("carom"), row.runs_of("raw"), row.runs()), (3, 1, 4));
+        assert!(error("once = [\"norm\"]").contains("once norm is invalid: expected systems of"));
+    }
+
+    #[test]
+    fn shared_losses_need_racks_with_uplinks() {
+        let message = error("loss = { share = 0.1, shared = true }");
+        assert!(message.contains("loss.shared true is invalid: expected false, or"), "{message}");
+    }
+
+    #[test]
+    fn background_transfer_needs_a_single_sender() {
+        let message = error("background_mib = 1\nroles = \"all-members\"");
+        assert!(message.contains("background_mib"), "{message}");
+        assert!(error("link_mbit = 0").contains("link_mbit 0 is invalid: expected at least 1"));
     }
 
     #[test]

@@ -44,6 +44,13 @@ impl NodeReport {
     }
 }
 
+/// Name of the counter of the delivered bytes of a background transfer.
+pub const BACKGROUND_BYTES: &str = "background_bytes";
+
+/// Name of the counter of the time from the first to the last delivery of a background transfer, in
+/// nanoseconds.
+pub const BACKGROUND_NS: &str = "background_ns";
+
 /// Name of the counter of the processor time before `go`, in microseconds.
 pub const CPU_BEFORE_GO: &str = "cpu_us_before_go";
 

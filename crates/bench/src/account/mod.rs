@@ -1,6 +1,7 @@
 //! The results of one run, computed alike for every system.
 
 mod arrivals;
+mod load;
 mod order;
 mod sent;
 
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::drops::Drops;
 use crate::latencies::{Latencies, Quantiles};
-use crate::record::NodeFiles;
+use crate::record::{NodeFiles, NodeReport};
 use arrivals::{Arrivals, Spread};
 use sent::Sent;
 
@@ -83,6 +84,11 @@ pub struct Account {
     pub silence: Option<u64>,
     /// Processor time of all nodes after `go` for each delivered copy, in microseconds.
     pub cpu_us_per_copy: Option<f64>,
+    /// Mean processor time of the nodes that only send, in percent of one processor, over the time
+    /// from the first send call to the last delivery.
+    pub cpu_percent_sender: Option<f64>,
+    /// The same of the nodes that had to deliver messages.
+    pub cpu_percent_receivers: Option<f64>,
     /// Packets received for each receiver and message. `None` unless they were counted everywhere.
     pub packets_per_copy: Option<f64>,
     /// Bytes of messages per second at the slowest receiver, while it delivered the middle 80 % of
@@ -90,6 +96,8 @@ pub struct Account {
     pub goodput_slowest: Option<f64>,
     /// Mean of the receivers' bytes of messages per second.
     pub goodput_mean: Option<f64>,
+    /// Bytes per second of the background transfer at the slowest receiver, if the row has one.
+    pub background_slowest: Option<f64>,
 }
 
 impl Account {
@@ -135,6 +143,9 @@ impl Account {
             spread_left_out: spread.left_out(),
             silence: arrivals.iter().filter_map(Arrivals::silence_ns).max(),
             cpu_us_per_copy: ratio(cpu, sum.delivered),
+            cpu_percent_sender: load::cpu_percent(reports(nodes, false), &sent, &arrivals),
+            cpu_percent_receivers: load::cpu_percent(reports(nodes, true), &sent, &arrivals),
+            background_slowest: load::background_slowest(reports(nodes, true)),
             packets_per_copy: packets(nodes).and_then(|packets| ratio(packets, sum.expected)),
             goodput_slowest: is_measured.then(|| goodputs.iter().copied().fold(f64::MAX, f64::min)),
             goodput_mean: is_measured.then(|| goodputs.iter().sum::<f64>() / goodputs.len() as f64),
@@ -197,6 +208,12 @@ impl Sum {
         all.merge(&self.unclassified);
         all
     }
+}
+
+/// Returns the reports of the nodes that receive, or of those that only send.
+fn reports(nodes: &[Node], receives: bool) -> impl Iterator<Item = &NodeReport> {
+    let nodes = nodes.iter().filter(move |node| node.receives == receives);
+    nodes.map(|node| &node.files.report)
 }
 
 fn packets(nodes: &[Node]) -> Option<u64> {

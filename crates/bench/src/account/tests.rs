@@ -1,10 +1,11 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pcap_file::pcap::{PcapPacket, PcapWriter};
 
 use super::*;
 use crate::message::{HEADER_BYTES, Header, Magic};
-use crate::record::{NodeReport, Record};
+use crate::record::{BACKGROUND_BYTES, BACKGROUND_NS, Record};
 
 const MAGIC: Magic = Magic([9; 8]);
 /// Time at which the messages that are dropped were sent.
@@ -178,4 +179,38 @@ fn a_run_without_messages_has_no_ratios() {
     let none = (None, None, None);
     assert_eq!((account.expected, account.latency.count), (0, 0));
     assert_eq!((account.cpu_us_per_copy, account.packets_per_copy, account.goodput_mean), none);
+}
+
+fn busy_node(receives: bool, cpu_us: u64, counters: &[(&str, u64)]) -> Node {
+    let record = |number, at_ns| Record { sender: 0, number, at_ns };
+    let records = |delay| vec![record(0, delay), record(1, 1_000_000 - 100 + delay)];
+    let (sent, delivered) = match receives {
+        true => (Vec::new(), records(100)),
+        false => (records(0), Vec::new()),
+    };
+    let counters: BTreeMap<_, _> =
+        counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    let report = NodeReport { cpu_us, counters, ..NodeReport::default() };
+    let files = NodeFiles { sent, delivered, report, ..NodeFiles::default() };
+    Node { files, receives, ..Node::default() }
+}
+
+#[test]
+fn processor_time_is_in_percent_of_the_run() {
+    let nodes = [busy_node(false, 500, &[]), busy_node(true, 100, &[]), busy_node(true, 300, &[])];
+    let account = Account::of(&nodes, 1, 32);
+    assert_eq!(account.cpu_percent_sender, Some(50.0));
+    assert_eq!(account.cpu_percent_receivers, Some(20.0));
+    assert_eq!(account.background_slowest, None);
+}
+
+#[test]
+fn background_transfer_has_the_rate_of_the_slowest_receiver() {
+    let counters = |bytes| [(BACKGROUND_BYTES, bytes), (BACKGROUND_NS, 500_000_000)];
+    let slow = busy_node(true, 0, &counters(1_000));
+    let nodes = [busy_node(false, 0, &[]), busy_node(true, 0, &counters(4_000)), slow];
+    assert_eq!(Account::of(&nodes, 1, 32).background_slowest, Some(2_000.0));
+    let missing =
+        [busy_node(false, 0, &[]), busy_node(true, 0, &counters(4_000)), busy_node(true, 0, &[])];
+    assert_eq!(Account::of(&missing, 1, 32).background_slowest, None);
 }

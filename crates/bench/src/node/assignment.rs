@@ -32,6 +32,9 @@ pub struct Assignment {
     /// Bytes of a message, at least 32
     #[arg(long)]
     pub size: usize,
+    /// Mebibytes that the sender also sends, as fast as possible, in a group of their own
+    #[arg(long, default_value_t = 0)]
+    pub background_mib: u32,
     /// Magic of the run, 16 hexadecimal digits
     #[arg(long)]
     pub magic: Magic,
@@ -96,6 +99,12 @@ impl Assignment {
             Role::Receiver => 1,
             Role::Member => self.nodes - u32::from(!delivers_own),
         }
+    }
+
+    /// Returns the number of messages of the background transfer.
+    pub(super) fn background_messages(&self) -> u32 {
+        let bytes = u64::from(self.background_mib) << 20;
+        u32::try_from(bytes / self.size as u64).unwrap_or(u32::MAX)
     }
 
     pub(super) fn check(&self) -> Result<(), NodeError> {

@@ -1,27 +1,27 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use carom::Event;
 use carom::blocking::{Group, Node};
+use carom::{Event, Receiver};
+use futures_util::stream::{SelectAll, StreamExt as _, select_all};
+use pollster::block_on;
 
 use super::assignment::Assignment;
-use super::endpoint::Endpoint;
+use super::endpoint::{Background, Endpoint};
 use super::error::NodeError;
 use super::recorder::Recorder;
 use super::settings::Settings;
 use crate::clock;
 use crate::record::NodeReport;
 
-/// A node of Carom, with one receiving thread for each group.
+/// A node of Carom, with one thread that receives from all groups.
 pub(super) struct Carom {
     node: Node,
     groups: Vec<Group>,
-    receivers: Vec<JoinHandle<()>>,
-    is_over: Arc<AtomicBool>,
-    reported_lost: Arc<AtomicU64>,
+    /// Group of the background transfer.
+    background: Option<Group>,
+    receiver: JoinHandle<u64>,
 }
 
 impl Carom {
@@ -39,26 +39,26 @@ impl Carom {
             builder = builder.queue(events);
         }
         let node = Node::start(builder).map_err(|error| carom(&error))?;
-        let groups = (0..work.groups).map(|group| {
-            let joined =
-                node.join(&format!("bench-{}-{group}", work.magic), settings.group_profile());
-            joined.map_err(|error| carom(&error))
-        });
+        let join = |name: String, profile| {
+            node.join(&format!("bench-{}-{name}", work.magic), profile)
+                .map_err(|error| carom(&error))
+        };
+        let groups =
+            (0..work.groups).map(|group| join(group.to_string(), settings.group_profile()));
         let groups: Vec<Group> = groups.collect::<Result<_, _>>()?;
-        let is_over = Arc::new(AtomicBool::new(false));
-        let reported_lost = Arc::new(AtomicU64::new(0));
-        let receivers = groups.iter().map(|group| {
-            let (group, recorder) = (group.clone(), Arc::clone(recorder));
-            let (is_over, lost) = (Arc::clone(&is_over), Arc::clone(&reported_lost));
-            thread::spawn(move || receive(&group, &recorder, &is_over, &lost))
-        });
-        let receivers = receivers.collect();
+        let background = (work.background_mib > 0)
+            .then(|| join("background".to_owned(), carom::Profile::bulk()))
+            .transpose()?;
+        let events = groups.iter().chain(&background).map(|group| (**group).clone().split().1);
+        let (events, recorder) = (select_all(events), Arc::clone(recorder));
+        let receiver = thread::spawn(move || block_on(receive(events, &recorder)));
         if work.role.sends() {
-            for group in &groups {
+            for group in groups.iter().chain(&background) {
                 group.wait_for_members(work.nodes as usize - 1).map_err(|error| carom(&error))?;
             }
         }
-        Ok(Self { node, groups, receivers, is_over, reported_lost })
+        let background = background.filter(|_| work.role.sends());
+        Ok(Self { node, groups, background, receiver })
     }
 }
 
@@ -68,39 +68,42 @@ impl Endpoint for Carom {
         published.map(drop).map_err(|error| carom(&error))
     }
 
+    fn background(&mut self) -> Option<Background> {
+        let group = self.background.take()?;
+        Some(Background::new(move |message| {
+            group.publish(message).map(drop).map_err(|error| carom(&error))
+        }))
+    }
+
     fn finish(self: Box<Self>) -> NodeReport {
-        self.is_over.store(true, Ordering::Relaxed);
-        for receiver in self.receivers {
-            receiver.join().expect("a receiving thread does not panic");
-        }
-        let mut counters = BTreeMap::new();
-        let lost = self.reported_lost.load(Ordering::Relaxed);
-        counters.insert("reported_lost".to_owned(), lost);
         let stats = self.node.status().stats;
+        self.node.close();
+        let lost = self.receiver.join().expect("the receiving thread does not panic");
+        let mut counters = BTreeMap::from([("reported_lost".to_owned(), lost)]);
         add("lateral", stats.lateral.by_name(), &mut counters);
         add("ordered", stats.ordered.by_name(), &mut counters);
         add("bulk", stats.bulk.by_name(), &mut counters);
         add("node", stats.node.by_name(), &mut counters);
         add("net", stats.net.by_name(), &mut counters);
-        self.node.close();
         let system = format!("carom {}", env!("CARGO_PKG_VERSION"));
         NodeReport { system, counters, ..NodeReport::default() }
     }
 }
 
-fn receive(group: &Group, recorder: &Recorder, is_over: &AtomicBool, lost: &AtomicU64) {
-    while !is_over.load(Ordering::Relaxed) {
-        match group.recv_timeout(CHECK) {
-            Ok(Some(Event::Message(message))) => {
+/// Records the deliveries of all groups until they are closed. Returns the number of messages that
+/// were reported as lost.
+async fn receive(mut events: SelectAll<Receiver>, recorder: &Recorder) -> u64 {
+    let mut lost = 0;
+    while let Some(event) = events.next().await {
+        match event {
+            Event::Message(message) => {
                 recorder.record(&message.payload, clock::monotonic_ns(), None);
             }
-            Ok(Some(Event::Lost(gap))) => {
-                lost.fetch_add(gap.count().into(), Ordering::Relaxed);
-            }
-            Ok(Some(_)) | Err(_) => {}
-            Ok(None) => return,
+            Event::Lost(gap) => lost += u64::from(gap.count()),
+            _ => {}
         }
     }
+    lost
 }
 
 /// Adds the counters that are not 0.
@@ -116,5 +119,3 @@ fn add(
 fn carom(error: &impl ToString) -> NodeError {
     NodeError::Carom(error.to_string())
 }
-
-const CHECK: Duration = Duration::from_millis(50);

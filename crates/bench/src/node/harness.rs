@@ -37,6 +37,11 @@ impl Harness {
         found.map(|_| ()).ok_or(NodeError::Abandoned)
     }
 
+    /// Returns a flag that is set on `stop` and at the end of the input.
+    pub(super) fn stopped(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_stopped)
+    }
+
     pub(super) fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
     }

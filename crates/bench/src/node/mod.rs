@@ -15,6 +15,8 @@ mod settings;
 mod stamped;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Instant;
 
 pub use assignment::{Assignment, Role, System};
@@ -24,7 +26,7 @@ use crate::clock;
 use crate::message::Header;
 use crate::record::{CPU_BEFORE_GO, NodeFiles, Record};
 use crate::schedule::Schedule;
-use endpoint::Endpoint;
+use endpoint::{Background, Endpoint};
 use harness::Harness;
 use recorder::Recorder;
 
@@ -44,17 +46,24 @@ pub fn run(system: System, work: &Assignment) -> Result<(), NodeError> {
     harness::report("ready")?;
     harness.wait_for("go")?;
     let cpu_before_go = clock::cpu_us();
+    let background = endpoint.background().map(|background| {
+        let (work, stopped) = (work.clone(), harness.stopped());
+        thread::spawn(move || send_background(&work, background, &stopped))
+    });
     let sent = match work.role.sends() {
         true => send_all(work, &mut *endpoint, &harness)?,
         false => Vec::new(),
     };
     harness.wait_for("stop")?;
+    if let Some(background) = background {
+        background.join().expect("the background transfer does not panic")?;
+    }
     let mut report = endpoint.finish();
     report.cpu_us = clock::cpu_us();
     let mut files = NodeFiles { sent, ..NodeFiles::default() };
-    let corrupted = recorder.take(&mut files);
+    let counters = recorder.take(&mut files);
     report.counters.insert(CPU_BEFORE_GO.to_owned(), cpu_before_go);
-    report.counters.insert("messages_corrupted".to_owned(), corrupted);
+    report.counters.extend(counters.into_iter().map(|(name, count)| (name.to_owned(), count)));
     files.report = report;
     files.write(&work.dir)?;
     Ok(())
@@ -82,4 +91,22 @@ fn send_all(
     }
     harness::report("sent")?;
     Ok(sent)
+}
+
+/// Sends the background transfer until it is complete or the node is stopped.
+fn send_background(
+    work: &Assignment,
+    mut background: Background,
+    stopped: &AtomicBool,
+) -> Result<(), NodeError> {
+    let magic = work.magic.of_background();
+    for number in 0..work.background_messages() {
+        if stopped.load(Ordering::Relaxed) {
+            break;
+        }
+        let mut message = vec![0; work.size];
+        Header { magic, sender: work.index, number, sent_ns: 0 }.write(&mut message);
+        background.send(message)?;
+    }
+    Ok(())
 }

@@ -10,7 +10,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Socket, Type};
 
 use super::assignment::Assignment;
-use super::endpoint::Endpoint;
+use super::endpoint::{Background, Endpoint};
 use super::error::NodeError;
 use super::recorder::Recorder;
 use super::stamped::{Arrival, StampedSocket};
@@ -19,6 +19,7 @@ use crate::record::NodeReport;
 /// Plain UDP multicast: one multicast address for each group, one send call for each message.
 pub(super) struct Raw {
     socket: UdpSocket,
+    background: Option<Background>,
     receivers: Vec<JoinHandle<()>>,
     is_over: Arc<AtomicBool>,
     received: Arc<AtomicU64>,
@@ -33,7 +34,7 @@ impl Raw {
         let mut receivers = Vec::new();
         let mut smallest_buffer = None;
         if work.role.receives() {
-            for group in 0..work.groups {
+            for group in 0..work.groups + u32::from(work.background_mib > 0) {
                 let (mut socket, buffer) = member(work.address, group)
                     .map_err(NodeError::io("cannot receive multicast"))?;
                 smallest_buffer = Some(smallest_buffer.map_or(buffer, |it: usize| it.min(buffer)));
@@ -45,21 +46,20 @@ impl Raw {
             }
         }
         let socket = sender(work.address).map_err(NodeError::io("cannot send multicast"))?;
-        Ok(Self { socket, receivers, is_over, received, refused: 0, smallest_buffer })
+        let has_background = work.background_mib > 0 && work.role.sends();
+        let background = has_background.then(|| background(work)).transpose()?;
+        Ok(Self { socket, background, receivers, is_over, received, refused: 0, smallest_buffer })
     }
 }
 
 impl Endpoint for Raw {
     fn send(&mut self, group: u32, message: Vec<u8>) -> Result<(), NodeError> {
-        match self.socket.send_to(&message, address(group)) {
-            Ok(_) => Ok(()),
-            // A full queue of the interface drops the datagram, like the network does.
-            Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
-                self.refused += 1;
-                Ok(())
-            }
-            Err(error) => Err(NodeError::io("cannot send a datagram")(error)),
-        }
+        self.refused += send(&self.socket, group, &message)?;
+        Ok(())
+    }
+
+    fn background(&mut self) -> Option<Background> {
+        self.background.take()
     }
 
     fn finish(self: Box<Self>) -> NodeReport {
@@ -80,6 +80,22 @@ impl Endpoint for Raw {
             remarks: remark.into_iter().collect(),
         }
     }
+}
+
+/// Returns 1 if the queue of the interface was full, otherwise 0.
+fn send(socket: &UdpSocket, group: u32, message: &[u8]) -> Result<u64, NodeError> {
+    match socket.send_to(message, address(group)) {
+        Ok(_) => Ok(0),
+        // A full queue of the interface drops the datagram, like the network does.
+        Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => Ok(1),
+        Err(error) => Err(NodeError::io("cannot send a datagram")(error)),
+    }
+}
+
+fn background(work: &Assignment) -> Result<Background, NodeError> {
+    let socket = sender(work.address).map_err(NodeError::io("cannot send multicast"))?;
+    let group = work.groups;
+    Ok(Background::new(move |message| send(&socket, group, &message).map(drop)))
 }
 
 fn receive(

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::assignment::Assignment;
 use super::harness;
 use crate::message::{Header, Magic};
-use crate::record::{NodeFiles, Record};
+use crate::record::{BACKGROUND_BYTES, BACKGROUND_NS, NodeFiles, Record};
 
 /// The deliveries of a node, from all its receiving threads.
 pub(super) struct Recorder {
@@ -22,6 +22,15 @@ struct State {
     /// Copies that are still missing.
     left: u64,
     corrupted: u64,
+    background: Background,
+}
+
+/// The deliveries of a background transfer.
+#[derive(Clone, Copy, Default)]
+struct Background {
+    bytes: u64,
+    first_ns: u64,
+    last_ns: u64,
 }
 
 impl Recorder {
@@ -35,6 +44,7 @@ impl Recorder {
             seen,
             left: expected,
             corrupted: 0,
+            background: Background::default(),
         });
         Self { magic: work.magic, size: work.size, receives: work.role.receives(), state }
     }
@@ -42,10 +52,15 @@ impl Recorder {
     /// Records the delivery of a message of this run, unless it is damaged. Reports `complete`
     /// after the last one. `received_ns` is the time of its receipt by the kernel, if it is known.
     pub(super) fn record(&self, message: &[u8], at_ns: u64, received_ns: Option<u64>) {
-        let header = Header::read(message).filter(|header| header.magic == self.magic);
-        let Some(header) = header.filter(|_| self.receives) else { return };
-        let Header { sender, number, .. } = header;
+        let Some(header) = Header::read(message).filter(|_| self.receives) else { return };
+        let Header { magic, sender, number, .. } = header;
         let mut state = self.locked();
+        if magic == self.magic.of_background() {
+            state.background.add(message.len(), at_ns);
+        }
+        if magic != self.magic {
+            return;
+        }
         if message.len() != self.size || !header.is_intact(message) {
             state.corrupted += 1;
             return;
@@ -61,20 +76,36 @@ impl Recorder {
         }
     }
 
-    /// Moves the deliveries and the kernel's times to `files`. Returns the number of messages that
-    /// were damaged.
-    pub(super) fn take(&self, files: &mut NodeFiles) -> u64 {
+    /// Moves the deliveries and the kernel's times to `files`. Returns the counters of what is not
+    /// among them.
+    pub(super) fn take(&self, files: &mut NodeFiles) -> Vec<(&'static str, u64)> {
         let mut state = self.locked();
         files.delivered = std::mem::take(&mut state.delivered);
         files.received = std::mem::take(&mut state.received);
         if files.received.len() != files.delivered.len() {
             files.received.clear();
         }
-        state.corrupted
+        let mut counters = vec![("messages_corrupted", state.corrupted)];
+        let Background { bytes, first_ns, last_ns } = state.background;
+        if bytes > 0 {
+            counters.push((BACKGROUND_BYTES, bytes));
+            counters.push((BACKGROUND_NS, last_ns - first_ns));
+        }
+        counters
     }
 
     fn locked(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Background {
+    fn add(&mut self, bytes: usize, at_ns: u64) {
+        if self.bytes == 0 {
+            self.first_ns = at_ns;
+        }
+        self.bytes += bytes as u64;
+        self.last_ns = self.last_ns.max(at_ns).max(self.first_ns);
     }
 }
 

@@ -22,13 +22,16 @@ pub(super) enum Metric {
     SpreadLeftOut,
     Silence,
     Cpu,
+    CpuSender,
+    CpuReceivers,
     Packets,
     GoodputSlowest,
     GoodputMean,
+    Background,
 }
 
 impl Metric {
-    pub(super) const ALL: [Self; 21] = [
+    pub(super) const ALL: [Self; 24] = [
         Self::LatencyP50,
         Self::LatencyP90,
         Self::LatencyP99,
@@ -47,9 +50,12 @@ impl Metric {
         Self::SpreadLeftOut,
         Self::Silence,
         Self::Cpu,
+        Self::CpuSender,
+        Self::CpuReceivers,
         Self::Packets,
         Self::GoodputSlowest,
         Self::GoodputMean,
+        Self::Background,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -72,23 +78,26 @@ impl Metric {
             Self::SpreadLeftOut => "left out of spread",
             Self::Silence => "longest silence",
             Self::Cpu => "CPU per copy",
+            Self::CpuSender => "CPU of the sender",
+            Self::CpuReceivers => "CPU of a receiver",
             Self::Packets => "packets per copy",
             Self::GoodputSlowest => "goodput, slowest",
             Self::GoodputMean => "goodput, mean",
+            Self::Background => "background transfer",
         }
     }
 
     pub(super) fn unit(self) -> &'static str {
         match self {
             Self::Packets | Self::Recovered => "",
-            Self::SpreadLeftOut => "%",
-            Self::GoodputSlowest | Self::GoodputMean => "MB/s",
+            Self::SpreadLeftOut | Self::CpuSender | Self::CpuReceivers => "%",
+            Self::GoodputSlowest | Self::GoodputMean | Self::Background => "MB/s",
             _ => "µs",
         }
     }
 
     pub(super) fn is_better_if_higher(self) -> bool {
-        matches!(self, Self::GoodputSlowest | Self::GoodputMean)
+        matches!(self, Self::GoodputSlowest | Self::GoodputMean | Self::Background)
     }
 
     /// Returns the value in its unit, or `None` if the run has none. A quantile has none if fewer
@@ -121,9 +130,12 @@ impl Metric {
             Self::SpreadLeftOut => account.spread_left_out.map(|share| share * 100.0),
             Self::Silence => account.silence.map(|ns| ns as f64 / 1e3),
             Self::Cpu => account.cpu_us_per_copy,
+            Self::CpuSender => account.cpu_percent_sender,
+            Self::CpuReceivers => account.cpu_percent_receivers,
             Self::Packets => account.packets_per_copy,
             Self::GoodputSlowest => account.goodput_slowest.map(|rate| rate / 1e6),
             Self::GoodputMean => account.goodput_mean.map(|rate| rate / 1e6),
+            Self::Background => account.background_slowest.map(|rate| rate / 1e6),
         }
     }
 }

@@ -1,7 +1,9 @@
 use serde::{Deserialize, Serialize};
 
+use super::median::Median;
 use super::run::{Run, Syscalls};
 use super::runs::{Runs, distinct};
+use crate::account::Account;
 
 /// The results of a set of rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,5 +36,18 @@ impl Report {
             .into_iter()
             .map(|name| Runs::new(runs.iter().copied().filter(|run| run.system == name).collect()));
         systems.filter(Runs::is_available).collect()
+    }
+
+    /// Returns the median of a value over the measured runs of a system. Returns `None` if a run
+    /// has no such value, or none was measured.
+    pub fn median_of(
+        &self,
+        row: &str,
+        system: &str,
+        value: impl Fn(&Account) -> Option<f64>,
+    ) -> Option<f64> {
+        let of_system = |run: &&Run| run.row == row && run.system == system;
+        let runs = Runs::new(self.runs.iter().filter(of_system).collect());
+        Median::of(runs.accounts().into_iter().map(value)).map(|median| median.value)
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use carom_bench::account::{Account, Node};
 use carom_bench::node::{self, Assignment, System};
-use carom_bench::record::NodeFiles;
+use carom_bench::record::{BACKGROUND_BYTES, NodeFiles};
 use clap::Parser;
 
 #[derive(Parser)]
@@ -120,6 +120,8 @@ impl Case {
             let files = files.expect("the node has written its files");
             assert!(files.report.system.starts_with(self.system), "{:?}", files.report);
             assert_eq!(files.report.counters["messages_corrupted"], 0, "{:?}", files.report);
+            let has_background = files.report.counters.contains_key(BACKGROUND_BYTES);
+            assert_eq!(has_background, *role == "receiver", "{:?}", files.report);
             Node { files, receives: *role != "sender", ..Node::default() }
         });
         Account::of(&evidence.collect::<Vec<_>>(), self.groups, SIZE)
@@ -132,6 +134,9 @@ impl Case {
         command.args(["--address", "127.0.0.1", "--magic", magic, "--rate", "1000"]);
         command.args(["--messages", &MESSAGES.to_string(), "--size", &SIZE.to_string()]);
         command.args(["--peers", "127.0.0.1,127.0.0.1,127.0.0.1"]);
+        if self.roles[0] == "sender" {
+            command.args(["--background-mib", "1"]);
+        }
         command.arg("--dir").arg(dir).arg("--settings").arg(settings);
         Process::start(command)
     }

@@ -34,8 +34,8 @@ final class AeronNode implements Node.Peer {
             .aeronDirectoryName(folder)
             .driverAgentInvoker(driver.sharedAgentInvoker())
             .useConductorAgentInvoker(true));
-        publications = new Publication[node.isSender() ? node.groups : 0];
-        subscriptions = new Subscription[node.isSender() ? 0 : node.groups];
+        publications = new Publication[node.isSender() ? node.allGroups() : 0];
+        subscriptions = new Subscription[node.isSender() ? 0 : node.allGroups()];
         String channel = ENDPOINT + node.address;
         String receivers = Integer.toString(node.nodes - 1);
         String publication =

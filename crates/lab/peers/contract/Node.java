@@ -40,6 +40,8 @@ final class Node {
     final int groups;
     final int messages;
     final int size;
+    /** Messages of the background transfer, which has the group after the others. */
+    final int background;
     final double rate;
     final String address;
     final Path folder;
@@ -52,6 +54,11 @@ final class Node {
     private final byte[] message;
     private long missing;
     private long foreign;
+    private long backgroundBytes;
+    private long backgroundFirstNs;
+    private long backgroundLastNs;
+    private int nextBackground;
+    private byte[] backgroundMessage;
     private long unrecorded;
     private long beganNs;
     private long cpuBeforeGoUs;
@@ -72,6 +79,8 @@ final class Node {
         messages = Integer.parseInt(values.get("--messages"));
         rate = Double.parseDouble(values.get("--rate"));
         size = Integer.parseInt(values.get("--size"));
+        long backgroundMib = Long.parseLong(values.getOrDefault("--background-mib", "0"));
+        background = (int) ((backgroundMib << 20) / size);
         address = values.get("--address");
         folder = Path.of(values.get("--dir"));
         settings = Path.of(values.get("--settings"));
@@ -96,6 +105,11 @@ final class Node {
 
     boolean isMember() {
         return role.equals("member");
+    }
+
+    /** Returns the number of groups, with that of a background transfer. */
+    int allGroups() {
+        return groups + (background > 0 ? 1 : 0);
     }
 
     private int senders() {
@@ -126,7 +140,14 @@ final class Node {
             return;
         }
         ByteBuffer header = little(ByteBuffer.wrap(bytes, offset, length));
-        if (length != size || header.getLong() != magic) {
+        long found = length == size ? header.getLong() : 0;
+        if (isGoing && background > 0 && length == size && found == ~magic) {
+            backgroundFirstNs = backgroundBytes == 0 ? now : backgroundFirstNs;
+            backgroundBytes += length;
+            backgroundLastNs = now;
+            return;
+        }
+        if (length != size || found != magic) {
             foreign++;
             return;
         }
@@ -199,8 +220,26 @@ final class Node {
         cpuBeforeGoUs = cpuUs();
         long startNs = System.nanoTime();
         while (!isStopped) {
-            turn(peer, isReceiver() ? IDLE_NS : sendDue(peer, startNs));
+            long waitNs = isReceiver() ? IDLE_NS : sendDue(peer, startNs);
+            turn(peer, isSender() && sendBackground(peer) ? 0 : waitNs);
         }
+    }
+
+    /** Offers the next messages of the background transfer. Returns true if one was accepted. */
+    private boolean sendBackground(Peer peer) throws Exception {
+        int before = nextBackground;
+        for (int sends = 0; sends < SENDS_PER_TURN && nextBackground < background; sends++) {
+            if (backgroundMessage == null) {
+                backgroundMessage = new byte[size];
+            }
+            little(ByteBuffer.wrap(backgroundMessage)).putLong(~magic).putInt(index)
+                .putInt(nextBackground);
+            if (!peer.send(groups, backgroundMessage)) {
+                break;
+            }
+            nextBackground++;
+        }
+        return nextBackground > before;
     }
 
     private static void turn(Peer peer, long waitNs) throws Exception {
@@ -266,11 +305,17 @@ final class Node {
             write("delivered.bin", delivered);
         }
         String counters = String.format(
-            "{\"cpu_us_before_go\": %d, \"foreign\": %d, \"unrecorded\": %d}",
-            cpuBeforeGoUs, foreign, unrecorded);
+            "{\"cpu_us_before_go\": %d, \"foreign\": %d, \"unrecorded\": %d%s}",
+            cpuBeforeGoUs, foreign, unrecorded, backgroundCounters());
         String report = String.format("{\"cpu_us\": %d, \"system\": \"%s\", \"counters\": %s}%n",
             cpuUs(), system, counters);
         Files.writeString(folder.resolve("report.json"), report, StandardCharsets.UTF_8);
+    }
+
+    private synchronized String backgroundCounters() {
+        return backgroundBytes == 0 ? "" : String.format(
+            ", \"background_bytes\": %d, \"background_ns\": %d",
+            backgroundBytes, backgroundLastNs - backgroundFirstNs);
     }
 
     private void write(String name, ByteBuffer records) throws IOException {

@@ -86,6 +86,8 @@ static void parse_option(struct node *node, const char *name, char *value, char 
         node->rate = atof(value);
     else if (strcmp(name, "--size") == 0)
         node->size = (uint32_t)atol(value);
+    else if (strcmp(name, "--background-mib") == 0)
+        node->background = (uint32_t)atol(value);
     else if (strcmp(name, "--magic") == 0)
         parse_magic(node, value);
     else if (strcmp(name, "--dir") == 0)
@@ -108,6 +110,7 @@ void node_start(struct node *node, int argc, char **argv) {
     if (node->groups == 0 || node->size < HEADER_BYTES || node->nodes == 0)
         node_fail("pass at least 1 group, 1 node and 32 bytes", "--groups, --nodes or --size");
     parse_peers(node, peers);
+    node->background = (uint32_t)(((uint64_t)node->background << 20) / node->size);
     uint64_t expected = (uint64_t)node->messages * node_senders(node);
     node->missing = node->role == SENDER ? 0 : expected;
     node->seen = allocate(expected + 1, 1);
@@ -124,6 +127,10 @@ void node_start(struct node *node, int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
     prctl(PR_SET_TIMERSLACK, 1L);
+}
+
+uint32_t node_groups(const struct node *node) {
+    return node->groups + (node->background > 0 ? 1 : 0);
 }
 
 uint32_t node_senders(const struct node *node) {
@@ -153,13 +160,32 @@ static bool is_intact(const struct node *node, const uint8_t *message, size_t si
            memcmp(message + HEADER_BYTES, node->pattern + number % 256, size - HEADER_BYTES) == 0;
 }
 
+/* Messages of a background transfer have the inverted magic. */
+static bool is_background(const struct node *node, const uint8_t *message, size_t size) {
+    if (node->background == 0 || size != node->size)
+        return false;
+    for (int byte = 0; byte < 8; byte++)
+        if ((uint8_t)(message[byte] ^ node->magic[byte]) != 0xff)
+            return false;
+    return true;
+}
+
+static void deliver_background(struct node *node, size_t size, uint64_t now_ns) {
+    if (node->background_bytes == 0)
+        node->background_first_ns = now_ns;
+    node->background_bytes += size;
+    node->background_last_ns = now_ns;
+}
+
 void node_deliver(struct node *node, const uint8_t *message, size_t size) {
     struct record record = {.time_ns = node_now_ns()};
     bool is_complete = false;
     if (node->role == SENDER)
         return;
     pthread_mutex_lock(&node->lock);
-    if (!is_intact(node, message, size)) {
+    if (is_background(node, message, size)) {
+        deliver_background(node, size, record.time_ns);
+    } else if (!is_intact(node, message, size)) {
         node->foreign++;
     } else {
         memcpy(&record.sender, message + 8, 4);
@@ -246,13 +272,41 @@ static void wait_and_serve(struct node *node, const struct system *system, int64
         system->serve(node);
 }
 
+struct background {
+    struct node *node;
+    const struct system *system;
+};
+
+static void *send_background(void *argument) {
+    const struct background *background = argument;
+    struct node *node = background->node;
+    const struct timespec pause = {0, RETRY_NS};
+    uint8_t *message = allocate(node->size, 1);
+    for (int byte = 0; byte < 8; byte++)
+        message[byte] = (uint8_t)~node->magic[byte];
+    for (uint32_t number = 0; number < node->background && !node->is_stopped;) {
+        memcpy(message + 12, &number, 4);
+        if (background->system->send(node, node->groups, message))
+            number++;
+        else
+            nanosleep(&pause, NULL);
+    }
+    free(message);
+    return NULL;
+}
+
 void node_run(struct node *node, const struct system *system) {
+    struct background background = {node, system};
+    pthread_t thread;
     while (!node->is_stopped && !system->ready(node))
         wait_and_serve(node, system, READY_NS);
     puts("ready");
     while (!node->is_stopped && !node->is_going)
         wait_and_serve(node, system, IDLE_NS);
     node_count(node, "cpu_us_before_go", cpu_us(RUSAGE_SELF));
+    bool has_background = node->role == SENDER && node->background > 0;
+    if (has_background && pthread_create(&thread, NULL, send_background, &background) != 0)
+        node_fail("permit more threads", "cannot start the background transfer");
     uint64_t start_ns = node_now_ns();
     while (!node->is_stopped) {
         int64_t timeout_ns = IDLE_NS;
@@ -260,6 +314,8 @@ void node_run(struct node *node, const struct system *system) {
             timeout_ns = send_due(node, system, start_ns);
         wait_and_serve(node, system, timeout_ns);
     }
+    if (has_background)
+        pthread_join(thread, NULL);
 }
 
 void node_count(struct node *node, const char *name, uint64_t value) {
@@ -290,6 +346,10 @@ void node_finish(struct node *node, const char *name) {
         write_records(node, "sent.bin", &node->sent);
     write_records(node, "delivered.bin", &node->delivered);
     node_count(node, "foreign", node->foreign);
+    if (node->background_bytes > 0) {
+        node_count(node, "background_bytes", node->background_bytes);
+        node_count(node, "background_ns", node->background_last_ns - node->background_first_ns);
+    }
     node_count(node, "unrecorded", node->overflowed);
     FILE *file = create(node, "report.json");
     fprintf(file, "{\"cpu_us\": %lu, \"system\": \"%s\", \"counters\": {",

@@ -15,7 +15,11 @@
 #include <stdio.h>
 
 #ifdef __cplusplus
+#include <atomic>
+using std::atomic_bool;
 extern "C" {
+#else
+#include <stdatomic.h>
 #endif
 
 #define HEADER_BYTES 32
@@ -50,6 +54,8 @@ struct node {
     uint32_t groups;
     uint32_t messages;
     uint32_t size;
+    /* Messages of the background transfer, which has the group after the others. */
+    uint32_t background;
     double rate;
     uint8_t magic[8];
     const char *address;
@@ -64,6 +70,9 @@ struct node {
     uint64_t missing;
     uint64_t overflowed;
     uint64_t foreign;
+    uint64_t background_bytes;
+    uint64_t background_first_ns;
+    uint64_t background_last_ns;
     struct counter counters[MAX_COUNTERS];
     size_t counter_count;
     /* The fill pattern of message `n` begins at `pattern[n % 256]`. */
@@ -73,7 +82,8 @@ struct node {
     uint32_t next;
     bool is_prepared;
     bool is_going;
-    bool is_stopped;
+    /* Also read by the thread of the background transfer. */
+    atomic_bool is_stopped;
     char line[64];
     size_t line_length;
 };
@@ -82,7 +92,7 @@ struct node {
 struct system {
     /* Returns true once the node is set up. A sender is set up when it sees all receivers. */
     bool (*ready)(struct node *node);
-    /* Sends a message. Returns false if the system does not accept it now; it is offered again. */
+    /* Sends a message. A background transfer calls it on a thread of its own. Returns false if the system does not accept it now; it is offered again. */
     bool (*send)(struct node *node, uint32_t group, const uint8_t *message);
     /* Adds descriptors to poll, lowers the timeout if a timer is due earlier, returns the count. */
     int (*watch)(struct pollfd *polled, int64_t *timeout_ns);
@@ -99,6 +109,9 @@ void node_deliver(struct node *node, const uint8_t *message, size_t size);
 
 /* Adds a counter to the report. */
 void node_count(struct node *node, const char *name, uint64_t value);
+
+/* Returns the number of groups, with that of a background transfer. */
+uint32_t node_groups(const struct node *node);
 
 /* Returns the number of nodes that send. */
 uint32_t node_senders(const struct node *node);

@@ -45,7 +45,7 @@ static void open_groups(struct node *node) {
     dds_qset_durability(qos, DDS_DURABILITY_VOLATILE);
     dds_listener_t *listener = dds_create_listener(node);
     dds_lset_data_available(listener, on_data);
-    for (uint32_t group = 0; group < node->groups; group++) {
+    for (uint32_t group = 0; group < node_groups(node); group++) {
         char name[32];
         snprintf(name, sizeof name, "group%u", group);
         dds_entity_t topic =
@@ -63,7 +63,7 @@ static void open_groups(struct node *node) {
 /* Returns true when each writer sees all receivers and each reader the senders. */
 static bool ready(struct node *node) {
     uint32_t readers_expected = node->role == MEMBER ? node->nodes : node->nodes - 1;
-    for (uint32_t group = 0; group < node->groups; group++) {
+    for (uint32_t group = 0; group < node_groups(node); group++) {
         dds_publication_matched_status_t publication;
         dds_subscription_matched_status_t subscription;
         if (node->role != RECEIVER &&
@@ -86,10 +86,30 @@ static bool send_message(struct node *node, uint32_t group, const uint8_t *bytes
     return result == DDS_RETCODE_OK;
 }
 
+static bool has_write_batching(const struct node *node) {
+    char text[4096];
+    FILE *file = fopen(node->settings, "r");
+    if (file == NULL)
+        node_fail("pass a readable file", "cannot read '%s'", node->settings);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    return strstr(text, "<WriteBatch>true<") != NULL;
+}
+
+/* Batches have no timer. */
+static void flush(struct node *node) {
+    if (node->role == RECEIVER)
+        return;
+    for (uint32_t group = 0; group < node_groups(node); group++)
+        dds_write_flush(writers[group]);
+}
+
 int main(int argc, char **argv) {
     static struct node node;
-    const struct system system = {.ready = ready, .send = send_message};
+    struct system system = {.ready = ready, .send = send_message};
     node_start(&node, argc, argv);
+    if (has_write_batching(&node))
+        system.serve = flush;
     if (node.groups > MAX_GROUPS)
         node_fail("use at most 1024 groups", "--groups is %u", node.groups);
     char uri[4096];

@@ -1,7 +1,8 @@
 use std::fs;
 use std::path::Path;
 
-use carom_bench::plan::{Loss, Plan, Roles, Row};
+use carom_bench::plan::{Plan, Roles, Row};
+use carom_netns::Layout;
 use carom_terminal::{CliError, plain};
 
 /// Returns the rows of all built-in plans, in the order of the report.
@@ -46,6 +47,13 @@ pub(super) fn quick(row: Row) -> Row {
     Row { messages, outages, kill, file_mib, repetitions: 1, ..row }
 }
 
+/// Returns the layout of a row's lab.
+pub(super) fn layout(row: &Row) -> Layout {
+    let racks = row.racks as usize;
+    let hosts_per_rack = (row.nodes as usize).div_ceil(racks.max(1));
+    Layout { racks, hosts_per_rack, mtu: row.mtu, ..Layout::default() }
+}
+
 /// Returns a description of a row for people.
 pub(super) fn described(row: &Row) -> String {
     let receivers = row.nodes - 1;
@@ -53,9 +61,14 @@ pub(super) fn described(row: &Row) -> String {
         Roles::OneSender => format!("1 sender, {receivers} receivers"),
         Roles::AllMembers => format!("{} members, all of which send", row.nodes),
     };
-    let loss = match row.loss.share {
-        share if share > 0.0 => format!("; {} % of the datagrams lost", share * 100.0),
-        _ => String::new(),
+    let loss = match (row.loss.share, row.loss.shared) {
+        (share, _) if share <= 0.0 => String::new(),
+        (share, false) => format!("; {} % of the datagrams lost", share * 100.0),
+        (share, true) => format!(
+            "; {} racks, {} % of the datagrams lost at the uplink of each rack",
+            row.racks,
+            share * 100.0
+        ),
     };
     if let Some(mib) = row.file_mib {
         return format!("{nodes}; a file of {mib} MiB{loss}");
@@ -69,6 +82,15 @@ pub(super) fn described(row: &Row) -> String {
         "{nodes}; groups: {groups}; messages of each sender: {messages} of {size} bytes, {rate}"
     );
     text += &loss;
+    if row.mtu != 1500 {
+        text += &format!("; MTU {}", row.mtu);
+    }
+    if let Some(rate) = row.link_mbit {
+        text += &format!("; links of {rate} Mbit/s");
+    }
+    if let Some(mib) = row.background_mib {
+        text += &format!("; beside a transfer of {mib} MiB in a second group");
+    }
     if let Some(outage) = row.outages.first() {
         let (count, ms) = (row.outages.len(), outage.ms);
         text += &format!("; {count} outages of {ms} ms, each at one receiver");
@@ -110,22 +132,19 @@ fn read(path: &Path) -> Result<Vec<Row>, CliError> {
     Ok(plan.rows)
 }
 
-/// Refuses what the runner does not do, instead of measuring something else.
+/// Refuses a row whose lab cannot be built, before anything is measured.
 fn check(row: &Row) -> Result<(), CliError> {
-    match row.loss {
-        Loss { shared: true, .. } => {
-            let cause = format!("row '{}': shared losses are not supported", row.name);
-            Err(CliError::new(cause, "use loss.shared = false"))
-        }
-        Loss { .. } => Ok(()),
-    }
+    layout(row).validate().map_err(|error| {
+        CliError::new(format!("row '{}': {}", row.name, error.cause()), error.fix())
+    })
 }
 
-const PLANS: [(&str, &str); 4] = [
+const PLANS: [(&str, &str); 5] = [
     ("time-critical", include_str!("../../plans/time-critical.toml")),
     ("goodput", include_str!("../../plans/goodput.toml")),
     ("ordered", include_str!("../../plans/ordered.toml")),
     ("files", include_str!("../../plans/files.toml")),
+    ("rdcm-14", include_str!("../../plans/rdcm-14.toml")),
 ];
 const QUICK_SECONDS: f64 = 2.0;
 /// A quick row at full speed has this part of the messages.
@@ -165,13 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn shared_losses_are_refused() {
+    fn row_whose_lab_cannot_be_built_is_refused() {
         let dir = tempfile::tempdir().expect("a folder for the test");
         let path = dir.path().join("mine.toml");
-        let row = "[[row]]\nname = \"a\"\nsystems = [\"raw\"]\nnodes = 2\nmessages = 1\n\
-                   rate = 0\nsize = 32\nloss = { share = 0.1, shared = true }\n";
+        let row = "[[row]]\nname = \"a\"\nsystems = [\"raw\"]\nnodes = 300\nmessages = 1\n\
+                   rate = 0\nsize = 32\n";
         fs::write(&path, row).expect("the folder is writable");
         let error = named(&[path.display().to_string()]).expect_err("it is refused").to_string();
-        assert!(error.contains("shared losses are not supported"), "{error}");
+        assert!(error.contains("row 'a': 300 hosts per rack are not possible"), "{error}");
+        assert!(error.contains("fix: use 1 to 249"), "{error}");
     }
 }

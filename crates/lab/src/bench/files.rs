@@ -150,7 +150,7 @@ fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
 
 const NAME: &str = "file.bin";
 const CHUNK: usize = 1 << 20;
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(60);
 const STOP: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

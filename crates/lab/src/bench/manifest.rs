@@ -29,6 +29,9 @@ pub(super) struct Manifest {
     /// Pause in seconds between `ready` and `go`, where a sender does not see its receivers.
     #[serde(default)]
     pub(super) warm_up_s: u64,
+    /// Expected seconds from the start of a node to `ready`, with its own warm-up.
+    #[serde(default)]
+    pub(super) start_s: f64,
     #[serde(default)]
     pub(super) environment: BTreeMap<String, String>,
     #[serde(default)]
@@ -100,6 +103,7 @@ mod tests {
         for name in super::super::system::PEERS {
             let manifest = Manifest::read(&peers, name).expect("it is valid");
             assert!(!manifest.supports.is_empty(), "{name}");
+            assert!((0.0..60.0).contains(&manifest.start_s), "{name}");
             let members = manifest.order(Roles::AllMembers);
             let is_total = ["corosync", "jgroups"].contains(&name);
             assert_eq!(members == Order::Total, is_total, "{name}");

@@ -5,10 +5,11 @@ use carom_bench::Quantiles;
 use carom_bench::account::Account;
 use carom_bench::plan::Row;
 use carom_bench::report::{Limit, Order, Run, RunResult};
-use carom_netns::{Lab, Layout};
+use carom_netns::Lab;
 use carom_terminal::interrupt::Interrupt;
 use carom_terminal::{CliError, output};
 
+use super::cases;
 use super::failure::Failure;
 use super::limits::Limits;
 use super::page::Page;
@@ -70,10 +71,11 @@ impl<'a> Bench<'a> {
     fn measure_row(&mut self, row: &Row, page: &mut Page) -> Result<bool, CliError> {
         page.begin(row);
         let systems = self.systems(row, page);
-        let racks = row.racks as usize;
-        let hosts_per_rack = (row.nodes as usize).div_ceil(racks);
-        let layout = Layout { racks, hosts_per_rack, ..Layout::default() };
-        let lab = Lab::build(&layout).map_err(|error| refused(&error))?;
+        let lab = Lab::build(&cases::layout(row)).map_err(|error| refused(&error))?;
+        let link = row.link_mbit.map(|rate| u64::from(rate) * 1_000_000);
+        for host in lab.hosts().iter().filter(|_| link.is_some()) {
+            host.set_rate(link).map_err(|error| refused(&error))?;
+        }
         let (scratch, interrupt) = (self.scratch, self.interrupt);
         let trial = |system, counts_syscalls| Trial {
             lab: &lab,
@@ -85,7 +87,8 @@ impl<'a> Bench<'a> {
         };
         let mut finding = false;
         for repetition in 1..=row.repetitions {
-            for system in &systems {
+            let repeated = |it: &&System| repetition <= row.runs_of(&it.name);
+            for system in systems.iter().filter(repeated) {
                 let measured = trial(system, false).run();
                 self.done += 1;
                 let label = format!("{} {} ({repetition})", row.name, system.name);
@@ -117,7 +120,7 @@ impl<'a> Bench<'a> {
             match System::find(name, row, self.peers) {
                 Ok(system) => systems.push(system),
                 Err(reason) => {
-                    self.done += u64::from(row.repetitions);
+                    self.done += u64::from(row.runs_of(name));
                     self.report(&format!(
                         "{} {name}: skipped: {reason}\nfix: {AVAILABLE}",
                         row.name
@@ -172,7 +175,7 @@ impl<'a> Bench<'a> {
 
 /// Returns the number of runs of all rows.
 fn total(rows: &[Row]) -> u64 {
-    rows.iter().map(|row| row.systems.len() as u64 * u64::from(row.repetitions)).sum()
+    rows.iter().map(Row::runs).fold(0, u64::saturating_add)
 }
 
 fn run(row: &Row, system: &System, limit: Option<Limit>, result: RunResult) -> Run {
@@ -239,6 +242,7 @@ mod tests {
     fn runs_are_counted_beyond_32_bits() {
         let mut row = cases::built_in().remove(0);
         row.repetitions = u32::MAX;
+        row.once.clear();
         let systems = row.systems.len() as u64;
         assert_eq!(total(&[row]), systems * u64::from(u32::MAX));
     }

@@ -3,6 +3,7 @@
 mod cases;
 mod compare;
 mod counters;
+mod estimate;
 mod failure;
 mod faults;
 mod files;
@@ -10,12 +11,14 @@ mod leftovers;
 mod limits;
 mod list;
 mod log_tail;
+mod losses;
 mod machine;
 mod manifest;
 mod measure;
 mod node;
 mod nodes;
 mod page;
+mod relations;
 mod run;
 mod scratch;
 mod syscalls;
@@ -64,4 +67,4 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 const EXAMPLE: &str = "Examples:
   carom-lab bench list                                    the rows and the systems
   carom-lab bench run pace-loss-1 --systems carom,raw     one row
-  carom-lab bench all --peers /tmp/peers --out figures    everything, in about an hour";
+  carom-lab bench all --peers /tmp/peers --out figures    everything, in about 35 minutes";

@@ -1,5 +1,5 @@
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
@@ -45,9 +45,10 @@ impl Nodes {
         let sender = self.sender.clone();
         if let Some(output) = output {
             thread::spawn(move || {
-                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let mut output = BufReader::new(output);
+                while let Some(line) = next_line(&mut output) {
                     // Without a reader, the run is over.
-                    let _ = sender.send((index, Some(line.trim().to_owned())));
+                    let _ = sender.send((index, Some(line)));
                 }
                 let _ = sender.send((index, None));
             });
@@ -70,7 +71,12 @@ impl Nodes {
     /// Waits up to `timeout` for a line or an end. Returns an error if a node has ended.
     pub(super) fn poll(&mut self, timeout: Duration) -> Result<(), String> {
         match self.lines.recv_timeout(timeout) {
-            Ok((index, Some(line))) => self.nodes[index].lines.push(line),
+            Ok((index, Some(line))) => {
+                let lines = &mut self.nodes[index].lines;
+                if lines.len() < MOST_LINES {
+                    lines.push(line);
+                }
+            }
             Ok((index, None)) => {
                 let node = &mut self.nodes[index];
                 node.has_ended = true;
@@ -151,6 +157,20 @@ impl Node {
     }
 }
 
+/// Reads a line without the white space around it. What is not UTF-8 is replaced, and bytes beyond
+/// [`LONGEST_LINE`] become further lines. Returns `None` at the end.
+fn next_line(output: &mut impl BufRead) -> Option<String> {
+    let mut line = Vec::new();
+    match output.take(LONGEST_LINE).read_until(b'\n', &mut line) {
+        Ok(1..) => Some(String::from_utf8_lossy(&line).trim().to_owned()),
+        Ok(0) | Err(_) => None,
+    }
+}
+
+const LONGEST_LINE: u64 = 4096;
+/// A node prints three lines that matter.
+const MOST_LINES: usize = 1024;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,6 +209,16 @@ mod tests {
         let (mut nodes, _dir) = started(&["echo ready; read go", "echo broken >&2; exit 3"]);
         let failure = wait(&mut nodes, "ready").expect_err("one has ended");
         assert_eq!(failure, "node 1 ended early: broken");
+    }
+
+    #[test]
+    fn output_that_is_no_text_does_not_end_a_node() {
+        let script = "printf '\\377\\n'; head -c 100000 /dev/zero; printf '\\nready\\n'; read stop";
+        let (mut nodes, _dir) = started(&[script]);
+        wait(&mut nodes, "ready").expect("it prints it");
+        let longest = nodes.nodes[0].lines.iter().map(String::len).max();
+        assert!(longest <= Some(4096), "{longest:?}");
+        assert_eq!(nodes.stop(Duration::from_secs(10)), Ok(()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::cases;
 use super::machine::Machine;
+use super::relations;
 use super::system::System;
 
 /// The results of a bench, for people and for programs.
@@ -85,6 +86,10 @@ impl Page {
         };
         put("benchmarks.json", &format!("{}\n", self.json(interrupted)))?;
         put("benchmarks.md", &self.markdown())?;
+        let cpu = relations::figure(&self.report, &self.rows);
+        if !cpu.is_empty() {
+            put("cpu-by-rate.svg", &cpu)?;
+        }
         for row in &self.rows {
             let svg = self.of(row).svg();
             if !svg.is_empty() {
@@ -118,6 +123,9 @@ impl Page {
             text += &format!("| {system} | {version} |\n");
         }
         text += &format!("\n## Rows\n\n{}", self.sections());
+        if !relations::figure(&self.report, &self.rows).is_empty() {
+            text += "\n## CPU at set rates\n\n![CPU at set rates](cpu-by-rate.svg)\n";
+        }
         if !self.notes.is_empty() {
             text += "\n## Notes on the systems\n\n";
         }
@@ -132,6 +140,7 @@ impl Page {
         let text = report.markdown();
         let (title, body) = text.split_once("\n\n").unwrap_or((&text, ""));
         let mut text = format!("{title}\n\n{}.\n\n{body}", cases::described(row));
+        text += &relations::text(&self.report, row);
         for remark in self.remarks.get(&row.name).into_iter().flatten() {
             text += &format!("\n{remark}.\n");
         }

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use carom_bench::plan::{Roles, Row};
 use carom_bench::report::{Kind, Order};
-use carom_netns::Host;
+use carom_netns::{Host, Layout};
 
 use super::manifest::{FileCommands, Manifest};
 
@@ -24,6 +24,8 @@ pub(super) struct System {
     pub(super) version: String,
     environment: Vec<(String, String)>,
     pub(super) warm_up_s: u64,
+    /// Expected seconds from the start to `go`.
+    pub(super) start_s: f64,
     /// Sentences for the report.
     pub(super) notes: Vec<String>,
 }
@@ -32,7 +34,7 @@ pub(super) struct System {
 enum Settings {
     None,
     /// Text of a file that is written for each run.
-    Text(&'static str),
+    Text(String),
     File(PathBuf),
 }
 
@@ -44,7 +46,7 @@ impl System {
         match base {
             "carom" if row.file_mib.is_some() => Self::carom_files(),
             "raw" if row.file_mib.is_some() => Err(NO_FILES.to_owned()),
-            "carom" | "raw" => Self::own(name, base, settings),
+            "carom" | "raw" => Self::own(name, base, settings, row.mtu),
             _ => Self::peer(name, base, settings, row, peers),
         }
     }
@@ -58,13 +60,19 @@ impl System {
         }
     }
 
-    fn own(name: &str, base: &str, settings: &str) -> Result<Self, String> {
-        let (settings, order) = match (base, settings) {
-            (_, "default") => (Settings::None, Order::None),
-            ("carom", "ordered") => (Settings::Text("profile = \"ordered\"\n"), Order::Total),
-            ("carom", "bulk") => (Settings::Text("profile = \"bulk\"\n"), Order::Source),
+    fn own(name: &str, base: &str, settings: &str, mtu: u32) -> Result<Self, String> {
+        let (profile, order) = match (base, settings) {
+            (_, "default") => ("", Order::None),
+            ("carom", "ordered") => ("profile = \"ordered\"\n", Order::Total),
+            ("carom", "bulk") => ("profile = \"bulk\"\n", Order::Source),
             _ => return Err(format!("{base} has no settings '{settings}'")),
         };
+        let mtu = match base {
+            "carom" if mtu != Layout::default().mtu => format!("mtu = {mtu}\n"),
+            _ => String::new(),
+        };
+        let text = format!("{profile}{mtu}");
+        let settings = if text.is_empty() { Settings::None } else { Settings::Text(text) };
         let program =
             std::env::current_exe().map_err(|error| format!("no own program: {error}"))?;
         let program = program.display().to_string();
@@ -79,6 +87,7 @@ impl System {
             version: String::new(),
             environment: Vec::new(),
             warm_up_s: 0,
+            start_s: 0.0,
             notes: Vec::new(),
         })
     }
@@ -102,7 +111,8 @@ impl System {
             receiver_ends: true,
         };
         let version = format!("carom {}", env!("CARGO_PKG_VERSION"));
-        Ok(Self { files: Some(commands), version, ..Self::own("carom", "carom", "default")? })
+        let own = Self::own("carom", "carom", "default", Layout::default().mtu)?;
+        Ok(Self { files: Some(commands), version, ..own })
     }
 
     fn peer(
@@ -128,6 +138,9 @@ impl System {
         if row.roles == Roles::AllMembers && !manifest.supports("members") {
             return Err("it has no groups in which all nodes send".to_owned());
         }
+        if row.background_mib.is_some() && !manifest.supports("background") {
+            return Err(NO_BACKGROUND.to_owned());
+        }
         let out = peers.display().to_string();
         let program = manifest.start.iter().map(|word| word.replace("{out}", &out)).collect();
         Ok(Self {
@@ -140,6 +153,7 @@ impl System {
             version: String::new(),
             environment: manifest.environment.into_iter().collect(),
             warm_up_s: manifest.warm_up_s,
+            start_s: manifest.start_s + manifest.warm_up_s as f64,
             notes: manifest.notes,
         })
     }
@@ -160,6 +174,7 @@ impl System {
             version: version.unwrap_or_default(),
             environment: Vec::new(),
             warm_up_s: 0,
+            start_s: 0.0,
             notes: manifest.notes,
         })
     }
@@ -207,6 +222,7 @@ fn parts<'a>(name: &'a str, row: &'a Row) -> (&'a str, &'a str) {
 }
 
 const NO_FILES: &str = "it sends no files";
+const NO_BACKGROUND: &str = "its node has no second stream for a background transfer";
 /// The names of all peers.
 pub(super) const PEERS: [&str; 8] =
     ["cyclone", "norm", "openpgm", "corosync", "aeron", "jgroups", "uftp", "udpcast"];
@@ -253,8 +269,10 @@ mod tests {
             let names =
                 row.systems.iter().filter(|name| row.file_mib.is_none() || *name != "carom");
             for name in names {
-                let found = System::find(name, &row, &peers);
-                assert!(found.is_ok(), "{}: {name}: {:?}", row.name, found.err());
+                let reason = System::find(name, &row, &peers).err();
+                let is_known = |it: &String| row.background_mib.is_some() && it == NO_BACKGROUND;
+                let has_surprise = reason.as_ref().is_some_and(|it| !is_known(it));
+                assert!(!has_surprise, "{}: {name}: {reason:?}", row.name);
             }
         }
     }

@@ -1,17 +1,14 @@
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use carom_bench::Magic;
 use carom_bench::account::{Account, Node};
-use carom_bench::drops::Drops;
 use carom_bench::plan::{Roles, Row};
 use carom_bench::record::{NodeFiles, Record};
 use carom_bench::report::{Kind, Limit, Order};
-use carom_netns::{DropLog, Host, Lab, Loss};
+use carom_netns::Lab;
 use carom_terminal::interrupt::Interrupt;
 
 use super::counters::Counters;
@@ -19,6 +16,7 @@ use super::failure::Failure;
 use super::faults::Faults;
 use super::leftovers;
 use super::limits::Limits;
+use super::losses::Losses;
 use super::nodes::Nodes;
 use super::scratch;
 use super::syscalls::SyscallCounter;
@@ -57,8 +55,8 @@ impl Trial<'_> {
             (Some(mib), Some(commands)) => self.send_file(mib.into(), commands, &folders),
             _ => self.run_in(&folders),
         };
+        Losses::end(self.lab)?;
         for host in self.lab.hosts() {
-            host.set_loss(&Loss::None)?;
             leftovers::kill(host)?;
         }
         ended
@@ -78,7 +76,8 @@ impl Trial<'_> {
             return Err(nodes.silent("ready").into());
         }
         self.pause(&mut nodes, Duration::from_secs(self.system.warm_up_s))?;
-        let logs = self.begin_losses(folders)?;
+        // Some systems do not start while datagrams are lost.
+        let losses = Losses::begin(self.lab, self.row, folders)?;
         let calls = self.count_syscalls(folders)?;
         let before = self.counters()?;
         let limit = self.transfer(&mut nodes, &limits)?;
@@ -87,7 +86,8 @@ impl Trial<'_> {
             calls.into_iter().map(SyscallCounter::finish).collect::<Result<_, _>>()?;
         nodes.stop(limits.stop)?;
         let counted = before.iter().zip(&after).map(|(before, after)| after.since(*before));
-        let measured = self.account(&nodes, folders, logs, &counted.collect::<Vec<_>>(), magic)?;
+        let measured =
+            self.account(&nodes, folders, losses, &counted.collect::<Vec<_>>(), magic)?;
         let syscalls = self.counts_syscalls.then(|| calls.iter().sum());
         Ok(Measured { limit, syscalls, ..measured })
     }
@@ -115,23 +115,9 @@ impl Trial<'_> {
             ("--dir", folder.display().to_string()),
             ("--peers", peers.join(",")),
         ];
-        pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
-    }
-
-    /// Starts to lose datagrams at the receivers, and to record them. This is after `ready`,
-    /// because some systems do not start while datagrams are lost.
-    fn begin_losses(&self, folders: &[PathBuf]) -> Result<Vec<Option<DropLog>>, Failure> {
-        let is_lossless = self.row.loss.share == 0.0 && self.row.outages.is_empty();
-        let begin = |(host, index): (&Host, u32)| {
-            if is_lossless || !self.row.receives(index) {
-                return Ok(None);
-            }
-            let log = host.log_drops(&folders[index as usize].join(DROPS))?;
-            host.set_loss(&Loss::Independent { probability: self.row.loss.share })?;
-            Ok(Some(log))
-        };
-        let logs = self.lab.hosts().iter().zip(0..self.row.nodes).map(begin);
-        logs.collect()
+        let background = self.row.background_mib.map(|mib| ("--background-mib", mib.to_string()));
+        let pairs = pairs.into_iter().chain(background);
+        pairs.flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
     fn count_syscalls(&self, folders: &[PathBuf]) -> Result<Vec<SyscallCounter>, Failure> {
@@ -203,17 +189,13 @@ impl Trial<'_> {
         &self,
         nodes: &Nodes,
         folders: &[PathBuf],
-        logs: Vec<Option<DropLog>>,
+        losses: Losses,
         counted: &[Counters],
         magic: Magic,
     ) -> Result<Measured, Failure> {
         let mut all = Vec::new();
-        for (index, log) in logs.into_iter().enumerate() {
+        for (index, drops) in losses.drops(magic)?.into_iter().enumerate() {
             let folder = &folders[index];
-            let drops = match log {
-                Some(log) => read_drops(log, &folder.join(DROPS), magic)?,
-                None => Drops::default(),
-            };
             let is_killed = nodes.is_killed(index);
             let files = match is_killed {
                 true => NodeFiles::default(),
@@ -248,14 +230,6 @@ pub(super) fn is_broken(row: &Row, system: &System, account: &Account) -> bool {
         && !(is_complete && (account.orders_agree || system.order != Order::Total))
 }
 
-fn read_drops(log: DropLog, path: &Path, magic: Magic) -> Result<Drops, Failure> {
-    log.complete()?;
-    let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let drops = Drops::read(BufReader::new(file), magic);
-    Ok(drops.map_err(|error| format!("{}: {error}", path.display()))?)
-}
-
-const DROPS: &str = "drops.pcap";
 const TURN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
