@@ -4,9 +4,11 @@
 #[path = "../../cli/tests/lab/skipping.rs"]
 mod skipping;
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::Path;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -15,7 +17,7 @@ use tempfile::TempDir;
 struct Up {
     child: Child,
     /// The directory in which commands find the lab.
-    temporary: TempDir,
+    temporary: Arc<TempDir>,
 }
 
 impl Drop for Up {
@@ -29,14 +31,17 @@ impl Drop for Up {
 impl Up {
     /// Starts a lab of two hosts. Returns `None` where that is not possible.
     fn start() -> Option<Self> {
-        let temporary = TempDir::new().expect("a folder");
+        Self::start_in(&Arc::new(TempDir::new().expect("a folder")))
+    }
+
+    fn start_in(temporary: &Arc<TempDir>) -> Option<Self> {
         let mut command = lab(temporary.path());
         command.args(["net", "up", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary was built for this test");
         let mut line = String::new();
         let stdout = child.stdout.as_mut().expect("it is piped");
         BufReader::new(stdout).read_line(&mut line).expect("it is text");
-        let mut up = Self { child, temporary };
+        let mut up = Self { child, temporary: Arc::clone(temporary) };
         if line.is_empty() {
             let mut text = String::new();
             let stderr = up.child.stderr.as_mut().expect("it is piped");
@@ -50,6 +55,61 @@ impl Up {
 
     fn run(&self, args: &[&str]) -> Output {
         lab(self.temporary.path()).args(args).output().expect("the binary was built")
+    }
+
+    /// Runs a command of `carom-lab net` that must succeed. Returns its standard output.
+    fn net(&self, args: &[&str]) -> String {
+        let output = self.run(&[&["net"], args].concat());
+        assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Asserts that a command of `carom-lab net` fails with this error. Returns its fix.
+    fn refusal(&self, args: &[&str], error: &str) -> String {
+        let output = self.run(&[&["net"], args].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let (cause, fix) = said.split_once("\nfix: ").expect("there is a fix");
+        assert_eq!(cause, format!("error: {error}"));
+        fix.trim_end().to_owned()
+    }
+
+    /// Sends datagrams from one host to a closed port of another. Returns the number that arrives,
+    /// which is awaited unless it is 0.
+    fn deliver(&self, from: &str, to: usize, sent: u64, arrives: bool) -> u64 {
+        let before = self.arrivals(to);
+        let script = format!(
+            "payload=$(printf %01000d 0); for _ in $(seq {sent}); do \
+                echo $payload > /dev/udp/10.77.1.{to}/9; done"
+        );
+        self.net(&["exec", from, "--", "bash", "-c", &script]);
+        let give_up = Instant::now() + if arrives { PATIENCE } else { SILENCE };
+        while self.arrivals(to) < before + sent && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.arrivals(to) - before
+    }
+
+    fn assert_delivers(&self, from: &str, to: usize) {
+        assert_eq!(self.deliver(from, to, 20, true), 20, "from {from} to h{to}");
+    }
+
+    fn assert_loses(&self, from: &str, to: usize) {
+        assert_eq!(self.deliver(from, to, 20, false), 0, "from {from} to h{to}");
+    }
+
+    /// Returns the number of datagrams that a host has received on closed ports.
+    fn arrivals(&self, host: usize) -> u64 {
+        let counters = self.net(&["exec", &format!("h{host}"), "--", "cat", "/proc/net/snmp"]);
+        let mut lines = counters.lines().filter_map(|line| line.strip_prefix("Udp: "));
+        let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+        let at = names.split(' ').position(|name| name == "NoPorts").expect("it is counted");
+        values.split(' ').nth(at).and_then(|count| count.parse().ok()).expect("it is a number")
+    }
+
+    fn socket(&self) -> PathBuf {
+        let folder = std::fs::read_dir(self.temporary.path()).expect("it exists").next();
+        folder.expect("the lab has a folder").expect("it is readable").path().join("control")
     }
 
     fn folders(&self) -> usize {
@@ -91,6 +151,122 @@ fn commands_find_and_enter_a_running_lab_until_its_end() {
 }
 
 #[test]
+fn cut_and_heal_change_one_direction_or_both() {
+    let Some(up) = Up::start() else { return };
+    let printed = up.net(&["cut", "h1", "h2", "--one-way", "--json"]);
+    let printed: serde_json::Value = serde_json::from_str(&printed).expect("it is JSON");
+    let lab = up.net(&["list", "--json"]);
+    let lab: serde_json::Value = serde_json::from_str(&lab).expect("it is JSON");
+    let lab = &lab["labs"][0]["name"];
+    let wanted = serde_json::json!({
+        "lab": lab, "change": "cut", "from": "h1", "to": "h2", "one_way": true
+    });
+    assert_eq!(printed, wanted);
+    up.assert_loses("h1", 2);
+    up.assert_delivers("h2", 1);
+    assert_eq!(up.net(&["cut", "h1", "h2"]), "cut h1 and h2\n");
+    up.assert_loses("h1", 2);
+    up.assert_loses("h2", 1);
+    assert_eq!(up.net(&["heal", "h2", "h1"]), "healed h2 and h1\n");
+    up.assert_delivers("h1", 2);
+    up.assert_delivers("h2", 1);
+    up.net(&["cut", "h2", "h1"]);
+    up.assert_loses("h1", 2);
+    assert_eq!(up.net(&["heal"]), "healed all connections\n");
+    up.assert_delivers("h1", 2);
+    up.assert_delivers("h2", 1);
+}
+
+#[test]
+fn loss_and_rate_of_a_host_change_until_they_are_none() {
+    let Some(up) = Up::start() else { return };
+    assert_eq!(up.net(&["loss", "h2", "100%"]), "losses of h2: 100%\n");
+    up.assert_loses("h1", 2);
+    up.assert_delivers("h2", 1);
+    up.net(&["loss", "h2", "none"]);
+    up.assert_delivers("h1", 2);
+    // The burst of the limit is 66 kB, and a second has one datagram more.
+    assert_eq!(up.net(&["rate", "h2", "8000"]), "rate of h2: 8000 bit/s\n");
+    let passed = up.deliver("h1", 2, 200, false);
+    assert!((1..150).contains(&passed), "{passed}");
+    assert_eq!(up.net(&["rate", "h2", "none"]), "rate of h2: no limit\n");
+    up.assert_delivers("h1", 2);
+}
+
+#[test]
+fn outage_loses_everything_until_it_is_over() {
+    let Some(up) = Up::start() else { return };
+    let mut outage = lab(up.temporary.path());
+    outage.args(["net", "outage", "h2", "4s"]).stdout(Stdio::piped());
+    let mut outage = outage.spawn().expect("the binary was built");
+    let mut has_lost = false;
+    while outage.try_wait().expect("it is our child").is_none() {
+        has_lost |= up.deliver("h1", 2, 5, false) < 5;
+    }
+    assert!(has_lost);
+    let said = outage.wait_with_output().expect("it is our child").stdout;
+    assert_eq!(text(&said), "h2 had an outage of 4000 ms\n");
+    up.assert_delivers("h1", 2);
+}
+
+#[test]
+fn clients_that_neither_send_nor_read_block_no_change() {
+    let Some(up) = Up::start() else { return };
+    let silent: Vec<UnixStream> =
+        (0..20).map(|_| UnixStream::connect(up.socket()).expect("the lab accepts")).collect();
+    let mut endless = UnixStream::connect(up.socket()).expect("the lab accepts");
+    // The lab refuses a line of this length before its end.
+    let sent = endless.write_all(&[b'x'; 1 << 20]);
+    let mut reply = String::new();
+    let read = endless.read_to_string(&mut reply);
+    assert!(sent.is_err() || read.is_err() || reply.contains("the request is invalid"), "{reply}");
+    up.net(&["cut", "h1", "h2"]);
+    up.assert_loses("h1", 2);
+    drop(silent);
+}
+
+#[test]
+fn changes_that_are_not_possible_are_refused_with_a_fix() {
+    let Some(up) = Up::start() else { return };
+    let fix = up.refusal(&["cut", "h1", "h3"], "the lab has no host 'h3'");
+    assert_eq!(fix, "use h1 to h2");
+    let fix = up.refusal(&["cut", "h1", "h1"], "h1 cannot be cut off from itself");
+    assert_eq!(fix, "use the names of two hosts");
+    let fix = up.refusal(&["loss", "h1", "storm:1s"], "<LOSS>: losses 'storm:1s' are invalid");
+    assert!(fix.starts_with("use none, a share such as 1%"), "{fix}");
+    let fix = up.refusal(&["rate", "h1", "fast"], "<BITS>: rate 'fast' is invalid");
+    assert!(fix.contains("at least 8000"), "{fix}");
+    let fix = up.refusal(&["outage", "h1", "0ms"], "<TIME>: an outage of 0ms is not possible");
+    assert_eq!(fix, "use a duration from 1ms to 60min");
+}
+
+#[test]
+fn change_without_a_name_is_refused_while_two_labs_run() {
+    let Some(up) = Up::start() else { return };
+    let Some(_second) = Up::start_in(&up.temporary) else { panic!("the first lab has started") };
+    let fix = up.refusal(&["heal"], "2 labs are running");
+    let names = fix.strip_prefix("use --lab with one of ").expect("the names are listed");
+    for name in names.split(", ") {
+        assert_eq!(up.net(&["heal", "--lab", name]), "healed all connections\n");
+    }
+}
+
+#[test]
+fn change_of_a_lab_that_ends_meanwhile_is_refused() {
+    let Some(mut up) = Up::start() else { return };
+    let mut outage = lab(up.temporary.path());
+    outage.args(["net", "outage", "h2", "60min"]).stderr(Stdio::piped());
+    let outage = outage.spawn().expect("the binary was built");
+    while up.deliver("h1", 2, 5, false) > 0 {}
+    up.child.kill().expect("it runs");
+    up.child.wait().expect("it is our child");
+    let said = text(&outage.wait_with_output().expect("it is our child").stderr);
+    assert!(said.starts_with("error: the lab ") && said.contains(" has ended\nfix: "), "{said}");
+    let fix = up.refusal(&["heal"], "no lab is running");
+    assert_eq!(fix, "start one in another terminal: `carom-lab net up`");
+}
+
+#[test]
 fn nothing_is_left_of_a_killed_lab_after_clean() {
     let Some(mut up) = Up::start() else { return };
     up.child.kill().expect("it runs");
@@ -113,3 +289,7 @@ fn exec_without_a_lab_is_refused_with_the_command_for_one() {
     assert_eq!(text(&output.stderr), format!("error: no lab is running\n{fix}\n"));
     assert_eq!(output.status.code(), Some(2));
 }
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than a datagram takes, also on a busy machine.
+const SILENCE: Duration = Duration::from_millis(300);

@@ -20,7 +20,8 @@ pub(crate) struct Filter {
     matching: &'static str,
     /// Group of nflog that receives what is dropped.
     log_group: u16,
-    driver: Arc<Mutex<Option<Driver>>>,
+    /// The losses that a thread drives. The lock is held while losses change.
+    driven: Arc<Mutex<Option<(Loss, Driver)>>>,
 }
 
 impl Filter {
@@ -34,7 +35,7 @@ impl Filter {
             hook: "input",
             matching: "meta l4proto udp fib saddr type != local",
             log_group: 1,
-            driver: Arc::default(),
+            driven: Arc::default(),
         }
     }
 
@@ -48,14 +49,30 @@ impl Filter {
             hook: "prerouting",
             matching: "meta l4proto udp",
             log_group,
-            driver: Arc::default(),
+            driven: Arc::default(),
         }
     }
 
-    /// Replaces the losses. Earlier ones end.
+    /// Replaces the losses, at the end of an outage if there is one.
     pub(crate) fn set(&self, loss: &Loss) -> Result<(), Error> {
         loss.validate()?;
-        *self.driver() = None;
+        self.replace(&mut self.driven(), loss)
+    }
+
+    /// Drops everything for `length`. The losses then continue.
+    pub(crate) fn outage(&self, length: Duration) -> Result<(), Error> {
+        let mut driven = self.driven();
+        let suspended = driven.take().map(|(loss, _)| loss);
+        self.create()?;
+        let mut toggle = self.toggle()?;
+        toggle.set(true)?;
+        std::thread::sleep(length);
+        toggle.set(false)?;
+        suspended.map_or(Ok(()), |loss| self.replace(&mut driven, &loss))
+    }
+
+    fn replace(&self, driven: &mut Option<(Loss, Driver)>, loss: &Loss) -> Result<(), Error> {
+        *driven = None;
         self.create()?;
         self.end_outage()?;
         self.replace_losses(loss.condition())?;
@@ -66,18 +83,8 @@ impl Filter {
             }
             Loss::None | Loss::Independent { .. } | Loss::Bursts { .. } => return Ok(()),
         };
-        *self.driver() = Some(driver);
+        *driven = Some((*loss, driver));
         Ok(())
-    }
-
-    /// Drops everything for `length`. Other losses that the filter drives in time end.
-    pub(crate) fn outage(&self, length: Duration) -> Result<(), Error> {
-        *self.driver() = None;
-        self.create()?;
-        let mut toggle = self.toggle()?;
-        toggle.set(true)?;
-        std::thread::sleep(length);
-        toggle.set(false)
     }
 
     /// Returns the number of packets dropped since the filter was first used.
@@ -141,7 +148,7 @@ impl Filter {
         Toggle::open(&self.namespace, &self.table, &self.interface)
     }
 
-    fn driver(&self) -> MutexGuard<'_, Option<Driver>> {
-        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    fn driven(&self) -> MutexGuard<'_, Option<(Loss, Driver)>> {
+        self.driven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,12 +1,15 @@
 //! Networks of namespaces for programs.
 
+mod change;
 mod clean;
+mod control;
 mod exec;
 mod lab_args;
 mod list;
 mod loss_spec;
 mod recording;
 mod refusal;
+mod request;
 mod run;
 mod state;
 mod up;
@@ -30,6 +33,11 @@ enum What {
     Up(up::Args),
     List(list::Args),
     Exec(exec::Args),
+    Cut(change::Cut),
+    Heal(change::Heal),
+    Loss(change::Loss),
+    Rate(change::Rate),
+    Outage(change::Outage),
     Clean(clean::Args),
 }
 
@@ -39,10 +47,16 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
         Some(What::Up(args)) => up::run(args),
         Some(What::List(args)) => list::run(args),
         Some(What::Exec(args)) => exec::run(args),
+        Some(What::Cut(cut)) => cut.run(),
+        Some(What::Heal(heal)) => heal.run(),
+        Some(What::Loss(loss)) => loss.run(),
+        Some(What::Rate(rate)) => rate.run(),
+        Some(What::Outage(outage)) => outage.run(),
         Some(What::Clean(args)) => clean::run(args),
         None => Err(CliError::new(
             "`carom-lab net` needs a subcommand",
-            "use one of run, up, list, exec, clean, or see `carom-lab net --help`",
+            "use one of run, up, list, exec, cut, heal, loss, rate, outage, clean, or see \
+                `carom-lab net --help`",
         )),
     }
 }
@@ -51,4 +65,5 @@ const EXAMPLE: &str = "Examples:
   carom-lab net run --hosts 4 -- ./my-test.sh     run a script in a lab, which is then removed
   carom-lab net up --hosts 4                      keep a lab until Ctrl-C
   carom-lab net exec h1 -- ip address             run a program in it from another terminal
+  carom-lab net loss h2 1%                        change it from another terminal
   carom-lab net clean                             remove the labs of dead processes";

@@ -2,6 +2,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use carom_netns::{Lab, Owner};
@@ -45,21 +46,38 @@ impl State {
         Self { name: owner.pid.to_string(), owner, hosts: hosts.collect() }
     }
 
-    /// Publishes the lab to other commands of this user.
-    pub(super) fn publish(&self) -> Result<StateFolder, CliError> {
-        let Owner { pid, start } = self.owner;
-        let folder = std::env::temp_dir().join(format!("{PREFIX}{pid}-{start}"));
+    /// Publishes the lab to other commands of this user. Returns the socket on which they request
+    /// changes.
+    pub(super) fn publish(&self) -> Result<(StateFolder, UnixListener), CliError> {
+        let folder = self.folder();
         let failed = |error: &std::io::Error| {
             let cause = format!("cannot write {}: {}", folder.display(), plain(error));
             CliError::new(cause, "set TMPDIR to a writable directory")
         };
         DirBuilder::new().mode(0o700).create(&folder).map_err(|error| failed(&error))?;
         let published = StateFolder(folder.clone());
+        let listener = UnixListener::bind(self.socket()).map_err(|error| {
+            let cause = format!("cannot open {}: {}", self.socket().display(), plain(&error));
+            CliError::new(
+                cause,
+                "set TMPDIR to a writable directory with a name of 60 bytes or less",
+            )
+        })?;
         let text = serde_json::to_string(self).map_err(|error| failed(&error.into()))?;
         // Readers see the file complete or not at all.
         fs::write(folder.join("new"), text).map_err(|error| failed(&error))?;
         fs::rename(folder.join("new"), folder.join(FILE)).map_err(|error| failed(&error))?;
-        Ok(published)
+        Ok((published, listener))
+    }
+
+    /// Returns the path of the socket on which the lab accepts requests.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder().join(SOCKET)
+    }
+
+    fn folder(&self) -> PathBuf {
+        let Owner { pid, start } = self.owner;
+        std::env::temp_dir().join(format!("{PREFIX}{pid}-{start}"))
     }
 
     /// Returns the running labs of this user.
@@ -146,3 +164,4 @@ fn is_own(folder: &Path) -> bool {
 
 const PREFIX: &str = "carom-lab-";
 const FILE: &str = "lab.json";
+const SOCKET: &str = "control";

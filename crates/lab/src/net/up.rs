@@ -1,8 +1,10 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use carom_netns::{Isolation, isolate};
 use carom_terminal::{CliError, Outcome, interrupt, output};
 
+use super::control;
 use super::lab_args::LabArgs;
 use super::list;
 use super::recording::RecordingArgs;
@@ -11,8 +13,9 @@ use super::state::State;
 
 /// Run a lab for other terminals until Ctrl-C
 ///
-/// `carom-lab net exec HOST -- COMMAND` runs programs on its hosts. The lab disappears with this
-/// command, together with all programs on its hosts, and also after SIGKILL.
+/// `carom-lab net exec HOST -- COMMAND` runs programs on its hosts. The subcommands cut, heal, loss,
+/// rate and outage change it. The lab disappears with this command, together with all programs on
+/// its hosts, and also after SIGKILL.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
@@ -33,10 +36,11 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
         Isolation::Inside(owner) => owner,
     };
     let interrupt = interrupt::listen_with(PATIENCE)?;
-    let lab = args.lab.build()?;
+    let lab = Arc::new(args.lab.build()?);
     let recording = args.recording.start(&lab)?;
     let state = State::new(owner, &lab);
-    let published = state.publish()?;
+    let (published, listener) = state.publish()?;
+    control::serve(listener, lab)?;
     match args.json {
         true => output::json(&state)?,
         false => output::lines(&list::table(&[state]))?,
