@@ -1,4 +1,4 @@
-//! The table of nft that drops and counts datagrams on receipt.
+//! The table of nft that drops and logs datagrams on receipt.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::loss::Loss;
 use crate::namespace::Namespace;
 use crate::outages::{Driver, Toggle};
 
-/// Drops UDP datagrams that arrive at one interface.
+/// Drops UDP datagrams over IPv4 that arrive at one interface.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
     namespace: Namespace,
@@ -33,7 +33,7 @@ impl Filter {
             interface: "eth0".to_owned(),
             table: "inet carom_loss".to_owned(),
             hook: "input",
-            matching: "meta l4proto udp fib saddr type != local",
+            matching: "meta nfproto ipv4 meta l4proto udp fib saddr type != local",
             log_group: 1,
             driven: Arc::default(),
         }
@@ -47,7 +47,8 @@ impl Filter {
             interface: interface.to_owned(),
             table: format!("bridge carom_loss_{interface}"),
             hook: "prerouting",
-            matching: "meta l4proto udp",
+            // A datagram in fragments is lost with the first one, so that it is drawn once.
+            matching: "ether type ip ip protocol udp ip frag-off & 0x1fff == 0",
             log_group,
             driven: Arc::default(),
         }
@@ -87,9 +88,27 @@ impl Filter {
         Ok(())
     }
 
-    /// Returns the number of packets dropped since the filter was first used.
-    pub(crate) fn dropped(&self) -> Result<u64, Error> {
-        let words = format!("-j list counter {} dropped", self.table);
+    /// Begins to log what is dropped, and to count what is logged.
+    ///
+    /// Each packet is both logged and counted or neither, because nft changes all rules at once.
+    pub(crate) fn start_log(&self) -> Result<(), Error> {
+        self.create()?;
+        let Self { table, log_group, .. } = self;
+        self.namespace.nft(&format!(
+            "add counter {table} logged
+            flush chain {table} record
+            delete counter {table} logged
+            add counter {table} logged
+            add rule {table} record counter name \"logged\" log group {log_group} \
+                queue-threshold 1
+            "
+        ))
+    }
+
+    /// Ends the log. Returns the number of packets logged since its start.
+    pub(crate) fn stop_log(&self) -> Result<u64, Error> {
+        self.namespace.nft(&format!("flush chain {} record", self.table))?;
+        let words = format!("-j list counter {} logged", self.table);
         let words: Vec<&str> = words.split(' ').collect();
         let text = self.namespace.output("nft", &words, "")?;
         let report: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
@@ -109,21 +128,21 @@ impl Filter {
         self.log_group
     }
 
-    /// Creates the table unless it exists. Its losses and the value of its counter stay.
-    pub(crate) fn create(&self) -> Result<(), Error> {
-        let Self { table, hook, matching, log_group, interface, .. } = self;
+    /// Creates the table unless it exists. Its losses and its log stay.
+    fn create(&self) -> Result<(), Error> {
+        let Self { table, hook, matching, interface, .. } = self;
         self.namespace.nft(&format!(
             "add table {table}
-            add counter {table} dropped
             add set {table} outage {{ type ifname; }}
             add set {table} healthy {{ type ifname; }}
+            add chain {table} record
             add chain {table} discard
             add chain {table} losses
             add chain {table} receive {{ type filter hook {hook} priority 0; }}
             flush chain {table} receive
             flush chain {table} discard
-            add rule {table} discard counter name \"dropped\" log group {log_group} \
-                queue-threshold 1 drop
+            add rule {table} discard jump record
+            add rule {table} discard drop
             add rule {table} receive iifname @outage {matching} jump discard
             add rule {table} receive iifname \"{interface}\" {matching} jump losses
             "

@@ -101,6 +101,11 @@ impl Host {
         DropLog::start(self.filter.clone(), path)
     }
 
+    #[cfg(test)]
+    pub(crate) fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
     /// Captures what the host sends and receives into a pcap file, including what it loses.
     pub fn capture(&self, path: &Path) -> Result<Capture, Error> {
         Capture::start(&self.namespace, "eth0", path)

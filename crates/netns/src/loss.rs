@@ -3,14 +3,14 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// Losses of UDP datagrams on receipt.
+/// Losses of UDP datagrams over IPv4 on receipt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loss {
     /// No losses.
     None,
     /// Each datagram is lost independently.
     Independent {
-        /// Probability of a loss, 0 to 1, in steps of one millionth.
+        /// Probability of a loss: 0, or from 10⁻⁸ to 1. It is accurate to 2 % of its value.
         probability: f64,
     },
     /// The first `length` of every `period` datagrams are lost.
@@ -64,6 +64,9 @@ impl Loss {
             Self::Independent { probability } if !(0.0..=1.0).contains(&probability) => {
                 "use a probability from 0 to 1"
             }
+            Self::Independent { probability } if probability > 0.0 && probability < LEAST => {
+                "use 0, or a probability of 0.00000001 or more"
+            }
             Self::Bursts { length, period } if length > period || period == 0 => {
                 "use a burst that is at most as long as its period, and a period above 0"
             }
@@ -84,11 +87,11 @@ impl Loss {
         match *self {
             Self::Independent { probability } => {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-                let millionths = (probability * 1e6).round() as u32;
-                match millionths {
+                let threshold = (probability * f64::from(u32::MAX)).round() as u32;
+                match threshold {
                     0 => None,
-                    1_000_000 => Some(String::new()),
-                    some => Some(format!("numgen random mod 1000000 < {some}")),
+                    u32::MAX => Some(String::new()),
+                    some => Some(format!("numgen random mod {} < {some}", u32::MAX)),
                 }
             }
             Self::Bursts { length, period } => match length {
@@ -115,6 +118,9 @@ impl fmt::Display for Loss {
     }
 }
 
+/// Smaller probabilities would be inaccurate: the largest modulus of nft has 32 bits.
+const LEAST: f64 = 1e-8;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +131,7 @@ mod tests {
         for loss in [
             Loss::Independent { probability: 1.5 },
             Loss::Independent { probability: f64::NAN },
+            Loss::Independent { probability: 9e-9 },
             Loss::Bursts { length: 11, period: 10 },
             Loss::Bursts { length: 0, period: 0 },
             Loss::Outages { length: second, period: second },
@@ -133,6 +140,18 @@ mod tests {
             assert!(loss.validate().is_err(), "{loss}");
         }
         assert_eq!(Loss::Bursts { length: 10, period: 10 }.validate(), Ok(()));
+    }
+
+    #[test]
+    fn smallest_probability_is_not_rounded_to_none() {
+        for (probability, threshold) in [(1e-8, 43), (1e-7, 429), (0.5, 2_147_483_648_u32)] {
+            let loss = Loss::Independent { probability };
+            assert_eq!(loss.validate(), Ok(()));
+            let condition = format!("numgen random mod 4294967295 < {threshold}");
+            assert_eq!(loss.condition(), Some(condition));
+        }
+        assert_eq!(Loss::Independent { probability: 0.0 }.condition(), None);
+        assert_eq!(Loss::Independent { probability: 1.0 }.condition(), Some(String::new()));
     }
 
     #[test]

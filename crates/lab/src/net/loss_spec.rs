@@ -55,6 +55,9 @@ mod tests {
         let ms = Duration::from_millis;
         assert_eq!(parse("none"), Ok(Loss::None));
         assert_eq!(parse("1%"), Ok(Loss::Independent { probability: 0.01 }));
+        assert!(
+            matches!(parse("0.00001%"), Ok(Loss::Independent { probability }) if probability > 0.0)
+        );
         let outages = Loss::Outages { length: ms(20), period: ms(1000) };
         assert_eq!(parse("outages:20ms/1s"), Ok(outages));
         let bursts = Loss::GilbertElliott { good: ms(990), bad: ms(10), seed: 0 };
@@ -63,7 +66,9 @@ mod tests {
 
     #[test]
     fn impossible_losses_are_refused() {
-        for text in ["", "storms:1s/2s", "bursts:10ms", "outages:2s/1s", "bursts:0ms/1s"] {
+        for text in
+            ["0.0000001%", "", "storms:1s/2s", "bursts:10ms", "outages:2s/1s", "bursts:0ms/1s"]
+        {
             assert!(parse(text).is_err(), "{text}");
         }
     }

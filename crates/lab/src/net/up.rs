@@ -13,7 +13,7 @@ use super::state::State;
 
 /// Run a lab for other terminals until Ctrl-C
 ///
-/// `carom-lab net exec HOST -- COMMAND` runs programs on its hosts. The subcommands cut, heal, loss,
+/// `carom-lab net exec HOST -- COMMAND` runs programs on its hosts. The commands cut, heal, loss,
 /// rate and outage change it. The lab disappears with this command, together with all programs on
 /// its hosts, and also after SIGKILL.
 #[derive(clap::Args)]

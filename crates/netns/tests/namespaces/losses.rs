@@ -1,9 +1,10 @@
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use carom_netns::{DropLog, Dropped, Host, Loss};
 use tempfile::TempDir;
 
-use crate::probe::{GROUP, open, receive, send};
+use crate::probe::{GROUP, open, receive, receive_count, send};
 use crate::{lab, permitted};
 
 const COUNT: u32 = 4000;
@@ -104,6 +105,75 @@ fn own_multicasts_are_not_lost_and_neither_is_tcp() {
     assert_eq!(receive(&socket).len(), 100);
     send(&open(other), GROUP, 100);
     assert!(receive(&socket).is_empty());
+}
+
+#[test]
+fn datagrams_over_ipv6_are_neither_lost_nor_recorded() {
+    let Some(lab) = lab(1, 2) else { return };
+    if !std::path::Path::new("/proc/net/if_inet6").exists() {
+        return crate::skipping::lacking("this machine has no IPv6");
+    }
+    let dir = TempDir::new().expect("a folder");
+    let [host, other] = lab.hosts() else { panic!("there are two") };
+    let Some(()) = permitted(host.set_loss(&Loss::Independent { probability: 1.0 })) else {
+        return;
+    };
+    let log = log(host, &dir);
+    for (host, other) in [(host, other), (other, host)] {
+        let lines = format!(
+            "address add fd00::{}/64 dev eth0 nodad
+            neighbour add fd00::{} lladdr {} nud permanent dev eth0",
+            host.number(),
+            other.number(),
+            other.mac()
+        );
+        host.namespace().ip(&lines).expect("the host exists");
+    }
+    let open = |host: &Host| {
+        let socket = host.enter(|| UdpSocket::bind("[::]:9001")).expect("the lab exists");
+        socket.expect("the port is free")
+    };
+    let (sender, receiver) = (open(other), open(host));
+    receiver.set_read_timeout(Some(Duration::from_secs(20))).expect("the socket is open");
+    sender.send_to(b"passes", "[fd00::1]:9001").expect("the network is reachable");
+    let mut buffer = [0; 6];
+    assert_eq!(receiver.recv(&mut buffer).expect("it arrives"), 6);
+    assert_eq!(log.finish().expect("the record is complete"), []);
+}
+
+#[test]
+fn an_uplink_draws_once_for_a_datagram_in_fragments() {
+    let Some(lab) = lab(2, 1) else { return };
+    let [sender, receiver] = [1, 2].map(|number| open(lab.host(number)));
+    let dir = TempDir::new().expect("a folder");
+    let rack = lab.rack(2);
+    let Some(()) = permitted(rack.set_loss(&Loss::Bursts { length: 1, period: 2 })) else {
+        return;
+    };
+    let log = rack.log_drops(&dir.path().join("rack2")).expect("the rack has an uplink");
+    for _ in 0..10 {
+        let to = (lab.host(2).address(), 9000);
+        sender.send_to(&[7; 4000], to).expect("the network is reachable");
+    }
+    assert_eq!(receive_count(&receiver), 5);
+    let dropped = log.finish().expect("the record is complete");
+    assert_eq!(dropped.len(), 5);
+    assert!(dropped.iter().all(|it| it.destination.port() == 9000));
+}
+
+#[test]
+fn driven_losses_continue_after_an_outage() {
+    let Some(lab) = lab(1, 2) else { return };
+    let [sender, receiver] = [1, 2].map(|number| open(lab.host(number)));
+    let ms = Duration::from_millis;
+    let loss = Loss::Outages { length: ms(10), period: ms(20) };
+    let Some(()) = permitted(lab.host(2).set_loss(&loss)) else { return };
+    lab.host(2).outage(ms(5)).expect("the host exists");
+    for _ in 0..4 {
+        send(&sender, lab.host(2).address(), COUNT);
+    }
+    let received = receive(&receiver).len();
+    assert!((1..4 * COUNT as usize).contains(&received), "{received}");
 }
 
 #[test]

@@ -44,6 +44,12 @@ pub(crate) fn receive(socket: &UdpSocket) -> Vec<u32> {
     receive_all(socket).into_iter().map(|(number, _)| number).collect()
 }
 
+/// Receives until nothing arrives any more. Returns the number of datagrams.
+pub(crate) fn receive_count(socket: &UdpSocket) -> usize {
+    let mut buffer = [0; 4];
+    std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count()
+}
+
 /// Receives until nothing arrives any more. Returns the senders.
 pub(crate) fn senders(socket: &UdpSocket) -> BTreeSet<Ipv4Addr> {
     receive_all(socket).into_iter().map(|(_, sender)| sender).collect()

@@ -1,0 +1,106 @@
+#[path = "../../../cli/tests/lab/skipping.rs"]
+mod skipping;
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use super::clocks::Clocks;
+use super::recorder::Progress;
+use super::{DropLog, Dropped};
+use crate::{Host, Lab, Layout, Loss};
+
+/// Builds a lab whose second host loses everything. Returns `None` after a report if this machine
+/// does not permit it.
+fn lossy_lab() -> Option<Lab> {
+    let lab = Lab::build(&Layout::default()).and_then(|lab| {
+        lab.host(2).set_loss(&Loss::Independent { probability: 1.0 }).map(|()| lab)
+    });
+    match lab {
+        Err(error) if ["run as root", "apt-get"].iter().any(|it| error.fix().starts_with(it)) => {
+            skipping::lacking(error.cause());
+            None
+        }
+        lab => Some(lab.expect("nothing else prevents it")),
+    }
+}
+
+fn send(from: &Host, to: &Host, count: u8) {
+    let socket = from.enter(|| UdpSocket::bind("0.0.0.0:0"));
+    let socket = socket.expect("the lab exists").expect("a port is free");
+    for number in 0..count {
+        socket.send_to(&[number], (to.address(), 9000)).expect("the network is reachable");
+    }
+}
+
+fn now() -> Duration {
+    Clocks::read().expect("Linux has both clocks").monotonic
+}
+
+#[test]
+fn drops_that_are_read_late_have_the_time_of_the_drop() {
+    let Some(lab) = lossy_lab() else { return };
+    let [sender, receiver] = [1, 2].map(|number| lab.host(number));
+    let path = tempfile::NamedTempFile::new().expect("a file").into_temp_path();
+    let progress = Arc::<Progress>::default();
+    let recorder = DropLog::recorder(receiver.filter(), &path, &progress).expect("it may log");
+    let mut spans = Vec::new();
+    for _ in 0..3 {
+        let before = now();
+        send(sender, receiver, 10);
+        // Delivery to a host takes less than this.
+        thread::sleep(Duration::from_millis(50));
+        spans.push(before - CLOCKS_ERROR..now() + CLOCKS_ERROR);
+    }
+    progress.stop.store(true, Ordering::Release);
+    recorder.run().expect("it records");
+    let dropped = Dropped::read(&path).expect("it is complete");
+    assert_eq!(dropped.len(), 30);
+    for (drops, span) in dropped.chunks(10).zip(spans) {
+        let late = drops.iter().find(|it| !span.contains(&it.at));
+        assert_eq!(late, None, "outside of {span:?}");
+    }
+}
+
+#[test]
+fn every_drop_after_the_start_of_a_log_is_in_its_account() {
+    let Some(lab) = lossy_lab() else { return };
+    let [sender, receiver] = [1, 2].map(|number| lab.host(number));
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                send(sender, receiver, 10);
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        // Datagrams are dropped while each log starts and ends.
+        for number in 0..10 {
+            let path = folder.path().join(number.to_string());
+            let log = receiver.log_drops(&path).expect("it may log");
+            thread::sleep(Duration::from_millis(20));
+            let dropped = log.finish().expect("the record has what was counted");
+            assert!(!dropped.is_empty());
+        }
+        is_over.store(true, Ordering::Release);
+    });
+}
+
+#[test]
+fn changed_losses_leave_a_running_log_in_place() {
+    let Some(lab) = lossy_lab() else { return };
+    let [sender, receiver] = [1, 2].map(|number| lab.host(number));
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let log = receiver.log_drops(&folder.path().join("drops")).expect("it may log");
+    for probability in [0.0, 1.0] {
+        receiver.set_loss(&Loss::Independent { probability }).expect("it is possible");
+    }
+    send(sender, receiver, 10);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(log.finish().expect("the record is complete").len(), 10);
+}
+
+const CLOCKS_ERROR: Duration = Duration::from_micros(2);
