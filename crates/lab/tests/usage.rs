@@ -75,6 +75,27 @@ fn captures_and_drop_logs_of_a_lab_are_files_per_host() {
     assert_eq!(size(format!("{drops}/h1.drops.pcap")), 24);
 }
 
+#[test]
+fn datagrams_that_an_uplink_loses_are_in_the_log_of_its_rack() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let drops = folder.path().display().to_string();
+    let script = "ip netns exec h1 bash -c 'for i in 1 2 3; do echo > /dev/udp/10.77.2.1/9; done'";
+    let lab = ["net", "run", "--racks", "2", "--hosts", "1", "--uplink-loss", "100%"];
+    let output = run(&[&lab[..], &["--drops", &drops, "--", "sh", "-c", script]].concat());
+    let text = String::from_utf8_lossy(&output.stderr);
+    if lacks(&text) {
+        return;
+    }
+    assert!(output.status.success(), "{text}");
+    // Header and time of a packet, headers of IP and UDP, and a line feed.
+    let packet = 16 + 20 + 8 + 1;
+    for (name, packets) in [("rack2", 3), ("rack1", 0), ("h2", 0)] {
+        let file = folder.path().join(format!("{name}.drops.pcap"));
+        let size = std::fs::metadata(file).expect("it was written").len();
+        assert_eq!(size, 24 + packets * packet, "{name}");
+    }
+}
+
 /// Reports a test that cannot run here.
 fn lacks(stderr: &str) -> bool {
     let lacks = ["user namespaces", "is not installed", "tcpdump refuses"];

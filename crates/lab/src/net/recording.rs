@@ -12,7 +12,8 @@ pub(super) struct RecordingArgs {
     /// Capture the packets of each host into DIR/h1.pcap and so on
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
-    /// Record the datagrams that each host loses into DIR/h1.drops.pcap and so on
+    /// Record the datagrams that each host loses into DIR/h1.drops.pcap and so on, and those that
+    /// the uplink of each rack loses into DIR/rack1.drops.pcap and so on
     #[arg(long, value_name = "DIR")]
     drops: Option<PathBuf>,
 }
@@ -36,10 +37,13 @@ impl RecordingArgs {
         }
         if let Some(folder) = &self.drops {
             create(folder)?;
-            for host in lab.hosts() {
-                let path = folder.join(format!("{}.drops.pcap", host.name()));
-                let log = host.log_drops(&path).map_err(|error| refused(&error))?;
-                recording.drops.push(log);
+            let path = |name: String| folder.join(format!("{name}.drops.pcap"));
+            let hosts = lab.hosts().iter().map(|host| host.log_drops(&path(host.name())));
+            // The only rack of a lab has no uplink.
+            let racks = lab.racks().iter().filter(|_| lab.racks().len() > 1);
+            let racks = racks.map(|rack| rack.log_drops(&path(format!("rack{}", rack.number()))));
+            for log in hosts.chain(racks) {
+                recording.drops.push(log.map_err(|error| refused(&error))?);
             }
         }
         Ok(recording)
