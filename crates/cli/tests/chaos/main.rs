@@ -1,12 +1,13 @@
 //! Chaos test on real sockets. Eight members, each a process in its own network namespace, are
 //! killed, stopped, partitioned, cut off in one direction, unplugged, and made to lose datagrams
-//! while they publish. Then all faults are healed, and the records of the members are checked:
-//! every message is delivered once or reported lost at every live member, and ordered groups agree
-//! on one order. In a bulk group, one member publishes at a time; when it is killed or leaves,
-//! another one takes over.
+//! while they publish. Each host loses 1 % throughout. Then the faults are healed, and the records
+//! of the members are checked: every message is delivered once or reported lost at every live
+//! member, and ordered groups agree on one order. In a bulk group, one member publishes at a time;
+//! when it is killed or leaves, another one takes over.
 //!
-//! `cargo test` performs a short run of each kind of group. A long one: `cargo test -p carom-cli
-//! --test chaos -- run --seconds 600 --seed 7 --kind ordered`.
+//! `cargo test` performs a short run of each kind of group: 20 s of faults, of which the first is a
+//! kill. A long one: `cargo test -p carom-cli --test chaos -- run --seconds 600 --seed 7 --kind
+//! ordered`.
 
 #![expect(clippy::print_stderr, reason = "no harness reports for this test")]
 

@@ -13,7 +13,7 @@ use crate::site::Site;
 /// Inject faults for a while, heal them, then check the records
 #[derive(clap::Parser)]
 pub(crate) struct Run {
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 20)]
     seconds: u64,
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -77,9 +77,8 @@ impl Run {
             ongoing = lasting;
             ongoing.extend(over.into_iter().filter_map(|it: Ongoing| it.end(&mut draw, sites)));
             if ongoing.len() < MOST_AT_ONCE && draw.below(5) == 0 {
-                // Even a short run has two senders.
-                let is_first = count == 0 && kind.has_one_sender();
-                let fault = match is_first && faults.contains(&Fault::Kill) {
+                // Even a short run has a kill, and in a bulk group two senders.
+                let fault = match count == 0 && faults.contains(&Fault::Kill) {
                     true => Fault::Kill,
                     false => draw.one_of(&faults),
                 };

@@ -47,6 +47,7 @@ impl<'a> Site<'a> {
             running: None,
             leaving: None,
         };
+        site.filter(|_| {});
         site.start();
         site
     }
@@ -114,13 +115,13 @@ impl<'a> Site<'a> {
     pub(crate) fn filter(&mut self, change: impl FnOnce(&mut Filter)) {
         change(&mut self.filter);
         let drops = self.filter.deaf_to.iter().map(|address| format!("ip saddr {address} drop"));
-        let percent = self.filter.loss_percent;
+        let percent = self.filter.loss_percent.max(LEAST_LOSS_PERCENT);
         let chance = match percent {
             100.. => String::new(),
             _ => format!("numgen random mod 100 < {percent}"),
         };
         let loss = format!("meta l4proto udp {chance} drop");
-        let drops = drops.chain((percent > 0).then_some(loss));
+        let drops = drops.chain([loss]);
         let rules: String = drops.map(|rule| format!("add rule ip chaos in {rule}; ")).collect();
         let base = "add table ip chaos; \
             add chain ip chaos in { type filter hook input priority 0; policy accept; }; \
@@ -150,3 +151,6 @@ impl<'a> Site<'a> {
         })
     }
 }
+
+/// Every host loses this share of datagrams also without a fault.
+const LEAST_LOSS_PERCENT: u32 = 1;
