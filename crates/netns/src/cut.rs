@@ -12,6 +12,8 @@ pub enum Cut {
     Sending(usize),
     /// Everything that a host would receive, silently.
     Receiving(usize),
+    /// The IPv4 multicasts that a host would receive, silently. Unicast and broadcasts pass.
+    Multicast(usize),
     /// Everything from one host to another, silently.
     Path {
         /// The host that sends.
@@ -29,6 +31,7 @@ impl Cut {
             Self::Cable(_) | Self::Uplink(_) => None,
             Self::Sending(host) => Some(format!("mute {{ {} }}", at(host).port())),
             Self::Receiving(host) => Some(format!("deaf {{ {} }}", at(host).port())),
+            Self::Multicast(host) => Some(format!("unicast_only {{ {} }}", at(host).port())),
             Self::Path { from, to } => {
                 Some(format!("paths {{ {} . {} }}", at(to).port(), at(from).mac()))
             }
@@ -40,7 +43,7 @@ impl Cut {
         match *self {
             Self::Cable(host) => Some(hosts[host - 1].port()),
             Self::Uplink(rack) => Some(racks[rack - 1].uplink()),
-            Self::Sending(_) | Self::Receiving(_) | Self::Path { .. } => None,
+            Self::Sending(_) | Self::Receiving(_) | Self::Multicast(_) | Self::Path { .. } => None,
         }
     }
 }
@@ -50,6 +53,7 @@ pub(crate) const TABLE: &str = "
 add table bridge carom_cuts
 add set bridge carom_cuts mute { type ifname; }
 add set bridge carom_cuts deaf { type ifname; }
+add set bridge carom_cuts unicast_only { type ifname; }
 add set bridge carom_cuts paths { type ifname . ether_addr; }
 add chain bridge carom_cuts in { type filter hook prerouting priority -300; }
 add chain bridge carom_cuts out { type filter hook postrouting priority -300; }
@@ -57,5 +61,6 @@ flush chain bridge carom_cuts in
 flush chain bridge carom_cuts out
 add rule bridge carom_cuts in iifname @mute drop
 add rule bridge carom_cuts out oifname @deaf drop
+add rule bridge carom_cuts out oifname @unicast_only ip daddr 224.0.0.0/4 drop
 add rule bridge carom_cuts out oifname . ether saddr @paths drop
 ";

@@ -85,12 +85,14 @@ impl Host {
         self.namespace.enter(work)
     }
 
-    /// Replaces the losses of UDP datagrams that the host receives. Its own datagrams are not lost.
+    /// Replaces the losses of UDP datagrams that the host receives, at the end of an outage if
+    /// there is one. Its own datagrams are not lost.
     pub fn set_loss(&self, loss: &Loss) -> Result<(), Error> {
         self.filter.set(loss)
     }
 
     /// Drops all datagrams that the host receives in the next `length`, and waits until it is over.
+    /// The losses then continue.
     pub fn outage(&self, length: Duration) -> Result<(), Error> {
         self.filter.outage(length)
     }
@@ -129,6 +131,34 @@ impl Host {
             namespace.output("tc", &words, "")?;
         }
         Ok(())
+    }
+
+    /// Changes the largest IP packet that the host sends, in bytes.
+    pub fn set_mtu(&self, mtu: u32) -> Result<(), Error> {
+        self.namespace.ip(&format!("link set dev eth0 mtu {mtu}"))
+    }
+
+    /// Makes the rack's bridge drop packets to the host above `mtu` bytes silently, as a
+    /// misconfigured switch does. Trains of datagrams pass: see [`Host::set_gso`].
+    pub fn narrow(&self, mtu: u32) -> Result<(), Error> {
+        self.switch.ip(&format!("link set dev {} mtu {mtu}", self.port))
+    }
+
+    /// Replaces the address, as a new lease of DHCP does. [`Host::address`] stays the first one.
+    pub fn set_address(&self, address: Ipv4Addr) -> Result<(), Error> {
+        self.namespace.ip(&format!(
+            "address flush dev eth0 scope global
+            address add {address}/16 brd + dev eth0
+            route replace default dev eth0"
+        ))
+    }
+
+    /// Takes the host's interface down, or up again.
+    pub fn set_up(&self, is_up: bool) -> Result<(), Error> {
+        self.namespace.ip(match is_up {
+            true => "link set eth0 up\nroute replace default dev eth0",
+            false => "link set eth0 down",
+        })
     }
 
     /// Sends each datagram separately, or allows trains of datagrams.

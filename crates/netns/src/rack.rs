@@ -33,13 +33,14 @@ impl Rack {
         &self.uplink
     }
 
-    /// Replaces the losses of UDP datagrams that reach the rack from other racks. One draw applies
-    /// to all hosts of the rack.
+    /// Replaces the losses of UDP datagrams that reach the rack from other racks, at the end of an
+    /// outage if there is one. One draw applies to all hosts of the rack.
     pub fn set_loss(&self, loss: &Loss) -> Result<(), Error> {
         self.filter()?.set(loss)
     }
 
-    /// Drops all datagrams from other racks for `length`, and waits until it is over.
+    /// Drops all datagrams from other racks for `length`, and waits until it is over. The losses
+    /// then continue.
     pub fn outage(&self, length: Duration) -> Result<(), Error> {
         self.filter()?.outage(length)
     }

@@ -9,6 +9,8 @@
 //! sender learns that the receiver has verified the file and given it its final name. The TCP
 //! streams are read and discarded, neither verified nor written.
 
+#![cfg_attr(not(target_os = "linux"), no_main)]
+#![cfg(target_os = "linux")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 mod tcp;
@@ -24,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use comfy_table::Table;
-use lab::Lab;
+use lab::{Lab, build_lab};
 
 use self::transfer::{Disturbance, Outcome, Stragglers, Transfer};
 
@@ -75,7 +77,7 @@ fn main() -> ExitCode {
     if args.test {
         (args.mib, args.receivers) = (8, 2);
     }
-    let Some(lab) = Lab::new(args.receivers + 1, 1500) else { return ExitCode::SUCCESS };
+    let Some(lab) = build_lab(args.receivers + 1, 1500) else { return ExitCode::SUCCESS };
     if args.link > 0 {
         hold(&lab, args.link);
     }
@@ -121,7 +123,7 @@ fn hold(lab: &Lab, mbit: u32) {
     let rate = format!("{mbit}mbit");
     let words = ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate];
     let sizes = ["burst", "128kb", "limit", "4mb"];
-    let status = lab.at(1).command("tc", &[&words[..], &sizes].concat()).status();
+    let status = lab.host(1).command("tc", &[&words[..], &sizes].concat()).status();
     assert!(status.expect("tc is part of iproute2").success(), "tbf is not available here");
 }
 

@@ -87,8 +87,8 @@ pub(crate) fn run(lab: &Lab, bytes: u64) -> Outcome {
         })
         .collect();
     receiving.iter_mut().for_each(|it| drop(it.wrote.wait_for("ready")));
-    let addresses: Vec<&str> = receivers.iter().map(|host| host.address.as_str()).collect();
-    let mut command = lab.at(1).command(this, &[]);
+    let addresses: Vec<String> = receivers.iter().map(|host| host.address().to_string()).collect();
+    let mut command = lab.host(1).command(this, &[]);
     command.env(ROLE, format!("send {bytes} {}", addresses.join(" ")));
     let output = command.output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stdout);

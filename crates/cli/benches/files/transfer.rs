@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::lab::{Lab, Running};
+use super::lab::{Lab, RunCarom as _, Running};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Transfer<'a> {
@@ -81,9 +81,10 @@ impl Transfer<'_> {
         let mut args = vec!["send", file, "--to", "bench", "--json", "--interface", "eth0"];
         args.extend(["--patience", "8s"]);
         args.extend(["--receivers", &expected]);
-        args.extend(self.way());
+        let way = self.way();
+        args.extend(way.iter().map(String::as_str));
         args.extend(self.copies.iter().flat_map(|copies| ["--copies", copies]));
-        let mut sender = self.lab.at(1).start(&args);
+        let mut sender = self.lab.host(1).start(&args);
         sender.wrote.wait_until("the beginning", |line| event(line) == "began");
         let began = Instant::now();
         let pids: Vec<Pid> = receivers.iter().chain([&sender]).map(Running::id).collect();
@@ -128,11 +129,12 @@ impl Transfer<'_> {
     }
 
     /// Returns the flags by which nodes find each other.
-    fn way(&self) -> Vec<&str> {
+    fn way(&self) -> Vec<String> {
         if self.copies.is_none() {
             return Vec::new();
         }
-        vec!["--path", "unicast", "--seed", &self.lab.at(2).address]
+        let seed = self.lab.host(2).address().to_string();
+        ["--path", "unicast", "--seed"].map(str::to_owned).into_iter().chain([seed]).collect()
     }
 
     fn target(&self, number: usize) -> PathBuf {
@@ -149,8 +151,9 @@ impl Transfer<'_> {
         if self.loss > 0.0 {
             args.extend(["--loss", &loss]);
         }
-        args.extend(self.way());
-        self.lab.at(number + 1).start(&args)
+        let way = self.way();
+        args.extend(way.iter().map(String::as_str));
+        self.lab.host(number + 1).start(&args)
     }
 
     fn disturb(&self, after_mib: u64, sender: &mut Running, receivers: &mut Vec<Running>) {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use carom_netns::{Cut, Lab};
 use carom_proto::Rng;
 use clap::ValueEnum;
 use nix::sys::signal::Signal;
@@ -31,6 +32,7 @@ pub(crate) struct Ongoing {
     pub(crate) until: Instant,
     fault: Fault,
     sites: Vec<usize>,
+    cuts: Vec<Cut>,
     left: u32,
 }
 
@@ -42,7 +44,12 @@ impl Fault {
         all.filter(|it| *it != Self::Leave || kind.has_one_sender()).collect()
     }
 
-    pub(crate) fn begin(self, draw: &mut Draw, sites: &mut [Site<'_>]) -> Option<Ongoing> {
+    pub(crate) fn begin(
+        self,
+        draw: &mut Draw,
+        lab: &Lab,
+        sites: &mut [Site<'_>],
+    ) -> Option<Ongoing> {
         let free: Vec<usize> = (0..sites.len()).filter(|at| !sites[*at].has_fault).collect();
         let mut chosen: Vec<usize> = match self {
             Self::Partition => draw.some_of(&free, sites.len() / 2),
@@ -54,61 +61,62 @@ impl Fault {
         let at = *chosen.first()?;
         let mut length = Duration::from_millis(500 + draw.below(5_500));
         let mut left = 0;
+        let cuts = match self {
+            Self::Partition => partition(sites.len(), &chosen),
+            Self::OneWay => vec![path(*chosen.get(1)?, at)],
+            Self::Unplug => vec![Cut::Cable(at + 1)],
+            _ => Vec::new(),
+        };
+        for cut in &cuts {
+            lab.cut(cut).expect("nft is available");
+        }
         match self {
             Self::Kill => sites[at].kill(),
             Self::Leave => sites[at].leave(),
             Self::Stop => sites[at].signal(Signal::SIGSTOP),
-            Self::Partition => partition(sites, &chosen),
-            Self::OneWay => {
-                let deaf_to = sites[*chosen.get(1)?].address();
-                sites[at].filter(|it| {
-                    it.deaf_to.insert(deaf_to);
-                });
-            }
-            Self::Unplug => sites[at].host.unplug(),
-            Self::IfDown => sites[at].host.interface_down(),
-            Self::Loss => {
-                let percent = 5 + draw.below(26) as u32;
-                sites[at].filter(|it| it.loss_percent = percent);
-            }
+            Self::Partition | Self::OneWay | Self::Unplug => {}
+            Self::IfDown => sites[at].host.set_up(false).expect("the host exists"),
+            Self::Loss => sites[at].lose(5 + draw.below(26) as u32),
             Self::Bursts => {
                 left = 7;
                 length = Duration::from_millis(50 + draw.below(150));
-                sites[at].filter(|it| it.loss_percent = 100);
+                sites[at].lose(100);
             }
         }
         for at in &chosen {
             sites[*at].has_fault = true;
         }
         change_over(draw, sites);
-        Some(Ongoing { until: Instant::now() + length, fault: self, sites: chosen, left })
+        Some(Ongoing { until: Instant::now() + length, fault: self, sites: chosen, cuts, left })
     }
 }
 
 impl Ongoing {
     /// Undoes the fault, or returns it if it continues.
-    pub(crate) fn end(mut self, draw: &mut Draw, sites: &mut [Site<'_>]) -> Option<Self> {
+    pub(crate) fn end(
+        mut self,
+        draw: &mut Draw,
+        lab: &Lab,
+        sites: &mut [Site<'_>],
+    ) -> Option<Self> {
         let at = self.sites[0];
         if self.left > 0 {
             // Bursts alternate with spans without loss.
             self.left -= 1;
             let percent = if self.left.is_multiple_of(2) { 0 } else { 100 };
-            sites[at].filter(|it| it.loss_percent = percent);
+            sites[at].lose(percent);
             self.until = Instant::now() + Duration::from_millis(50 + draw.below(150));
             return Some(self);
         }
         match self.fault {
             Fault::Kill | Fault::Leave => sites[at].start(),
             Fault::Stop => sites[at].signal(Signal::SIGCONT),
-            Fault::Partition => {
-                for site in sites.iter_mut() {
-                    site.filter(|it| it.deaf_to.clear());
-                }
-            }
-            Fault::OneWay => sites[at].filter(|it| it.deaf_to.clear()),
-            Fault::Unplug => sites[at].host.plug(),
-            Fault::IfDown => sites[at].host.interface_up(),
-            Fault::Loss | Fault::Bursts => sites[at].filter(|it| it.loss_percent = 0),
+            Fault::Partition | Fault::OneWay | Fault::Unplug => {}
+            Fault::IfDown => sites[at].host.set_up(true).expect("the host exists"),
+            Fault::Loss | Fault::Bursts => sites[at].lose(0),
+        }
+        for cut in &self.cuts {
+            lab.heal(cut).expect("nft is available");
         }
         for at in self.sites {
             sites[at].has_fault = false;
@@ -116,9 +124,9 @@ impl Ongoing {
         None
     }
 
-    pub(crate) fn heal(self, draw: &mut Draw, sites: &mut [Site<'_>]) {
+    pub(crate) fn heal(self, draw: &mut Draw, lab: &Lab, sites: &mut [Site<'_>]) {
         let healed = Self { left: 0, ..self };
-        assert!(healed.end(draw, sites).is_none(), "the fault has ended");
+        assert!(healed.end(draw, lab, sites).is_none(), "the fault has ended");
     }
 }
 
@@ -142,13 +150,16 @@ fn change_over(draw: &mut Draw, sites: &mut [Site<'_>]) {
     sites[next].make_sender();
 }
 
-fn partition(sites: &mut [Site<'_>], chosen: &[usize]) {
-    let addresses: Vec<_> = sites.iter().map(Site::address).collect();
-    for (at, site) in sites.iter_mut().enumerate() {
-        let others = (0..addresses.len()).filter(|it| chosen.contains(it) != chosen.contains(&at));
-        let others: Vec<_> = others.map(|it| addresses[it]).collect();
-        site.filter(|it| it.deaf_to.extend(others));
-    }
+/// Returns the cuts, in both directions, between the chosen sites and the others.
+fn partition(sites: usize, chosen: &[usize]) -> Vec<Cut> {
+    let pairs = (0..sites).flat_map(|from| (0..sites).map(move |to| (from, to)));
+    let cut = pairs.filter(|(from, to)| chosen.contains(from) != chosen.contains(to));
+    cut.map(|(from, to)| path(from, to)).collect()
+}
+
+/// Returns the path between two sites. Hosts are numbered from 1.
+fn path(from: usize, to: usize) -> Cut {
+    Cut::Path { from: from + 1, to: to + 1 }
 }
 
 impl Draw {

@@ -9,6 +9,8 @@
 //! kill. A long one: `cargo test -p carom-cli --test chaos -- run --seconds 600 --seed 7 --kind
 //! ordered`.
 
+#![cfg_attr(not(target_os = "linux"), no_main)]
+#![cfg(target_os = "linux")]
 #![expect(clippy::print_stderr, reason = "no harness reports for this test")]
 
 mod checks;

@@ -3,10 +3,12 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use carom_netns::Layout;
+
 use crate::checks::{self, Tails, Violation};
 use crate::faults::{Draw, Fault, Ongoing};
 use crate::kind::Kind;
-use crate::lab::Lab;
+use crate::lab::{Lab, permitted};
 use crate::record::{Process, Record, Records};
 use crate::site::Site;
 
@@ -34,11 +36,7 @@ pub(crate) struct Run {
 impl Run {
     /// Performs the run. Returns `false` after reporting violations on standard error.
     pub(crate) fn play(&self, kind: Kind) -> bool {
-        let Some(lab) = Lab::new(usize::from(MEMBERS), 1500) else { return true };
-        if let Err(why) = lab.at(1).firewall("add table ip chaos") {
-            crate::lab::lacking(&why);
-            return true;
-        }
+        let Some(lab) = build_lab() else { return true };
         let temporary = tempfile::tempdir().expect("there is room for the records");
         let folder = match &self.records {
             Some(folder) => folder.join(kind.name()),
@@ -52,7 +50,7 @@ impl Run {
             .map(|(number, host)| Site::new(host, number, kind, self.rate, &folder))
             .collect();
         thread::sleep(FORMING);
-        let count = self.disturb(kind, &mut sites);
+        let count = self.disturb(kind, &lab, &mut sites);
         let found = self.settle(kind, &mut sites);
         self.report(kind, count, &sites, &found);
         if !found.is_empty() && self.records.is_none() {
@@ -62,7 +60,7 @@ impl Run {
         found.is_empty()
     }
 
-    fn disturb(&self, kind: Kind, sites: &mut [Site<'_>]) -> usize {
+    fn disturb(&self, kind: Kind, lab: &Lab, sites: &mut [Site<'_>]) -> usize {
         let mut draw = Draw::new(self.seed);
         let faults = if self.faults.is_empty() { Fault::of(kind) } else { self.faults.clone() };
         let mut ongoing: Vec<Ongoing> = Vec::new();
@@ -75,14 +73,15 @@ impl Run {
             let now = Instant::now();
             let (over, lasting) = ongoing.into_iter().partition(|it| it.until <= now);
             ongoing = lasting;
-            ongoing.extend(over.into_iter().filter_map(|it: Ongoing| it.end(&mut draw, sites)));
+            ongoing
+                .extend(over.into_iter().filter_map(|it: Ongoing| it.end(&mut draw, lab, sites)));
             if ongoing.len() < MOST_AT_ONCE && draw.below(5) == 0 {
                 // Even a short run has a kill, and in a bulk group two senders.
                 let fault = match count == 0 && faults.contains(&Fault::Kill) {
                     true => Fault::Kill,
                     false => draw.one_of(&faults),
                 };
-                if let Some(begun) = fault.begin(&mut draw, sites) {
+                if let Some(begun) = fault.begin(&mut draw, lab, sites) {
                     ongoing.push(begun);
                     count += 1;
                 }
@@ -90,7 +89,7 @@ impl Run {
             thread::sleep(STEP);
         }
         for it in ongoing {
-            it.heal(&mut draw, sites);
+            it.heal(&mut draw, lab, sites);
         }
         count
     }
@@ -161,6 +160,14 @@ impl Run {
             eprintln!("  {violation}");
         }
     }
+}
+
+/// Builds a lab, also with a first cut, to find out that this is possible.
+fn build_lab() -> Option<Lab> {
+    let layout = Layout { hosts_per_rack: usize::from(MEMBERS), ..Layout::default() };
+    let lab = permitted(Lab::build(&layout))?;
+    permitted(lab.heal_all())?;
+    Some(lab)
 }
 
 fn within(span: Duration, mut check: impl FnMut() -> Vec<Violation>) -> Vec<Violation> {

@@ -1,10 +1,9 @@
-use std::collections::BTreeSet;
 use std::env::current_exe;
 use std::io::Write as _;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
 
+use carom_netns::Loss;
 use nix::sys::signal::Signal;
 
 use crate::kind::Kind;
@@ -20,16 +19,9 @@ pub(crate) struct Site<'a> {
     number: u32,
     rate: u32,
     folder: PathBuf,
-    filter: Filter,
     starts: u32,
     running: Option<(Running, ChildStdin)>,
     leaving: Option<Running>,
-}
-
-#[derive(Default)]
-pub(crate) struct Filter {
-    pub(crate) deaf_to: BTreeSet<Ipv4Addr>,
-    pub(crate) loss_percent: u32,
 }
 
 impl<'a> Site<'a> {
@@ -42,18 +34,13 @@ impl<'a> Site<'a> {
             number,
             rate,
             folder: folder.to_path_buf(),
-            filter: Filter::default(),
             starts: 0,
             running: None,
             leaving: None,
         };
-        site.filter(|_| {});
+        site.lose(0);
         site.start();
         site
-    }
-
-    pub(crate) fn address(&self) -> Ipv4Addr {
-        self.host.address.parse().expect("the lab gave it an address")
     }
 
     /// Starts the host's next process. A process that was ordered to leave has had time for it.
@@ -64,7 +51,7 @@ impl<'a> Site<'a> {
             kind: self.kind,
             host: self.number,
             start: self.starts,
-            address: self.address(),
+            address: self.host.address(),
             rate: self.rate,
             record: self.record(self.starts).display().to_string(),
         };
@@ -112,21 +99,11 @@ impl<'a> Site<'a> {
         self.order("publish");
     }
 
-    pub(crate) fn filter(&mut self, change: impl FnOnce(&mut Filter)) {
-        change(&mut self.filter);
-        let drops = self.filter.deaf_to.iter().map(|address| format!("ip saddr {address} drop"));
-        let percent = self.filter.loss_percent.max(LEAST_LOSS_PERCENT);
-        let chance = match percent {
-            100.. => String::new(),
-            _ => format!("numgen random mod 100 < {percent}"),
-        };
-        let loss = format!("meta l4proto udp {chance} drop");
-        let drops = drops.chain([loss]);
-        let rules: String = drops.map(|rule| format!("add rule ip chaos in {rule}; ")).collect();
-        let base = "add table ip chaos; \
-            add chain ip chaos in { type filter hook input priority 0; policy accept; }; \
-            flush chain ip chaos in; ";
-        self.host.firewall(&format!("{base}{rules}")).expect("the firewall is available");
+    /// Replaces the share of datagrams that the host loses.
+    pub(crate) fn lose(&self, percent: u32) {
+        let probability = f64::from(percent.max(LEAST_LOSS_PERCENT)) / 100.0;
+        let loss = Loss::Independent { probability };
+        self.host.set_loss(&loss).expect("nft is available");
     }
 
     pub(crate) fn process(&self) -> Process {

@@ -1,8 +1,9 @@
-//! Tests the binary on several hosts: a network namespace for each, with a switch between them.
+//! Tests the binary on several hosts of a lab of network namespaces.
 //!
-//! They need root and `ip`. Without them, each test passes and reports on standard error that it
-//! did not run. The tests also use `bash` and `setpriv`, which a Linux with `ip` has, and `nft` if
-//! it is available.
+//! They need root and `ip`, and some need `nft`. Without them, a test passes and reports on
+//! standard error that it did not run. The tests also use `bash` and `setpriv`, which a Linux with
+//! `ip` has.
+#![cfg(target_os = "linux")]
 
 mod doctor;
 #[allow(dead_code, reason = "other tests use more of the lab")]
@@ -19,7 +20,7 @@ mod trees;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lab::{Counters, Host, Lab, Running};
+use lab::{Counters, Host, Lab, RunCarom as _, Running};
 
 const MTU: u32 = 1500;
 const PAYLOAD: usize = 500;

@@ -1,17 +1,18 @@
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::lab::{Host, Lab, Running, lacking};
+use crate::lab::{Cut, Host, Lab, RunCarom as _, Running, build_lab, permitted};
 use crate::{
     MTU, all_counters, assert_wrote, lines_until_enough, number, numbered, publish, subscribe,
 };
 
 #[test]
 fn hosts_meet_by_multicast_and_lose_nothing_at_5_percent() {
-    let Some(lab) = Lab::new(4, MTU) else { return };
+    let Some(lab) = build_lab(4, MTU) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
     let mut subs = subscribe(receivers, &["--count", "5000", "--loss", "5%"]);
     let multicast: Vec<_> = receivers.iter().map(|host| (host, "multicast")).collect();
@@ -27,18 +28,18 @@ fn hosts_meet_by_multicast_and_lose_nothing_at_5_percent() {
 
 #[test]
 fn host_with_a_changed_address_continues_and_reports_it() {
-    let Some(lab) = Lab::new(2, MTU) else { return };
+    let Some(lab) = build_lab(2, MTU) else { return };
     assert_goes_on_elsewhere(&lab, &[]);
 }
 
 #[test]
 fn host_with_a_changed_address_is_met_through_the_service() {
-    let Some(lab) = Lab::new(2, MTU) else { return };
+    let Some(lab) = build_lab(2, MTU) else { return };
     let dir = TempDir::new().expect("a directory");
     let store = dir.path().to_str().expect("a UTF-8 path");
-    let mut registry = lab.at(1).start(&["registry", "--store", store]);
+    let mut registry = lab.host(1).start(&["registry", "--store", store]);
     registry.said.wait_for("serving at");
-    assert_goes_on_elsewhere(&lab, &["--registry", &lab.at(1).address]);
+    assert_goes_on_elsewhere(&lab, &["--registry", &lab.host(1).address().to_string()]);
 }
 
 fn assert_goes_on_elsewhere(lab: &Lab, network: &[&str]) {
@@ -53,7 +54,7 @@ fn assert_goes_on_elsewhere(lab: &Lab, network: &[&str]) {
     let mut publisher = moving.pipe(lines, &[&args[..], network].concat());
     let begun = |sub: &mut Running| sub.wrote.wait_until("the first lines", |it| number(it) > 100);
     subs.iter_mut().for_each(|sub| _ = begun(sub));
-    moving.move_to(99);
+    moving.set_address(Ipv4Addr::new(10, 77, 1, 99)).expect("the host exists");
     let told = publisher.said.wait_for("note: the address of eth0 has changed from 10.77.");
     assert!(told.ends_with(".99"), "{told}");
     subs[1].said.wait_for("note: the address of eth0 has changed from 10.77.");
@@ -72,8 +73,8 @@ fn assert_goes_on_elsewhere(lab: &Lab, network: &[&str]) {
 
 #[test]
 fn on_one_host_nothing_has_to_be_configured() {
-    let Some(lab) = Lab::new(1, MTU) else { return };
-    let host = lab.at(1);
+    let Some(lab) = build_lab(1, MTU) else { return };
+    let host = lab.host(1);
     let mut sub = host.start(&["sub", "numbers", "--count", "1000"]);
     sub.said.wait_for("joined numbers");
     host.pipe(numbered(20).take(1000), &["pub", "numbers"]).end_with(0);
@@ -82,16 +83,21 @@ fn on_one_host_nothing_has_to_be_configured() {
 
 #[test]
 fn where_multicast_vanishes_members_found_by_a_seed_get_copies() {
-    let Some(lab) = Lab::new(4, MTU) else { return };
-    lab.hosts().iter().for_each(Host::deafen);
+    let Some(lab) = build_lab(4, MTU) else { return };
+    for host in lab.hosts() {
+        let Some(()) = permitted(lab.cut(&Cut::Multicast(host.number()))) else { return };
+    }
     assert_all_by_unicast(&lab);
 }
 
 #[test]
 fn members_behind_a_multicast_firewall_get_copies() {
-    let Some(lab) = Lab::new(4, MTU) else { return };
-    if let Err(why) = lab.hosts().iter().try_for_each(Host::forbid_multicast) {
-        return lacking(&why);
+    let Some(lab) = build_lab(4, MTU) else { return };
+    for host in lab.hosts() {
+        let rules = "add table ip carom
+            add chain ip carom out { type filter hook output priority 0; policy accept; }
+            add rule ip carom out ip daddr 239.0.0.0/8 drop";
+        let Some(()) = permitted(host.namespace().nft(rules)) else { return };
     }
     let said = assert_all_by_unicast(&lab);
     let told = "note: multicast is unreachable on eth0: falling back to unicast";
@@ -101,7 +107,7 @@ fn members_behind_a_multicast_firewall_get_copies() {
 
 fn assert_all_by_unicast(lab: &Lab) -> Vec<String> {
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
-    let seed = ["--seed", &lab.at(1).address];
+    let seed = ["--seed", &lab.host(1).address().to_string()];
     let args = [&["--count", "5000", "--loss", "5%"], &seed[..]].concat();
     let mut subs = subscribe(receivers, &args);
     let unicast: Vec<_> = receivers.iter().map(|host| (host, "unicast")).collect();
@@ -118,9 +124,9 @@ fn assert_all_by_unicast(lab: &Lab) -> Vec<String> {
 
 #[test]
 fn only_the_member_without_multicast_gets_copies() {
-    let Some(lab) = Lab::new(4, MTU) else { return };
+    let Some(lab) = build_lab(4, MTU) else { return };
     let [deaf, hearing @ .., sender] = lab.hosts() else { panic!("there are four") };
-    deaf.deafen();
+    let Some(()) = permitted(lab.cut(&Cut::Multicast(deaf.number()))) else { return };
     let mut subs = subscribe(&lab.hosts()[..3], &["--count", "5000"]);
     let [a, b] = hearing else { panic!("there are two") };
     let wanted = expected(&[(deaf, "unicast"), (a, "multicast"), (b, "multicast")]);
@@ -154,7 +160,7 @@ fn paths(host: &Host, args: &[&str]) -> BTreeMap<String, String> {
 }
 
 fn expected(hosts: &[(&Host, &str)]) -> BTreeMap<String, String> {
-    hosts.iter().map(|(host, path)| (host.address.clone(), (*path).to_owned())).collect()
+    hosts.iter().map(|(host, path)| (host.address().to_string(), (*path).to_owned())).collect()
 }
 
 fn bytes(publisher: &Running) -> u64 {

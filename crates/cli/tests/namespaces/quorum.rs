@@ -1,7 +1,7 @@
 //! Tests hosts that start separately: with an electorate, none of them orders or locks alone.
 
 use crate::MTU;
-use crate::lab::{Host, Lab, Running};
+use crate::lab::{Cut, Host, RunCarom as _, Running, build_lab};
 
 const QUORUM: [&str; 2] = ["--quorum-of", "3"];
 
@@ -17,8 +17,8 @@ fn lock(host: &Host) -> Running {
 
 #[test]
 fn machines_started_apart_order_and_lock_only_after_meeting() {
-    let Some(lab) = Lab::new(2, MTU) else { return };
-    lab.at(2).unplug();
+    let Some(lab) = build_lab(2, MTU) else { return };
+    lab.cut(&Cut::Cable(2)).expect("the host exists");
     let mut subs: Vec<Running> =
         lab.hosts().iter().map(|host| start(host, &["sub", "sr"])).collect();
     for sub in &mut subs {
@@ -29,14 +29,14 @@ fn machines_started_apart_order_and_lock_only_after_meeting() {
     let mut publishers: Vec<Running> = (1..=2)
         .map(|number| {
             let line = std::iter::once(format!("from {number}"));
-            lab.at(number).pipe(line, &[&publish[..], &QUORUM].concat())
+            lab.host(number).pipe(line, &[&publish[..], &QUORUM].concat())
         })
         .collect();
     for lock in &mut locks {
         lock.end_with(1);
         assert!(lock.wrote.seen.is_empty(), "both sides ran the command");
     }
-    lab.at(2).plug();
+    lab.heal(&Cut::Cable(2)).expect("the host exists");
     for publisher in &mut publishers {
         publisher.end_with(0);
     }
@@ -58,7 +58,7 @@ fn machines_started_apart_order_and_lock_only_after_meeting() {
 
 #[test]
 fn a_lost_majority_is_forced_by_naming_it() {
-    let Some(lab) = Lab::new(3, MTU) else { return };
+    let Some(lab) = build_lab(3, MTU) else { return };
     let mut subs: Vec<Running> =
         lab.hosts().iter().map(|host| start(host, &["sub", "sr"])).collect();
     for sub in &mut subs {
@@ -70,7 +70,7 @@ fn a_lost_majority_is_forced_by_naming_it() {
     // The membership needs some seconds to detect the dead members.
     let is_known = |report: &serde_json::Value| report["lost"].as_array().map(Vec::len) == Some(2);
     let report = (0..30).find_map(|_| {
-        let shown = lab.at(1).start(&["ring", "force-quorum", "sr", "--json"]).ended_with(1);
+        let shown = lab.host(1).start(&["ring", "force-quorum", "sr", "--json"]).ended_with(1);
         Some(shown.json()).filter(is_known)
     });
     let report = report.expect("the two killed voters are detected");
@@ -78,8 +78,9 @@ fn a_lost_majority_is_forced_by_naming_it() {
     let lost: Vec<&str> =
         report["lost"].as_array().into_iter().flatten().filter_map(|it| it.as_str()).collect();
     let force = ["ring", "force-quorum", "sr", "--view", view, "--yes", "--timeout", "3s"];
-    let wrong = lab.at(1).start(&[&force[..], &["--lost", lost[0]]].concat()).ended_with(2);
-    let right = lab.at(1).start(&[&force[..], &["--lost", &lost.join(",")]].concat()).ended_with(0);
+    let wrong = lab.host(1).start(&[&force[..], &["--lost", lost[0]]].concat()).ended_with(2);
+    let right =
+        lab.host(1).start(&[&force[..], &["--lost", &lost.join(",")]].concat()).ended_with(0);
     let warning = "warning: forcing the quorum of sr: if a lost voter still works elsewhere, order \
                    and locks are split";
     for forced in [&wrong, &right] {
@@ -89,7 +90,7 @@ fn a_lost_majority_is_forced_by_naming_it() {
     subs[0].said.wait_for("an operator has forced the quorum");
     let line = std::iter::once("alone".to_owned());
     let mut publisher =
-        lab.at(1).pipe(line, &[&["pub", "sr", "--order", "total"], &QUORUM[..]].concat());
+        lab.host(1).pipe(line, &[&["pub", "sr", "--order", "total"], &QUORUM[..]].concat());
     publisher.end_with(0);
     subs[0].wrote.wait_for("alone");
 }

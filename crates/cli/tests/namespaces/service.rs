@@ -4,15 +4,15 @@ use std::sync::atomic::Ordering;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::lab::{Host, Lab, Running, parsed};
+use crate::lab::{Cut, Host, RunCarom as _, Running, build_lab, parsed};
 use crate::{MTU, assert_wrote, lines_until_enough, number, read_to_the_last, subscribe};
 
 #[test]
 fn traffic_continues_while_the_service_is_cut_off() {
-    let Some(lab) = Lab::new(3, MTU) else { return };
+    let Some(lab) = build_lab(3, MTU) else { return };
     let [serving, receiver, sender] = lab.hosts() else { panic!("there are three") };
     let (_service, _folder) = serve(serving, &[]);
-    let flags = ["--registry", &serving.address, "--path", "unicast"];
+    let flags = ["--registry", &serving.address().to_string(), "--path", "unicast"];
     let args = [&["sub", "numbers", "--loss", "5%"], &flags[..]].concat();
     let mut sub = receiver.start(&args);
     sub.said.wait_for("joined numbers");
@@ -20,13 +20,13 @@ fn traffic_continues_while_the_service_is_cut_off() {
     let args = [&["pub", "numbers", "--rate", "1000/s", "--json"], &flags[..]].concat();
     let mut publisher = sender.pipe(lines, &args);
     sub.wrote.wait_until("some hundred", |line| number(line) >= 500);
-    serving.unplug();
+    lab.cut(&Cut::Cable(serving.number())).expect("the host exists");
     // By then, the leases have expired as well.
     sub.said.wait_for("the registry is unreachable");
     publisher.said.wait_for("the registry is unreachable");
     let last = sub.wrote.seen.iter().map(|line| number(line)).max().unwrap_or_default();
     sub.wrote.wait_until("more meanwhile", |line| number(line) >= last + 2_000);
-    serving.plug();
+    lab.heal(&Cut::Cable(serving.number())).expect("the host exists");
     sub.said.wait_for("the registry is reachable again");
     publisher.said.wait_for("the registry is reachable again");
     is_enough.store(true, Ordering::SeqCst);
@@ -43,10 +43,10 @@ fn traffic_continues_while_the_service_is_cut_off() {
 
 #[test]
 fn partial_views_repair_losses_and_are_refreshed() {
-    let Some(lab) = Lab::new(9, MTU) else { return };
+    let Some(lab) = build_lab(9, MTU) else { return };
     let [serving, receivers @ .., sender] = lab.hosts() else { panic!("there are nine") };
     let (_service, _folder) = serve(serving, &["--view-size", "5"]);
-    let flags = ["--registry", &serving.address];
+    let flags = ["--registry", &serving.address().to_string()];
     let mut witness = serving.start(&[&["sub", "numbers", "--json"], &flags[..]].concat());
     witness.said.wait_for("joined numbers");
     let mut subs = subscribe(receivers, &[&["--json", "--loss", "5%"], &flags[..]].concat());
@@ -77,7 +77,7 @@ fn serve(host: &Host, more: &[&str]) -> (Running, TempDir) {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let store = folder.path().to_str().expect("a UTF-8 path");
     let mut service = host.start(&[&["registry", "--store", store, "--no-http"], more].concat());
-    service.said.wait_for(&format!("serving at {}:7402", host.address));
+    service.said.wait_for(&format!("serving at {}:7402", host.address()));
     (service, folder)
 }
 

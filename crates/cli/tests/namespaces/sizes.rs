@@ -1,4 +1,4 @@
-use crate::lab::{Host, Lab, skipped};
+use crate::lab::{RunCarom as _, build_lab, skipped};
 use crate::{MTU, all_counters, assert_wrote, numbered, subscribe};
 
 #[test]
@@ -12,7 +12,7 @@ fn a_smaller_mtu_makes_for_smaller_packets_instead_of_fragments() {
 }
 
 fn assert_never_fragmented(mtu: u32) {
-    let Some(lab) = Lab::new(3, mtu) else { return };
+    let Some(lab) = build_lab(3, mtu) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are three") };
     let mut subs = subscribe(receivers, &["--count", "2000", "--loss", "5%"]);
     // The packets of these messages have the largest possible size.
@@ -25,7 +25,7 @@ fn assert_never_fragmented(mtu: u32) {
         }
     }
     // This checks the counters: a datagram of a program that allows fragmentation is fragmented.
-    let send = format!("printf %4000s > /dev/udp/{}/9", receivers[0].address);
+    let send = format!("printf %4000s > /dev/udp/{}/9", receivers[0].address());
     let sent = sender.command("bash", &["-c", &send]).status().expect("ip is installed");
     assert!(sent.success());
     assert!(sender.counters().of("IpFragCreates") > 0);
@@ -35,9 +35,11 @@ fn assert_never_fragmented(mtu: u32) {
 #[test]
 fn messages_pass_a_hop_that_is_narrower_than_the_interface() {
     for kind in [&[][..], &["--ordered"]] {
-        let Some(lab) = Lab::new(3, MTU) else { return };
-        lab.hosts().iter().for_each(Host::cut_at_once);
-        lab.at(1).narrow(1200);
+        let Some(lab) = build_lab(3, MTU) else { return };
+        for host in lab.hosts() {
+            host.set_gso(false).expect("the host exists");
+        }
+        lab.host(1).narrow(1200).expect("the host exists");
         let [receivers @ .., sender] = lab.hosts() else { panic!("there are three") };
         let mut subs = subscribe(receivers, &[&["--count", "500"], kind].concat());
         let args = ["pub", "numbers", "--rate", "500/s", "--wait-for", "2"];
@@ -48,21 +50,21 @@ fn messages_pass_a_hop_that_is_narrower_than_the_interface() {
 
 #[test]
 fn an_interface_that_becomes_narrower_is_followed() {
-    let Some(lab) = Lab::new(3, MTU) else { return };
+    let Some(lab) = build_lab(3, MTU) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are three") };
     let mut subs = subscribe(receivers, &["--count", "1500"]);
     let args = ["pub", "numbers", "--rate", "500/s", "--wait-for", "2"];
     let mut publisher = sender.pipe(numbered(4000).take(1500), &args);
     std::thread::sleep(std::time::Duration::from_secs(1));
-    sender.set_mtu(1000);
+    sender.set_mtu(1000).expect("the host exists");
     publisher.end_with(0);
     subs.iter_mut().for_each(|sub| assert_wrote(sub, 1, 1500));
 }
 
 #[test]
 fn small_receive_buffer_is_reported_once_with_the_sysctl() {
-    let Some(lab) = Lab::new(1, MTU) else { return };
-    let host = lab.at(1);
+    let Some(lab) = build_lab(1, MTU) else { return };
+    let host = lab.host(1);
     // Newer kernels may have a limit per namespace. Others report that of the machine.
     let lower = "echo 65536 > /proc/sys/net/core/rmem_max; cat /proc/sys/net/core/rmem_max";
     let output = host.command("sh", &["-c", lower]).output().expect("ip is installed");

@@ -1,11 +1,11 @@
 use std::sync::atomic::Ordering;
 
-use crate::lab::Lab;
+use crate::lab::{RunCarom as _, build_lab};
 use crate::{MTU, assert_wrote, lines_until_enough, number, numbered, read_to_the_last, subscribe};
 
 #[test]
 fn killed_subscriber_costs_the_others_nothing() {
-    let Some(lab) = Lab::new(4, MTU) else { return };
+    let Some(lab) = build_lab(4, MTU) else { return };
     let [receivers @ .., sender] = lab.hosts() else { panic!("there are four") };
     let mut subs = subscribe(receivers, &["--loss", "5%"]);
     let mut victim = subs.remove(0);
@@ -30,7 +30,7 @@ fn killed_subscriber_costs_the_others_nothing() {
 
 #[test]
 fn messages_to_a_killed_only_subscriber_are_not_safe() {
-    let Some(lab) = Lab::new(2, MTU) else { return };
+    let Some(lab) = build_lab(2, MTU) else { return };
     let [receiver, sender] = lab.hosts() else { panic!("there are two") };
     let mut victim = subscribe(std::slice::from_ref(receiver), &[]).remove(0);
     let args = ["pub", "numbers", "--rate", "5000/s", "--json"];
@@ -44,7 +44,7 @@ fn messages_to_a_killed_only_subscriber_are_not_safe() {
 
 #[test]
 fn late_subscriber_gets_everything_from_its_join_on() {
-    let Some(lab) = Lab::new(3, MTU) else { return };
+    let Some(lab) = build_lab(3, MTU) else { return };
     let [early, late, sender] = lab.hosts() else { panic!("there are three") };
     let mut first = subscribe(std::slice::from_ref(early), &["--loss", "5%"]).remove(0);
     // Long lines fill the pipe quickly, so that written lines are not far behind sent ones.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::lab::{Lab, Running, lacking};
+use crate::lab::{Running, build_lab, lacking};
 
 /// The switches and hosts of a network, each in a namespace. It is removed when it is dropped.
 struct Fabric {
@@ -82,8 +82,8 @@ fn shell(script: &str, prefix: &str) -> String {
 
 impl Fabric {
     fn new() -> Option<Self> {
-        // A lab without hosts reports why namespaces cannot be created.
-        drop(Lab::new(0, crate::MTU)?);
+        // A lab reports why namespaces cannot be created.
+        drop(build_lab(1, crate::MTU)?);
         for tool in ["jq", "flock", "bridge"] {
             let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
             if !found.is_ok_and(|it| it.status.success()) {

@@ -1,5 +1,6 @@
 //! Tests `carom send` to several hosts, a network namespace for each, over a slow link of the
 //! sender. Faults of some receivers do not keep the others from receiving everything.
+#![cfg(target_os = "linux")]
 
 #[allow(dead_code, unused_imports, reason = "other tests use more of the lab")]
 #[path = "../lab/mod.rs"]
@@ -11,24 +12,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lab::{Lab, Running, parsed};
+use lab::{Cut, Lab, RunCarom as _, Running, build_lab, parsed, permitted};
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
 const MIB: usize = 1 << 20;
 
-fn lab(hosts: usize, mbit: u32) -> Option<Lab> {
-    let lab = Lab::new(hosts, 1500)?;
-    let rate = format!("{mbit}mbit");
-    let words = ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", &rate];
-    let tbf = [&words[..], &["burst", "64kb", "limit", "2mb"]].concat();
-    match lab.at(1).command("tc", &tbf).output() {
-        Ok(output) if output.status.success() => Some(lab),
-        tried => {
-            lab::lacking(&format!("tc has no tbf: {tried:?}"));
-            None
-        }
-    }
+/// Builds a lab whose first host sends at most at this rate.
+fn lab(hosts: usize, mbit: u64) -> Option<Lab> {
+    let lab = build_lab(hosts, 1500)?;
+    permitted(lab.host(1).set_rate(Some(mbit * 1_000_000)))?;
+    Some(lab)
 }
 
 struct Image {
@@ -52,7 +46,7 @@ impl Image {
         fs::create_dir_all(&target).expect("a directory");
         let target = target.to_str().expect("a UTF-8 path");
         let args = ["recv", "--from", "g", target, "--name", &name, "--interface", "eth0"];
-        lab.at(number + 1).start(&[&args[..], &["--json"], more].concat())
+        lab.host(number + 1).start(&[&args[..], &["--json"], more].concat())
     }
 
     fn receivers(&self, lab: &Lab, count: usize, more: &[&str]) -> Vec<Running> {
@@ -64,7 +58,7 @@ impl Image {
 
     fn send(&self, lab: &Lab, receivers: &str, more: &[&str]) -> Running {
         let args = ["send", &self.file, "--to", "g", "--receivers", receivers];
-        lab.at(1).start(&[&args[..], &["--json", "--interface", "eth0"], more].concat())
+        lab.host(1).start(&[&args[..], &["--json", "--interface", "eth0"], more].concat())
     }
 
     fn assert_received(&self, number: usize, receiver: &mut Running) {
@@ -84,9 +78,11 @@ fn await_bytes(sender: &mut Running, bytes: usize) {
 #[test]
 fn chain_of_receivers_loads_the_senders_link_with_one_copy() {
     let Some(lab) = lab(5, 200) else { return };
-    lab.hosts().iter().for_each(|host| host.deafen());
+    for host in lab.hosts() {
+        let Some(()) = permitted(lab.cut(&Cut::Multicast(host.number()))) else { return };
+    }
     let image = Image::new(24 * MIB);
-    let seed = ["--seed", &lab.at(2).address];
+    let seed = ["--seed", &lab.host(2).address().to_string()];
     let mut receivers: Vec<Running> = (1..=4).map(|it| image.receiver(&lab, it, &seed)).collect();
     let sender = image.send(&lab, "4", &[&["--copies", "1"], &seed[..]].concat()).ended_with(0);
     for (place, receiver) in receivers.iter_mut().enumerate() {

@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use crate::lab::{Lab, parsed};
+use crate::lab::{Lab, RunCarom as _, build_lab, parsed};
 use crate::{Image, MIB};
 
 fn sent(lab: &Lab, bytes: usize, more: &[&str]) -> (Value, Vec<Value>, Vec<String>) {
@@ -25,9 +25,11 @@ fn number(of: &Value, name: &str) -> u64 {
 /// receiver nothing through the stream, and it fetched everything after 10 s.
 #[test]
 fn stream_fits_a_hop_narrower_than_the_interface() {
-    let Some(lab) = Lab::new(3, 1500) else { return };
-    lab.hosts().iter().for_each(|host| host.cut_at_once());
-    lab.at(2).narrow(1300);
+    let Some(lab) = build_lab(3, 1500) else { return };
+    for host in lab.hosts() {
+        host.set_gso(false).expect("the host exists");
+    }
+    lab.host(2).narrow(1300).expect("the host exists");
     let (summary, _, said) = sent(&lab, 24 * MIB, &[]);
     let network = &summary["network"];
     assert_eq!(number(network, "path_mtu"), 1300, "{summary}");
@@ -41,8 +43,10 @@ fn stream_fits_a_hop_narrower_than_the_interface() {
 
 #[test]
 fn jumbo_frames_are_used_if_they_are_asked_for_and_come_through() {
-    let Some(lab) = Lab::new(3, 9000) else { return };
-    lab.hosts().iter().for_each(|host| host.cut_at_once());
+    let Some(lab) = build_lab(3, 9000) else { return };
+    for host in lab.hosts() {
+        host.set_gso(false).expect("the host exists");
+    }
     let (summary, told, _) = sent(&lab, 24 * MIB, &["--mtu", "9000"]);
     assert_eq!(number(&summary["network"], "path_mtu"), 9000, "{summary}");
     let large = 24 * MIB as u64 / 4000;
@@ -54,12 +58,12 @@ fn jumbo_frames_are_used_if_they_are_asked_for_and_come_through() {
 
 #[test]
 fn the_mtu_is_that_of_the_own_interface_whatever_sys_shows() {
-    let Some(lab) = Lab::new(2, 1000) else { return };
+    let Some(lab) = build_lab(2, 1000) else { return };
     let image = Image::new(MIB);
     let mut receivers = image.receivers(&lab, 1, &[]);
     let args = ["send", &image.file, "--to", "g", "--receivers", "1", "--json"];
     let args = [&args[..], &["--interface", "eth0"]].concat();
-    let sender = lab.at(1).start_with_foreign_sys(&args).ended_with(0);
+    let sender = lab.host(1).start_with_foreign_sys(&args).ended_with(0);
     receivers[0].end_with(0);
     let summary = parsed(sender.wrote.seen.last().expect("a summary"));
     let network = &summary["network"];

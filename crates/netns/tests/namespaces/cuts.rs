@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use carom_netns::{Cut, Lab};
 
-use crate::probe::{GROUP, open, send, senders};
+use crate::probe::{GROUP, open, receive, send, senders};
 use crate::{lab, permitted};
 
 /// Returns the pairs of a sender and a receiver between which multicasts arrive.
@@ -38,9 +38,10 @@ fn every_cut_interrupts_exactly_its_direction_and_heals() {
         .collect();
     let rack = |host: usize| (host - 1) / 2;
     type IsCut = Box<dyn Fn(usize, usize) -> bool>;
-    let cases: [(Cut, IsCut); 6] = [
+    let cases: [(Cut, IsCut); 7] = [
         (Cut::Sending(2), Box::new(|from, _| from == 2)),
         (Cut::Receiving(2), Box::new(|_, to| to == 2)),
+        (Cut::Multicast(2), Box::new(|_, to| to == 2)),
         (Cut::Path { from: 1, to: 2 }, Box::new(|from, to| (from, to) == (1, 2))),
         (Cut::Path { from: 4, to: 1 }, Box::new(|from, to| (from, to) == (4, 1))),
         (Cut::Cable(3), Box::new(|from, to| from == 3 || to == 3)),
@@ -57,6 +58,16 @@ fn every_cut_interrupts_exactly_its_direction_and_heals() {
     lab.cut(&Cut::Cable(4)).expect("the host exists");
     lab.heal_all().expect("the lab exists");
     assert_reached(&lab, &sockets, &all, "healed");
+}
+
+#[test]
+fn host_without_multicast_still_receives_unicast() {
+    let Some(lab) = lab(1, 2) else { return };
+    let sockets: Vec<_> = lab.hosts().iter().map(open).collect();
+    let Some(()) = permitted(lab.cut(&Cut::Multicast(2))) else { return };
+    send(&sockets[0], GROUP, 10);
+    send(&sockets[0], lab.host(2).address(), 20);
+    assert_eq!(receive(&sockets[1]).len(), 20);
 }
 
 /// After a cut, a host receives multicast again when it has answered the next query of its bridge.

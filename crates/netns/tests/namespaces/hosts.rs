@@ -39,6 +39,37 @@ fn a_socket_may_join_many_groups() {
 }
 
 #[test]
+fn narrow_port_drops_large_packets_and_an_mtu_is_changed() {
+    let Some(lab) = lab(1, 2) else { return };
+    let [sender, receiver] = [1, 2].map(|number| open(lab.host(number)));
+    let to = (lab.host(2).address(), 9000);
+    lab.host(2).narrow(1000).expect("the host exists");
+    for bytes in [1200, 4] {
+        sender.send_to(&vec![7; bytes], to).expect("the network is reachable");
+    }
+    assert_eq!(receive(&receiver), [0x0707_0707]);
+    lab.host(1).set_mtu(1000).expect("the host exists");
+    let mut mtu = lab.host(1).command("cat", &["/sys/class/net/eth0/mtu"]);
+    assert_eq!(mtu.output().expect("ip is installed").stdout, b"1000\n");
+}
+
+#[test]
+fn host_is_reached_at_a_new_address_and_once_it_is_up_again() {
+    let Some(lab) = lab(1, 2) else { return };
+    let [sender, receiver] = [1, 2].map(|number| open(lab.host(number)));
+    let address = std::net::Ipv4Addr::new(10, 77, 1, 99);
+    lab.host(2).set_address(address).expect("the host exists");
+    send(&sender, address, 10);
+    assert_eq!(receive(&receiver).len(), 10);
+    lab.host(2).set_up(false).expect("the host exists");
+    send(&sender, address, 10);
+    assert!(receive(&receiver).is_empty());
+    lab.host(2).set_up(true).expect("the host exists");
+    send(&sender, address, 10);
+    assert_eq!(receive(&receiver).len(), 10);
+}
+
+#[test]
 fn a_limited_rate_drops_what_exceeds_it() {
     let Some(lab) = lab(1, 2) else { return };
     let [sender, receiver] = [1, 2].map(|number| open(lab.host(number)));
