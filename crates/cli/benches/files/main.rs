@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     }
     let mut args = Args::parse();
     if args.test {
-        (args.mib, args.receivers) = (8, 2);
+        (args.mib, args.receivers) = (8, 4);
     }
     let Some(lab) = build_lab(args.receivers + 1, 1500) else { return ExitCode::SUCCESS };
     if args.link > 0 {
