@@ -59,16 +59,10 @@ impl Confirms {
         has_queried
     }
 
-    /// Answers the calls that `confirmed` covers. The confirmation of a bulk sender that has
-    /// yielded covers all queried messages.
-    pub(crate) fn on_confirmed(
-        &mut self,
-        own: &mut OwnMessages,
-        confirmed: &Confirmed,
-        has_yielded: bool,
-    ) {
+    /// Answers the calls that `confirmed` covers.
+    pub(crate) fn on_confirmed(&mut self, own: &mut OwnMessages, confirmed: &Confirmed) {
         let is_answered = |it: &mut PendingConfirm| {
-            let covers = |up_to: SeqNo| has_yielded || !up_to.is_after(confirmed.up_to);
+            let covers = |up_to: SeqNo| !up_to.is_after(confirmed.up_to);
             it.group == confirmed.group && it.up_to.is_some_and(covers)
         };
         for answered in self.0.extract_if(.., is_answered) {

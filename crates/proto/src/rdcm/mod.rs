@@ -239,12 +239,6 @@ impl Rdcm {
         self.receiver_in(group).map(|receiver| (receiver.by_tree, receiver.by_repair))
     }
 
-    /// Returns the sequence number that a confirmation contains if this node has sent nothing in
-    /// the group. It precedes the number of the first packet.
-    pub fn before_first(&self) -> SeqNo {
-        self.config.first_number.minus(1)
-    }
-
     /// Returns the number of farewells that this node still repeats: one for each stream that it
     /// has given up in the group and each member that has not acknowledged its end.
     pub fn pending_farewells(&self, group: GroupId) -> usize {

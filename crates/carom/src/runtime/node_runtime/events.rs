@@ -161,13 +161,9 @@ impl<N: Network> NodeRuntime<N> {
     }
 
     fn on_confirmed(&mut self, confirmed: &Confirmed) {
-        let Some(group) = self.groups.get_mut(confirmed.group) else { return };
-        // A bulk sender that has yielded has sent nothing in its new stream. Confirmations that
-        // cover lost messages have already failed, so all members have the remaining messages.
-        let has_yielded = group.shared.profile.is_bulk()
-            && confirmed.up_to == self.node.engines().bulk.before_first()
-            && self.node.unconfirmed(confirmed.group).is_empty();
-        self.confirms.on_confirmed(&mut group.own, confirmed, has_yielded);
+        if let Some(group) = self.groups.get_mut(confirmed.group) {
+            self.confirms.on_confirmed(&mut group.own, confirmed);
+        }
     }
 
     fn answer_joins(&mut self, now: Time) {

@@ -104,8 +104,7 @@ impl Sender {
 
     pub(super) fn on_gone(&mut self, cx: &mut Context<'_>, node: NodeId) {
         if let Some(state) = self.receivers.get(node) {
-            let missed = self.buffer.next.saturating_sub(state.next);
-            self.confirmations.record_missed(node, missed);
+            self.confirmations.record_left(node, state.next);
         }
         self.receivers.leave(cx, node);
         self.update_children(cx.config);
@@ -222,9 +221,7 @@ impl Sender {
         let all_below = self.receivers.current().map(|(_, state)| state.next).min();
         self.buffer.release(all_below.unwrap_or(u64::MAX));
         loop {
-            let evicted = self.receivers.all().filter(|(_, it)| it.evicted_at.is_some());
-            let evicted = evicted.map(|(node, state)| (node, state.next));
-            let confirmed = self.confirmations.pop(self.buffer.base, evicted);
+            let confirmed = self.confirmations.pop(self.buffer.base, self.receivers.evicted());
             let Some((end, incomplete)) = confirmed else { return };
             let (up_to, members) = (seqno(end - 1), self.receivers.confirmed(end));
             cx.events.push_back(Event::Confirmed(Confirmed {
@@ -241,17 +238,15 @@ impl Sender {
         self.on_progress(cx);
     }
 
-    /// Returns the confirmation of all packets that no receiver is waited for any more. Evicted
-    /// receivers have lost some of them.
+    /// Returns the confirmation of all packets that no receiver is waited for any more. Receivers
+    /// that were evicted, or left during a pending confirmation, may have lost some of them.
     pub(super) fn settled(&self, cx: &Context<'_>) -> Confirmed {
         let end = self.buffer.base;
-        let evicted = self.receivers.all().filter(|(_, it)| it.evicted_at.is_some());
-        let incomplete = evicted.filter(|(_, state)| state.next < end);
         Confirmed {
             group: cx.group,
             up_to: seqno(end - 1),
             members: self.receivers.confirmed(end),
-            incomplete: incomplete.map(|(node, it)| (node, clamped(end - it.next))).collect(),
+            incomplete: self.confirmations.incomplete(end, self.receivers.evicted()),
         }
     }
 

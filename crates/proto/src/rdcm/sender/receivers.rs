@@ -333,6 +333,12 @@ impl Receivers {
         self.records.iter().map(|(node, record)| (*node, &record.state))
     }
 
+    /// Returns the evicted receivers with their first missing packets.
+    pub(super) fn evicted(&self) -> impl Iterator<Item = (NodeId, u64)> {
+        let evicted = self.all().filter(|(_, state)| state.evicted_at.is_some());
+        evicted.map(|(node, state)| (node, state.next))
+    }
+
     pub(super) fn get(&self, node: NodeId) -> Option<&ReceiverState> {
         self.records.get(&node).map(|record| &record.state)
     }
