@@ -16,6 +16,8 @@ pub(crate) struct MulticastManager {
     placement: NodePlacement,
     groups: BTreeMap<GroupId, BTreeSet<NodeId>>,
     uses: BTreeMap<NodeId, u32>,
+    /// Receivers without hosts, until their senders are notified.
+    unplaced: BTreeSet<(GroupId, NodeId)>,
     /// `None` if trees are not installed in the network.
     installer: Option<TreeInstaller>,
 }
@@ -30,7 +32,7 @@ impl MulticastManager {
         let (topology, placement) = NodePlacement::new(network, most_children);
         let trees = TreeManager::new(topology, timing, seed);
         let (groups, uses) = (BTreeMap::new(), BTreeMap::new());
-        Self { trees, placement, groups, uses, installer: None }
+        Self { trees, placement, groups, uses, unplaced: BTreeSet::new(), installer: None }
     }
 
     /// Lets the driver install the trees in the network.
@@ -110,15 +112,42 @@ impl MulticastManager {
 
     /// Removes a host from the trees of the node that was displaced from it.
     fn vacate(&mut self, Placed { vertex, displaced }: Placed) {
-        let Some(former) = displaced else { return };
-        for (group, _) in self.groups.iter().filter(|(_, nodes)| nodes.contains(&former)) {
-            self.trees.leave(*group, vertex);
+        if let Some(former) = displaced {
+            self.remove_from_trees(former, vertex);
+        }
+    }
+
+    /// Removes the host that a node has lost from the trees of the node's groups, which it returns.
+    fn remove_from_trees(&mut self, node: NodeId, host: Vertex) -> Vec<GroupId> {
+        let groups = self.groups.iter().filter(|(_, nodes)| nodes.contains(&node));
+        let groups: Vec<GroupId> = groups.map(|(group, _)| *group).collect();
+        for group in &groups {
+            self.trees.leave(*group, host);
+            self.unplaced.insert((*group, node));
+        }
+        groups
+    }
+
+    /// Places a receiver. If it has moved to another host, it moves in the trees of all its groups.
+    fn place(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
+        let former = self.placement.leave_former_host(network, node);
+        let groups = former.map_or_else(Vec::new, |host| self.remove_from_trees(node, host));
+        let placed = self.placement.place(network, node)?;
+        self.vacate(placed);
+        for group in groups {
+            self.join_trees(group, &[placed.vertex]);
+        }
+        Some(placed.vertex)
+    }
+
+    fn join_trees(&mut self, group: GroupId, hosts: &[Vertex]) {
+        if let Err(error) = self.trees.join(group, hosts) {
+            tracing::warn!(%group, %error, "some receivers were not placed");
         }
     }
 
     fn add(&mut self, group: GroupId, node: NodeId) {
-        let is_new = self.groups.get_mut(&group).is_some_and(|nodes| nodes.insert(node));
-        if is_new {
+        if self.groups.get_mut(&group).is_some_and(|nodes| nodes.insert(node)) {
             *self.uses.entry(node).or_default() += 1;
         }
     }
@@ -135,6 +164,7 @@ impl MulticastManager {
     pub(crate) fn close(&mut self, network: &Network, group: GroupId) -> Vec<NodeId> {
         self.trees.close(group);
         let nodes = self.groups.remove(&group).unwrap_or_default();
+        self.unplaced.retain(|(unplaced_in, _)| *unplaced_in != group);
         nodes.iter().for_each(|node| self.remove(network, *node));
         nodes.into_iter().collect()
     }
@@ -149,23 +179,22 @@ impl MulticastManager {
             if !self.groups.contains_key(&group) {
                 return;
             }
-            let Some(placed) = self.placement.place(network, *node) else {
+            let Some(vertex) = self.place(network, *node) else {
                 tracing::warn!(%node, %group, "the topology has no host for the receiver");
+                self.unplaced.insert((group, *node));
                 continue;
             };
-            self.vacate(placed);
             self.add(group, *node);
-            vertices.push(placed.vertex);
+            vertices.push(vertex);
         }
-        if let Err(error) = self.trees.join(group, &vertices) {
-            tracing::warn!(%group, %error, "some receivers were not placed");
-        }
+        self.join_trees(group, &vertices);
     }
 
     pub(crate) fn leave(&mut self, network: &Network, group: GroupId, node: NodeId) {
         if let Some(vertex) = self.placement.host_of(node) {
             self.trees.leave(group, vertex);
         }
+        self.unplaced.remove(&(group, node));
         if self.groups.get_mut(&group).is_some_and(|nodes| nodes.remove(&node)) {
             self.remove(network, node);
         }
@@ -192,14 +221,25 @@ impl MulticastManager {
     }
 
     pub(crate) fn poll(&mut self) -> Option<PlaceChange> {
+        while let Some((group, receiver)) = self.unplaced.pop_first() {
+            // A node that has got another host has another place.
+            if self.placement.host_of(receiver).is_none() {
+                return Some(PlaceChange { group, receiver, place: None });
+            }
+        }
         loop {
             let change = self.trees.poll_change()?;
-            // A node that is gone needs no place.
-            if let Some(receiver) = self.placement.node_at(change.receiver) {
+            let node = self.placement.node_at(change.receiver);
+            // A node that is gone needs no place, and another node may be on its host.
+            if let Some(receiver) = node.filter(|node| self.is_member(change.group, *node)) {
                 let place = self.place_of(&change);
                 return Some(PlaceChange { group: change.group, receiver, place });
             }
         }
+    }
+
+    fn is_member(&self, group: GroupId, node: NodeId) -> bool {
+        self.groups.get(&group).is_some_and(|nodes| nodes.contains(&node))
     }
 
     fn place_of(&self, change: &SeatChange) -> Option<Place> {
@@ -247,6 +287,7 @@ impl MulticastManager {
 mod tests {
     use core::time::Duration;
 
+    use super::super::super::network::Hosts;
     use super::super::super::topology::Topology;
     use super::*;
 
@@ -268,16 +309,52 @@ mod tests {
         (network, manager)
     }
 
+    /// Returns the changed receivers, with `true` for those that have a place.
+    fn changes(manager: &mut MulticastManager) -> Vec<(GroupId, NodeId, bool)> {
+        let changes = core::iter::from_fn(|| manager.poll());
+        changes.map(|it| (it.group, it.receiver, it.place.is_some())).collect()
+    }
+
     #[test]
-    fn displaced_receiver_is_removed_from_the_trees_of_all_groups() {
+    fn displaced_receiver_loses_its_place_in_all_groups() {
         let (network, mut manager) = manager();
         while manager.poll().is_some() {}
         manager.join(&network, GROUPS[0], &[NodeId(9)]);
         let receivers = GROUPS.map(|group| manager.receivers(group));
         assert_eq!(receivers, [vec![NodeId(3), NodeId(9)], vec![NodeId(3)]]);
-        let places = core::iter::from_fn(|| manager.poll()).filter(|it| it.place.is_some());
-        let stray = places.filter(|it| (it.group, it.receiver) == (GROUPS[1], NodeId(9))).count();
-        assert_eq!(stray, 0, "node 9 is not in the second group");
+        let [one, two] = GROUPS;
+        let lost = [(one, NodeId(5), false), (two, NodeId(5), false)];
+        let placed = [(one, NodeId(3), true), (one, NodeId(9), true), (two, NodeId(3), true)];
+        assert_eq!(changes(&mut manager), [&lost[..], &placed].concat());
+        // The displaced node gets the host back, and the other one loses it.
+        manager.join(&network, GROUPS[0], &[NodeId(5)]);
+        assert_eq!(changes(&mut manager)[0], (one, NodeId(9), false));
+        manager.check();
+    }
+
+    #[test]
+    fn moved_receiver_moves_in_the_trees_of_all_groups() {
+        let at = |last| crate::Endpoint(([10, 0, 0, last], 7400).into());
+        let mut hosts = Hosts::default();
+        (1..=4).for_each(|it| hosts.place_address(at(it).0.ip(), None, Vertex(u32::from(it) - 1)));
+        (1..=3).for_each(|it| hosts.node_up(NodeId(it.into()), at(it)));
+        let topology = Topology::racks(&[2, 2]).expect("racks");
+        let mut network = Network::Known { topology: topology.into(), hosts };
+        let mut manager = MulticastManager::new(&network, 100, TIMING, 1);
+        for (group, sender) in GROUPS.into_iter().zip([1, 2]) {
+            manager.open(&network, group, NodeId(sender), 0).expect("a host");
+            manager.join(&network, group, &[NodeId(3)]);
+        }
+        while manager.poll().is_some() {}
+        network.node_up(NodeId(3), at(4));
+        manager.join(&network, GROUPS[0], &[NodeId(3)]);
+        let hosts = GROUPS.map(|group| manager.trees.tree(group).expect("open").receivers());
+        assert_eq!(hosts, [&BTreeSet::from([Vertex(3)]); 2]);
+        assert_eq!(changes(&mut manager), GROUPS.map(|group| (group, NodeId(3), true)));
+        // The topology has no host at this address.
+        network.node_up(NodeId(3), at(9));
+        manager.join(&network, GROUPS[0], &[NodeId(3)]);
+        assert_eq!(changes(&mut manager), GROUPS.map(|group| (group, NodeId(3), false)));
         manager.check();
     }
 
@@ -287,6 +364,7 @@ mod tests {
         manager.close(&network, GROUPS[1]);
         manager.open(&network, GROUPS[1], NodeId(9), 0).expect("a host");
         assert_eq!(manager.receivers(GROUPS[0]), [NodeId(3)]);
+        assert!(changes(&mut manager).contains(&(GROUPS[0], NodeId(5), false)));
         // A later departure of the displaced node changes nothing for the node on its host.
         manager.leave(&network, GROUPS[0], NodeId(5));
         manager.join(&network, GROUPS[1], &[NodeId(3)]);

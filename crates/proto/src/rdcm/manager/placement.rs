@@ -62,6 +62,20 @@ impl NodePlacement {
         Some(Placed { vertex, displaced: former })
     }
 
+    /// Releases and returns the host of a receiver that is elsewhere now. A receiver on a place for
+    /// visitors leaves it if its own host is vacant.
+    pub(super) fn leave_former_host(&mut self, network: &Network, node: NodeId) -> Option<Vertex> {
+        let vertex = *self.hosts.get(&node).filter(|vertex| !self.senders.contains(vertex))?;
+        let declared = network.host_of(node);
+        let is_free = |vertex: Vertex| !self.nodes.contains_key(&vertex);
+        let has_moved =
+            declared != Some(vertex) && (network.declares(vertex) || declared.is_some_and(is_free));
+        has_moved.then(|| {
+            self.release(network, node);
+            vertex
+        })
+    }
+
     fn vacant(&mut self) -> Option<Vertex> {
         self.free.pop().or_else(|| self.fresh.next().map(Vertex))
     }

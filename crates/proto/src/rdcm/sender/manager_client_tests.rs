@@ -48,8 +48,13 @@ fn network() -> Network {
 
 impl Sender {
     fn new(id: u64, receivers: &[u64]) -> Self {
+        Self::in_network(Network::Unknown, id, receivers)
+    }
+
+    /// Creates a sender that uses `network` if it has no service.
+    fn in_network(network: Network, id: u64, receivers: &[u64]) -> Self {
         let (group, id) = (GroupId(100 + id as u32), NodeId(id));
-        let mut engine = Rdcm::new(id, Config::default(), 7);
+        let mut engine = Rdcm::new(id, Config { network, ..Config::default() }, 7);
         engine.join(BEGIN, group, GroupSettings::new("g", Profile::Bulk)).expect("a new group");
         let (stream, places) = (0, BTreeMap::new());
         let mut sender = Self { id, group, engine, now: BEGIN, stream, places };
@@ -210,6 +215,23 @@ fn sender_that_loses_the_service_returns_with_higher_epochs() {
     carry(&mut service, &mut [&mut sender]);
     let again = sender.epochs();
     assert!(again.iter().min() > beside.iter().max(), "{again:?} after {beside:?}");
+}
+
+#[test]
+fn receiver_without_a_local_place_is_evicted_with_the_service() {
+    let topology = Topology::racks(&[3]).expect("a rack");
+    let hosts = (1..=3).map(|node| (NodeId(node), Vertex(node as u32 - 1))).collect();
+    let local = Network::Known { topology: topology.into(), hosts };
+    let mut service = ManagerService::new(network(), 6);
+    let mut sender = Sender::in_network(local, 1, &[2, 3, 4]);
+    sender.hear_manager(&ManagerNews::Reached);
+    sender.send();
+    carry(&mut service, &mut [&mut sender]);
+    assert_eq!(sender.places.len(), 3);
+    sender.hear_manager(&ManagerNews::Lost);
+    let mut receivers = sender.engine.receivers(sender.group);
+    receivers.retain(|(_, state)| state.evicted_at.is_some());
+    assert_eq!(receivers.iter().map(|(node, _)| node.0).collect::<Vec<_>>(), [4]);
 }
 
 #[test]

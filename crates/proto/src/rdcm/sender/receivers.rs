@@ -56,7 +56,6 @@ impl Receivers {
         self.records.extend(records);
         self.manager.join(cx, nodes);
         self.update_places(cx);
-        self.evict_unplaced(cx);
     }
 
     pub(super) fn leave(&mut self, cx: &mut Context<'_>, node: NodeId) {
@@ -116,7 +115,6 @@ impl Receivers {
         self.manager.join(cx, &[node]);
         cx.counters.readmitted += 1;
         self.update_places(cx);
-        self.evict_unplaced(cx);
     }
 
     pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) -> bool {
@@ -160,7 +158,6 @@ impl Receivers {
             Some(Ok(changes)) => {
                 cx.counters.manager_answered += 1;
                 self.adopt(cx, &changes);
-                self.evict_unplaced(cx);
             }
             Some(Err(refusal)) => {
                 let group = self.group;
@@ -220,6 +217,7 @@ impl Receivers {
         if is_rearranged || !changes.is_empty() {
             self.send_at = Some(cx.now);
         }
+        self.evict_unplaced(cx);
     }
 
     fn arrange_relays(&mut self, cx: &Context<'_>) -> bool {
