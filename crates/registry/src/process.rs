@@ -55,6 +55,8 @@ enum Input<R> {
 const BATCH: usize = 64;
 /// Time limit for open requests, and then for queued data, when the process stops.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
+/// Time limit for running commands that install trees, when the process stops.
+const COMMANDS_WITHIN: Duration = Duration::from_secs(3);
 /// Time limit for the store to release its partitions. It is longer than the store's own limit.
 const CLOSE_WITHIN: Duration = Duration::from_secs(4);
 
@@ -97,6 +99,10 @@ impl<S: Store> Process<S> {
         let _ = tokio::time::timeout(STOP_WITHIN, self.finish(&mut inputs)).await;
         // The last acknowledgments must be written before the runtime ends with its tasks.
         let _ = tokio::time::timeout(STOP_WITHIN, self.links.finish()).await;
+        // The next owner of the manager's partition must not meet commands of this process.
+        if let Some(trees) = &mut self.trees {
+            trees.finish(COMMANDS_WITHIN).await;
+        }
         if tokio::time::timeout(CLOSE_WITHIN, self.store.close()).await.is_err() {
             tracing::warn!("the store did not release the owned partitions in time");
         }
@@ -205,7 +211,7 @@ impl<S: Store> Process<S> {
 
     fn install_trees(&mut self) {
         let now = self.now();
-        let Some(trees) = &self.trees else { return };
+        let Some(trees) = &mut self.trees else { return };
         while let Some(change) = self.server.poll_tree(now) {
             let manager = self.server.manager().expect("its tree was polled");
             trees.start(manager.trees().topology(), &change);

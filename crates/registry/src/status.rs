@@ -86,6 +86,9 @@ pub struct TreeInstallation {
     pub failures: u64,
     /// Reason of the last failure, or `None` if the last command succeeded.
     pub error: Option<String>,
+    /// `true` if a command has failed since the last one that succeeded. The network may have parts
+    /// of several trees.
+    pub dirty: bool,
 }
 
 /// A failure detector that is considered alive.
@@ -306,6 +309,7 @@ impl MulticastStatus {
                     running: it.is_running,
                     failures: it.failures,
                     error: it.error.map(str::to_owned),
+                    dirty: it.is_dirty,
                 })
                 .collect()
             }),

@@ -14,6 +14,7 @@ use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// A command that installs the multicast trees of bulk groups in the network.
 ///
@@ -76,6 +77,7 @@ struct DescribedLink {
 pub(crate) struct TreeCommands {
     settings: TreeCommand,
     ends: mpsc::Sender<CommandEnd>,
+    running: JoinSet<()>,
 }
 
 #[derive(Debug)]
@@ -100,15 +102,16 @@ const MAX_ERROR_BYTES: u64 = 1000;
 
 impl TreeCommands {
     pub(crate) fn new(settings: TreeCommand, ends: mpsc::Sender<CommandEnd>) -> Self {
-        Self { settings, ends }
+        Self { settings, ends, running: JoinSet::new() }
     }
 
     /// Runs the command for a tree in the background.
-    pub(crate) fn start(&self, topology: &Topology, change: &TreeChange) {
+    pub(crate) fn start(&mut self, topology: &Topology, change: &TreeChange) {
+        while self.running.try_join_next().is_some() {}
         let description = Description::new(topology, &self.settings.pool, change);
         let (settings, ends, group) = (self.settings.clone(), self.ends.clone(), change.group);
         let version = change.version;
-        tokio::spawn(async move {
+        self.running.spawn(async move {
             let result = run(&settings, &description).await.map_err(|failure| failure.to_string());
             match &result {
                 Ok(()) => tracing::info!(%group, version, "the tree is installed"),
@@ -117,6 +120,15 @@ impl TreeCommands {
             // The process may have ended.
             let _ = ends.send(CommandEnd { group, result }).await;
         });
+    }
+
+    /// Waits until all commands have ended. Those that run longer than `within` are killed.
+    pub(crate) async fn finish(&mut self, within: Duration) {
+        let ended = async { while self.running.join_next().await.is_some() {} };
+        if tokio::time::timeout(within, ended).await.is_err() {
+            tracing::warn!(commands = self.running.len(), "killing commands that install trees");
+            self.running.shutdown().await;
+        }
     }
 }
 
@@ -239,7 +251,8 @@ mod tests {
         let (topology, change) = change();
         let (sender, mut ends) = mpsc::channel(1);
         let settings = TreeCommand { timeout, ..TreeCommand::new(command) };
-        TreeCommands::new(settings, sender).start(&topology, &change);
+        let mut commands = TreeCommands::new(settings, sender);
+        commands.start(&topology, &change);
         ends.recv().await.expect("every command ends")
     }
 
@@ -289,5 +302,27 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(30));
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert!(!file.exists(), "a process of the command has survived");
+    }
+
+    #[tokio::test]
+    async fn running_commands_end_or_are_killed_when_the_registry_stops() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (topology, change) = change();
+        let (sender, _ends) = mpsc::channel(2);
+        let command = format!("sleep 0.3; touch '{}'", path("done"));
+        let mut commands = TreeCommands::new(TreeCommand::new(command), sender.clone());
+        commands.start(&topology, &change);
+        commands.finish(Duration::from_secs(30)).await;
+        assert!(folder.path().join("done").exists());
+        let command = format!("touch '{}'; sleep 2; touch '{}'", path("begun"), path("late"));
+        let mut commands = TreeCommands::new(TreeCommand::new(command), sender);
+        commands.start(&topology, &change);
+        while !folder.path().join("begun").exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        commands.finish(Duration::ZERO).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(!folder.path().join("late").exists(), "the command has survived");
     }
 }

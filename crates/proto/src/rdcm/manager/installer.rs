@@ -1,7 +1,8 @@
 //! Installation of multicast trees in the network (2.3), by a command that the driver runs.
 //!
 //! For each group, one command runs at a time. While it runs, or waits for its turn, only the
-//! newest tree is kept. A change is relative to the last tree that was installed.
+//! newest tree is kept. A change is relative to the last tree that was installed, and also removes
+//! what commands that have failed since may have installed.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use core::time::Duration;
 
 use super::super::topology::{LinkId, Vertex};
 use super::tree::MulticastTree;
-use crate::{GroupId, NodeId, Time};
+use crate::{GroupId, NodeId, Time, Timers};
 
 /// A multicast tree that the network is to carry, and its difference from the installed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub struct TreeChange {
     pub links: Vec<TreeLink>,
     /// Links that the last installed tree does not have.
     pub added: Vec<TreeLink>,
-    /// Links that only the last installed tree has.
+    /// Links that only the last installed tree has, or a tree whose installation has failed since.
     pub removed: Vec<TreeLink>,
 }
 
@@ -65,23 +66,35 @@ pub struct Installation<'a> {
     pub failures: u64,
     /// Reason of the last failure, or `None` if the last command succeeded.
     pub error: Option<&'a str>,
+    /// `true` if a command has failed since the last one that succeeded. The network may have parts
+    /// of several trees.
+    pub is_dirty: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct TreeInstaller {
     groups: BTreeMap<GroupId, Entry>,
     versions: u64,
+    /// Groups whose trees are to be installed or removed, and have no running command.
+    due: Timers<GroupId>,
+    running: usize,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     /// The newest tree, or `None` if this process no longer decides about the group.
     wanted: Option<Tree>,
-    installed: Option<(u64, BTreeSet<TreeLink>)>,
+    /// The last installed tree, with the time since which the network has carried each link.
+    installed: Option<(u64, BTreeMap<TreeLink, Time>)>,
     running: Option<(u64, BTreeSet<TreeLink>)>,
+    /// Links that commands may have installed that failed after the last success, if there are any
+    /// such commands.
+    dirty: Option<BTreeSet<TreeLink>>,
+    /// Earliest time of the next command.
     not_before: Time,
     failures: u64,
-    error: Option<String>,
+    /// Number of the last tree that was not installed, and the reason.
+    failed: Option<(u64, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -97,6 +110,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Time after which the tree of a closed group is removed. A sender that has only lost its
 /// connection opens the group again before, and multicasts in the meantime.
 const REMOVE_AFTER: Duration = Duration::from_secs(30);
+/// Time for which the receivers of a new tree are gathered. Receivers that are there when the sender
+/// begins are announced by several requests.
+const GATHER_FOR: Duration = Duration::from_millis(100);
 /// Maximum number of commands that run at the same time.
 const MAX_RUNNING: usize = 8;
 /// Maximum number of groups. The trees of further closed groups stay installed.
@@ -116,52 +132,61 @@ impl TreeInstaller {
         let is_same = entry.wanted.as_ref().is_some_and(|it| {
             it.sender == Some(sender) && it.receivers == receivers && it.links == links
         });
-        if !is_same {
-            self.versions += 1;
-            let version = self.versions;
-            entry.wanted = Some(Tree { version, sender: Some(sender), receivers, links });
-            entry.not_before = now;
+        if is_same {
+            return;
         }
+        if !entry.is_gathering(now) {
+            let is_first = !entry.is_installed() && entry.running.is_none();
+            let gathers = is_first || entry.is_closed();
+            entry.not_before = if gathers { now + GATHER_FOR } else { now };
+        }
+        self.versions += 1;
+        let version = self.versions;
+        entry.wanted = Some(Tree { version, sender: Some(sender), receivers, links });
+        self.schedule(group);
     }
 
     /// Removes the tree of a closed group after a while.
     pub(super) fn close(&mut self, now: Time, group: GroupId) {
         let is_full = self.groups.len() > MAX_ENTRIES;
-        let Some(entry) = self.groups.get_mut(&group) else { return };
-        if entry.running.is_none() && (entry.installed.is_none() || is_full) {
-            self.groups.remove(&group);
+        let open = self.groups.get_mut(&group).filter(|entry| !entry.is_closed());
+        let Some(entry) = open else { return };
+        if entry.running.is_none() && (!entry.is_installed() || is_full) {
+            self.remove(group);
             return;
         }
         self.versions += 1;
         entry.wanted = Some(Tree { version: self.versions, ..Tree::default() });
         entry.not_before = now + REMOVE_AFTER;
+        self.schedule(group);
     }
 
     /// Forgets all trees without removing them: another process decides about the groups now.
     pub(super) fn give_up(&mut self) {
         self.groups.retain(|_, entry| entry.running.is_some());
         self.groups.values_mut().for_each(|entry| entry.wanted = None);
+        self.due = Timers::new();
     }
 
     pub(super) fn poll(&mut self, now: Time) -> Option<TreeChange> {
-        if self.running() >= MAX_RUNNING {
+        if self.running >= MAX_RUNNING {
             return None;
         }
-        let due = self.groups.iter_mut().filter(|(_, it)| it.is_pending() && it.not_before <= now);
-        let (group, entry) = due.min_by_key(|(_, it)| it.version())?;
-        let Entry { wanted: Some(tree), installed, .. } = entry else { return None };
-        let none = BTreeSet::new();
-        let before = installed.as_ref().map_or(&none, |(_, links)| links);
+        let group = self.due.pop_due(now)?;
+        let entry = self.groups.get_mut(&group).expect("a group that is due has an entry");
+        let tree = entry.wanted.as_ref().expect("a group that is due has a tree");
+        let before = entry.before();
         let change = TreeChange {
-            group: *group,
+            group,
             version: tree.version,
             sender: tree.sender,
             receivers: tree.receivers.clone(),
             links: tree.links.iter().copied().collect(),
-            added: tree.links.difference(before).copied().collect(),
+            added: tree.links.iter().filter(|link| !entry.has_installed(link)).copied().collect(),
             removed: before.difference(&tree.links).copied().collect(),
         };
         entry.running = Some((tree.version, tree.links.clone()));
+        self.running += 1;
         Some(change)
     }
 
@@ -173,36 +198,60 @@ impl TreeInstaller {
         result: Result<(), String>,
     ) -> bool {
         let Some(entry) = self.groups.get_mut(&group) else { return false };
-        let Some(ran) = entry.running.take() else { return false };
+        let Some((version, links)) = entry.running.take() else { return false };
+        self.running -= 1;
         match result {
-            Ok(()) => {
-                entry.installed = Some(ran);
-                entry.error = None;
-            }
+            Ok(()) => entry.on_installed(now, version, links),
             Err(error) => {
                 entry.failures += 1;
-                entry.error = Some(error);
-                if entry.version() == ran.0 {
+                entry.failed = Some((version, error));
+                entry.dirty.get_or_insert_default().extend(links);
+                if entry.version() == version {
                     entry.not_before = now + RETRY_AFTER;
                 }
             }
         }
         if entry.is_over() {
-            self.groups.remove(&group);
+            self.remove(group);
+        } else {
+            self.schedule(group);
         }
         true
     }
 
-    /// Returns `true` while the newest tree of a group is being installed for the first time. The
-    /// network may not carry it yet.
-    pub(super) fn is_installing(&self, group: GroupId) -> bool {
-        let entry = self.groups.get(&group).filter(|it| it.error.is_none());
-        entry.is_some_and(|it| it.running.is_some() || it.is_pending())
+    fn remove(&mut self, group: GroupId) {
+        self.groups.remove(&group);
+        self.due.cancel(group);
+    }
+
+    fn schedule(&mut self, group: GroupId) {
+        match self.groups.get(&group).filter(|entry| entry.is_pending()) {
+            Some(entry) => self.due.set(group, entry.not_before),
+            None => {
+                self.due.cancel(group);
+            }
+        }
+    }
+
+    /// Returns `true` if the network may not have carried some of `links` for the time `settle`,
+    /// because they are being installed. After a failure, this cannot explain losses.
+    pub(super) fn is_installing(
+        &self,
+        now: Time,
+        group: GroupId,
+        links: &[TreeLink],
+        settle: Duration,
+    ) -> bool {
+        let Some(entry) = self.groups.get(&group) else { return false };
+        let carries = |link: &TreeLink| {
+            let installed = entry.installed.as_ref().and_then(|(_, links)| links.get(link));
+            entry.dirty.is_none() && installed.is_some_and(|since| *since + settle <= now)
+        };
+        !entry.has_failed() && !links.iter().all(carries)
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        let pending = self.groups.values().filter(|it| it.is_pending());
-        pending.map(|it| it.not_before).min().filter(|_| self.running() < MAX_RUNNING)
+        self.due.next_due().filter(|_| self.running < MAX_RUNNING)
     }
 
     pub(super) fn installations(&self) -> impl Iterator<Item = Installation<'_>> {
@@ -212,18 +261,29 @@ impl TreeInstaller {
             installed: entry.installed.as_ref().map(|(version, _)| *version),
             is_running: entry.running.is_some(),
             failures: entry.failures,
-            error: entry.error.as_deref(),
+            error: entry.failed.as_ref().map(|(_, error)| error.as_str()),
+            is_dirty: entry.dirty.is_some(),
         })
-    }
-
-    fn running(&self) -> usize {
-        self.groups.values().filter(|it| it.running.is_some()).count()
     }
 }
 
 impl Entry {
     fn version(&self) -> u64 {
         self.wanted.as_ref().map_or(0, |tree| tree.version)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.wanted.as_ref().is_some_and(|tree| tree.sender.is_none())
+    }
+
+    /// Returns `true` if the tree waits for more receivers, and not for another attempt.
+    fn is_gathering(&self, now: Time) -> bool {
+        let waits = self.is_pending() && !self.is_closed() && now < self.not_before;
+        waits && !self.has_failed()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.as_ref().is_some_and(|(version, _)| *version == self.version())
     }
 
     fn is_pending(&self) -> bool {
@@ -233,20 +293,41 @@ impl Entry {
         match &self.installed {
             Some((version, _)) => *version != tree.version,
             // A tree without receivers changes nothing in the network.
-            None => !tree.links.is_empty(),
+            None => !tree.links.is_empty() || self.dirty.is_some(),
         }
     }
 
     /// Returns `true` if nothing remains to be installed or removed for a group that is closed.
     fn is_over(&self) -> bool {
-        match &self.wanted {
-            None => true,
-            Some(tree) => tree.sender.is_none() && !self.is_pending(),
-        }
+        self.wanted.is_none() || self.is_closed() && !self.is_pending()
+    }
+
+    /// Returns `true` if the network may have a tree of the group.
+    fn is_installed(&self) -> bool {
+        self.installed.is_some() || self.dirty.is_some()
+    }
+
+    fn has_installed(&self, link: &TreeLink) -> bool {
+        self.installed.as_ref().is_some_and(|(_, links)| links.contains_key(link))
+    }
+
+    /// Returns all links that the network may have.
+    fn before(&self) -> BTreeSet<TreeLink> {
+        let installed = self.installed.iter().flat_map(|(_, links)| links.keys());
+        installed.chain(self.dirty.iter().flatten()).copied().collect()
+    }
+
+    fn on_installed(&mut self, now: Time, version: u64, links: BTreeSet<TreeLink>) {
+        let is_dirty = self.dirty.take().is_some();
+        self.failed = None;
+        let before = self.installed.take().filter(|_| !is_dirty);
+        let before = before.map_or_else(BTreeMap::new, |(_, links)| links);
+        let since = |link: TreeLink| (link, before.get(&link).copied().unwrap_or(now));
+        self.installed = Some((version, links.into_iter().map(since).collect()));
     }
 }
 
-fn links_of(tree: &MulticastTree) -> BTreeSet<TreeLink> {
+pub(super) fn links_of(tree: &MulticastTree) -> BTreeSet<TreeLink> {
     let link = |to: Vertex| {
         let above = tree.above(to)?;
         Some(TreeLink { from: above.vertex, to, link: above.link })
@@ -255,118 +336,5 @@ fn links_of(tree: &MulticastTree) -> BTreeSet<TreeLink> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::super::topology::Topology;
-    use super::*;
-
-    const A: GroupId = GroupId(1);
-    const B: GroupId = GroupId(2);
-    const NOW: Time = Time(1_000_000_000);
-
-    struct Run(TreeInstaller);
-
-    impl Run {
-        fn set(&mut self, group: GroupId, receivers: &[u32]) {
-            let topology = Topology::racks(&[2, 2, 2]).expect("racks");
-            let receivers: BTreeSet<Vertex> = receivers.iter().copied().map(Vertex).collect();
-            let (tree, _) =
-                MulticastTree::shortest(&topology, &BTreeSet::new(), Vertex(0), &receivers);
-            let member = |host: Vertex| TreeMember { node: NodeId(u64::from(host.0) + 1), host };
-            let receivers = receivers.into_iter().map(member).collect();
-            self.0.set(NOW, group, member(Vertex(0)), receivers, &tree);
-        }
-
-        fn end(&mut self, group: GroupId, result: Result<(), &str>) {
-            assert!(self.0.on_result(NOW, group, result.map_err(str::to_owned)));
-        }
-
-        /// Returns the counts of all, of added, and of removed links.
-        fn poll_at(&mut self, now: Time) -> Option<(GroupId, [usize; 3])> {
-            let change = self.0.poll(now)?;
-            let lists = [&change.links, &change.added, &change.removed];
-            Some((change.group, lists.map(Vec::len)))
-        }
-
-        fn poll(&mut self) -> Option<(GroupId, [usize; 3])> {
-            self.poll_at(NOW)
-        }
-    }
-
-    #[test]
-    fn newest_tree_follows_a_slow_command_of_its_group() {
-        let mut run = Run(TreeInstaller::default());
-        run.set(A, &[2]);
-        assert_eq!(run.poll(), Some((A, [4, 4, 0])));
-        run.set(A, &[2, 3]);
-        run.set(A, &[4]);
-        run.set(B, &[1]);
-        assert_eq!(run.poll(), Some((B, [2, 2, 0])), "another group does not wait");
-        assert_eq!(run.poll(), None);
-        run.end(A, Ok(()));
-        assert_eq!(run.poll(), Some((A, [4, 2, 2])), "the tree in between is never installed");
-        run.end(A, Ok(()));
-        run.set(A, &[4]);
-        assert_eq!((run.poll(), run.0.poll_timeout()), (None, None), "nothing has changed");
-    }
-
-    #[test]
-    fn failed_command_is_repeated_later_or_with_a_newer_tree() {
-        let mut run = Run(TreeInstaller::default());
-        run.set(A, &[2]);
-        run.poll();
-        run.end(A, Err("no such switch"));
-        assert_eq!((run.poll(), run.0.poll_timeout()), (None, Some(NOW + RETRY_AFTER)));
-        assert_eq!(run.poll_at(NOW + RETRY_AFTER), Some((A, [4, 4, 0])));
-        run.end(A, Err("no such switch"));
-        run.set(A, &[4]);
-        assert_eq!(run.poll(), Some((A, [4, 4, 0])), "relative to what was installed");
-        let installation = run.0.installations().next().expect("a group");
-        assert_eq!((installation.failures, installation.error), (2, Some("no such switch")));
-        assert!(installation.is_running && installation.installed.is_none());
-        run.end(A, Ok(()));
-        assert_eq!(run.0.installations().next().and_then(|it| it.error), None);
-    }
-
-    #[test]
-    fn tree_of_a_closed_group_is_removed_unless_it_opens_again() {
-        let mut run = Run(TreeInstaller::default());
-        run.set(A, &[2]);
-        run.poll();
-        run.end(A, Ok(()));
-        run.0.close(NOW, A);
-        assert_eq!((run.poll(), run.0.poll_timeout()), (None, Some(NOW + REMOVE_AFTER)));
-        run.set(A, &[2]);
-        assert_eq!(run.poll(), Some((A, [4, 0, 0])), "it is the same tree under a new version");
-        run.end(A, Ok(()));
-        run.0.close(NOW, A);
-        assert_eq!(run.poll_at(NOW + REMOVE_AFTER), Some((A, [0, 0, 4])));
-        run.end(A, Ok(()));
-        assert_eq!(run.0.installations().count(), 0);
-    }
-
-    #[test]
-    fn process_that_gives_up_removes_no_tree() {
-        let mut run = Run(TreeInstaller::default());
-        run.set(A, &[2]);
-        run.set(B, &[2]);
-        run.poll();
-        run.end(A, Ok(()));
-        run.poll();
-        run.0.give_up();
-        assert_eq!(run.poll_at(NOW + REMOVE_AFTER), None);
-        run.set(B, &[4]);
-        assert_eq!(run.poll(), None, "the command of its former tree still runs");
-        run.end(B, Ok(()));
-        assert_eq!(run.poll(), Some((B, [4, 2, 2])));
-    }
-
-    #[test]
-    fn commands_of_few_groups_run_at_the_same_time() {
-        let mut run = Run(TreeInstaller::default());
-        (1..20).for_each(|group| run.set(GroupId(group), &[2]));
-        let started = core::iter::from_fn(|| run.poll()).count();
-        assert_eq!((started, run.0.poll_timeout()), (MAX_RUNNING, None));
-        run.end(A, Ok(()));
-        assert_eq!(core::iter::from_fn(|| run.poll()).count(), 1);
-    }
-}
+#[path = "installer_tests.rs"]
+mod tests;

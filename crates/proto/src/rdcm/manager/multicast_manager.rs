@@ -3,7 +3,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use super::super::network::Network;
 use super::super::packet::{Place, Seat};
 use super::super::topology::Vertex;
-use super::installer::{Installation, TreeChange, TreeInstaller, TreeMember};
+use super::installer::{Installation, TreeChange, TreeInstaller, TreeLink, TreeMember, links_of};
 use super::messages::PlaceChange;
 use super::overlay;
 use super::placement::{NodePlacement, Placed};
@@ -43,11 +43,18 @@ impl MulticastManager {
 
     /// Returns the next tree to be installed.
     pub(crate) fn poll_tree(&mut self, now: Time) -> Option<TreeChange> {
-        let installer = self.installer.as_mut()?;
+        self.pass_trees(now);
+        self.installer.as_mut()?.poll(now)
+    }
+
+    /// Passes changed trees to the installer. A tree without receivers counts as closed, because a
+    /// sender that reconnects opens its group before its receivers join.
+    fn pass_trees(&mut self, now: Time) {
+        let Some(installer) = &mut self.installer else { return };
         while let Some(group) = self.trees.pop_moved() {
             let placement = &self.placement;
             let member = |host: Vertex| Some(TreeMember { node: placement.node_at(host)?, host });
-            let tree = self.trees.tree(group);
+            let tree = self.trees.tree(group).filter(|tree| !tree.receivers().is_empty());
             match tree.and_then(|tree| Some((tree, member(tree.sender())?))) {
                 Some((tree, sender)) => {
                     let receivers = tree.receivers().iter().filter_map(|it| member(*it)).collect();
@@ -56,7 +63,6 @@ impl MulticastManager {
                 None => installer.close(now, group),
             }
         }
-        installer.poll(now)
     }
 
     /// Processes the end of the command that installed a tree. Returns `true` if it was running.
@@ -66,9 +72,6 @@ impl MulticastManager {
         group: GroupId,
         result: Result<(), String>,
     ) -> bool {
-        if result.is_ok() {
-            self.trees.settle(now, group);
-        }
         self.installer.as_mut().is_some_and(|installer| installer.on_result(now, group, result))
     }
 
@@ -207,17 +210,30 @@ impl MulticastManager {
         ring: u32,
         successor: NodeId,
     ) -> usize {
-        // The receivers may miss a tree only because the network does not carry it yet.
-        let is_installing = |it: &TreeInstaller| it.is_installing(group);
-        if self.trees.has_moved(group) || self.installer.as_ref().is_some_and(is_installing) {
+        let Some(successor) = self.placement.host_of(successor) else { return 0 };
+        let report = LinkReport { group, ring: Vertex(ring), successor };
+        if self.is_installing(now, report) {
             return 0;
         }
-        let Some(successor) = self.placement.host_of(successor) else { return 0 };
-        let dead = self.trees.report(now, LinkReport { group, ring: Vertex(ring), successor });
+        let dead = self.trees.report(now, report);
         if !dead.is_empty() {
             tracing::info!(%group, links = dead.len(), "links are assumed to be dead");
         }
         dead.len()
+    }
+
+    /// Returns `true` if receivers may miss the tree only because the network does not carry the
+    /// reported links yet.
+    fn is_installing(&mut self, now: Time, report: LinkReport) -> bool {
+        self.pass_trees(now);
+        let group = report.group;
+        let (Some(installer), Some(tree)) = (&self.installer, self.trees.tree(group)) else {
+            return false;
+        };
+        let suspects = self.trees.suspects(report);
+        let links = links_of(tree).into_iter().filter(|it| suspects.contains(&it.link));
+        let links: Vec<TreeLink> = links.collect();
+        installer.is_installing(now, group, &links, self.trees.settle())
     }
 
     pub(crate) fn poll(&mut self) -> Option<PlaceChange> {

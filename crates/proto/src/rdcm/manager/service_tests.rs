@@ -167,11 +167,12 @@ fn cuts_are_ignored_until_the_network_has_the_tree() {
         service.counters().links_found_dead
     };
     assert_eq!(cut(&mut service, NOW), 0, "the command has not started");
-    service.poll_tree(NOW).expect("a tree");
-    assert_eq!(cut(&mut service, NOW), 0, "the command runs");
-    service.handle_installed(NOW, GROUP, Ok(()));
-    assert_eq!(cut(&mut service, NOW), 0, "receivers have just begun to observe the tree");
-    assert!(cut(&mut service, NOW + Duration::from_secs(1)) > 0);
+    let gathered = NOW + Duration::from_millis(100);
+    service.poll_tree(gathered).expect("a tree");
+    assert_eq!(cut(&mut service, gathered), 0, "the command runs");
+    service.handle_installed(gathered, GROUP, Ok(()));
+    assert_eq!(cut(&mut service, gathered), 0, "receivers have just begun to observe the tree");
+    assert!(cut(&mut service, gathered + Duration::from_secs(1)) > 0);
 }
 
 #[test]
@@ -181,18 +182,41 @@ fn driver_is_given_each_tree_that_a_report_moves() {
     service.ask(1, 1, open(0));
     assert_eq!(service.poll_tree(NOW), None, "a tree without receivers has no links");
     service.ask(1, 2, join(&[2]));
-    let first = service.poll_tree(NOW).expect("a tree");
+    assert_eq!(service.poll_tree(NOW), None, "more receivers may join");
+    let gathered = service.poll_timeout().expect("a tree is due");
+    let first = service.poll_tree(gathered).expect("a tree");
     assert_eq!((first.links.len(), first.added.len(), first.removed.len()), (4, 4, 0));
     let members = (first.sender.map(|it| it.node), first.receivers[0].node);
     assert_eq!(members, (Some(NodeId(1)), NodeId(2)));
     service.report_link(NOW, ["one", "left"], LinkState::Down).expect("a link");
-    assert_eq!(service.poll_tree(NOW), None, "the first command still runs");
-    service.handle_installed(NOW, GROUP, Ok(()));
-    let second = service.poll_tree(NOW).expect("the moved tree");
+    assert_eq!(service.poll_tree(gathered), None, "the first command still runs");
+    service.handle_installed(gathered, GROUP, Ok(()));
+    let second = service.poll_tree(gathered).expect("the moved tree");
     assert_eq!((second.links.len(), second.added.len(), second.removed.len()), (4, 2, 2));
-    service.handle_installed(NOW, GROUP, Err("the switch is away".into()));
+    service.handle_installed(gathered, GROUP, Err("the switch is away".into()));
     let counters = service.counters();
     assert_eq!((counters.trees_installed, counters.trees_not_installed), (1, 1));
     let retry = service.poll_timeout().expect("it is tried again");
     assert_eq!(service.poll_tree(retry).map(|it| it.added), Some(second.added));
+}
+
+#[test]
+fn group_that_opens_again_keeps_its_installed_tree() {
+    let mut service = service_with_two_paths();
+    service.install_trees();
+    service.ask(1, 1, open(0));
+    service.ask(1, 2, join(&[2]));
+    assert_eq!(service.poll_tree(NOW), None, "more receivers may join");
+    let gathered = NOW + Duration::from_millis(100);
+    let first = service.poll_tree(gathered).expect("a tree");
+    service.handle_installed(gathered, GROUP, Ok(()));
+    service.forget(NodeId(1));
+    assert_eq!(service.poll_tree(gathered), None, "the sender may return");
+    service.ask(1, 1, open(9));
+    assert_eq!(service.poll_tree(gathered), None, "its receivers have not joined again");
+    service.ask(1, 2, join(&[2]));
+    assert_eq!(service.poll_tree(gathered), None, "more receivers may join");
+    let due = gathered + Duration::from_millis(100);
+    let again = service.poll_tree(due).expect("the same tree");
+    assert_eq!((again.links, again.removed.len()), (first.links, 0));
 }

@@ -165,10 +165,6 @@ impl TreeManager {
         self.moved.get_or_insert_default();
     }
 
-    pub(super) fn has_moved(&self, group: GroupId) -> bool {
-        self.moved.as_ref().is_some_and(|moved| moved.contains(&group))
-    }
-
     pub(super) fn pop_moved(&mut self) -> Option<GroupId> {
         self.moved.as_mut()?.pop_first()
     }
@@ -212,17 +208,22 @@ impl TreeManager {
     /// Returns the links that are newly assumed to be dead. There are none if the tree has just
     /// been rebuilt, or if the ring does not contain the receiver.
     pub(super) fn report(&mut self, now: Time, report: LinkReport) -> Vec<LinkId> {
-        let Some(managed) = self.groups.get(&report.group) else { return Vec::new() };
-        if now < managed.settled_at {
+        if self.groups.get(&report.group).is_none_or(|managed| now < managed.settled_at) {
             return Vec::new();
         }
-        let suspects = managed.suspects(report.ring, report.successor);
+        let suspects = self.suspects(report);
         let fresh: Vec<LinkId> = suspects.into_iter().filter(|link| !self.is_dead(*link)).collect();
         for link in &fresh {
             self.suspects.set(*link, now + self.timing.retry_after);
         }
         self.avoid(now, &fresh);
         fresh
+    }
+
+    /// Returns the links one of which must be dead if a report is true.
+    pub(super) fn suspects(&self, report: LinkReport) -> Vec<LinkId> {
+        let managed = self.groups.get(&report.group);
+        managed.map_or_else(Vec::new, |it| it.suspects(report.ring, report.successor))
     }
 
     fn is_dead(&self, link: LinkId) -> bool {
@@ -249,11 +250,9 @@ impl TreeManager {
         }
     }
 
-    /// Attributes reports to the former tree for a while, because the network has just changed.
-    pub(super) fn settle(&mut self, now: Time, group: GroupId) {
-        if let Some(managed) = self.groups.get_mut(&group) {
-            managed.settled_at = now + self.timing.settle;
-        }
+    /// Returns the time for which reports can refer to a former state of the network.
+    pub(super) fn settle(&self) -> Duration {
+        self.timing.settle
     }
 
     fn avoid(&mut self, now: Time, links: &[LinkId]) {
