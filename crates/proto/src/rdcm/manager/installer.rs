@@ -110,8 +110,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// Time after which the tree of a closed group is removed. A sender that has only lost its
 /// connection opens the group again before, and multicasts in the meantime.
 const REMOVE_AFTER: Duration = Duration::from_secs(30);
-/// Time for which the receivers of a new tree are gathered. Receivers that are there when the sender
-/// begins are announced by several requests.
+/// Time for which the receivers of a new tree are gathered. Those that are online when the sender
+/// begins join by several requests.
 const GATHER_FOR: Duration = Duration::from_millis(100);
 /// Maximum number of commands that run at the same time.
 const MAX_RUNNING: usize = 8;

@@ -1,6 +1,5 @@
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::clamped;
 use crate::NodeId;
 
 #[derive(Debug, Default)]
@@ -63,4 +62,9 @@ impl Confirmations {
         }
         missed.into_iter().collect()
     }
+}
+
+/// Returns a number of packets, or the maximum if it does not fit.
+pub(super) fn clamped(packets: u64) -> u32 {
+    u32::try_from(packets).unwrap_or(u32::MAX)
 }

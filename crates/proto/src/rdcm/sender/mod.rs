@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use self::announcements::Announcements;
 use self::children::Children;
-use self::confirmations::Confirmations;
+use self::confirmations::{Confirmations, clamped};
 pub(super) use self::farewell::Farewells;
 pub use self::manager_client::ManagedBy;
 pub(super) use self::manager_client::ManagerEvent;
@@ -448,10 +448,6 @@ impl Sender {
         self.receivers.check(self.buffer.base);
         self.buffer.check(config, group);
     }
-}
-
-fn clamped(packets: u64) -> u32 {
-    u32::try_from(packets).unwrap_or(u32::MAX)
 }
 
 const START_WITHIN: Duration = Duration::from_millis(500);
