@@ -19,6 +19,17 @@ impl Namespace {
         Self { name }
     }
 
+    /// Creates a namespace with a loopback interface. It exists until it is deleted, or, inside
+    /// [`isolate`](crate::isolate), until the process ends.
+    pub fn create(name: impl Into<String>) -> Result<Self, Error> {
+        let namespace = Self::new(name.into());
+        let mut command = Command::new("ip");
+        command.args(["netns", "add", &namespace.name]);
+        tool::run(command, "")?;
+        namespace.ip("link set lo up")?;
+        Ok(namespace)
+    }
+
     /// Returns the name, for `ip netns exec`.
     pub fn name(&self) -> &str {
         &self.name
@@ -59,6 +70,14 @@ impl Namespace {
     /// Runs lines of `ip -batch` in the namespace. None has an effect after the first that fails.
     pub fn ip(&self, lines: &str) -> Result<(), Error> {
         let mut command = Command::new("ip");
+        command.args(["-n", &self.name, "-batch", "-"]);
+        tool::run(command, lines).map(|_| ())
+    }
+
+    /// Runs lines of `bridge -batch` in the namespace. None has an effect after the first that
+    /// fails.
+    pub fn bridge(&self, lines: &str) -> Result<(), Error> {
+        let mut command = Command::new("bridge");
         command.args(["-n", &self.name, "-batch", "-"]);
         tool::run(command, lines).map(|_| ())
     }

@@ -61,7 +61,8 @@ fn shown(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-const PACKAGES: [(&str, &str); 5] = [
+const PACKAGES: [(&str, &str); 6] = [
+    ("bridge", "iproute2"),
     ("ip", "iproute2"),
     ("tc", "iproute2"),
     ("nft", "nftables"),

@@ -12,7 +12,8 @@ use carom_terminal::CliError;
 
 #[derive(clap::Args)]
 pub(crate) struct TopologyArgs {
-    /// TOML description of the network and of the location of each node
+    /// TOML description of the network and of the location of each node; only a registry installs
+    /// trees in it, see `carom registry --on-tree`
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
 }

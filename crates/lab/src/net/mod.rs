@@ -4,6 +4,7 @@ mod change;
 mod clean;
 mod control;
 mod exec;
+mod figure_15;
 mod lab_args;
 mod list;
 mod loss_spec;
@@ -39,6 +40,8 @@ enum What {
     Rate(change::Rate),
     Outage(change::Outage),
     Clean(clean::Args),
+    #[command(name = "figure-15")]
+    Figure15(figure_15::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
@@ -53,10 +56,11 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
         Some(What::Rate(rate)) => rate.run(),
         Some(What::Outage(outage)) => outage.run(),
         Some(What::Clean(args)) => clean::run(args),
+        Some(What::Figure15(args)) => figure_15::run(args),
         None => Err(CliError::new(
             "`carom-lab net` needs a subcommand",
-            "use one of run, up, list, exec, cut, heal, loss, rate, outage, clean, or see \
-                `carom-lab net --help`",
+            "use one of run, up, list, exec, cut, heal, loss, rate, outage, clean, \
+                figure-15, or see `carom-lab net --help`",
         )),
     }
 }
@@ -66,4 +70,5 @@ const EXAMPLE: &str = "Examples:
   carom-lab net up --hosts 4                      keep a lab until Ctrl-C
   carom-lab net exec h1 -- ip address             run a program in it from another terminal
   carom-lab net loss h2 1%                        change it from another terminal
-  carom-lab net clean                             remove the labs of dead processes";
+  carom-lab net clean                             remove the labs of dead processes
+  carom-lab net figure-15 --carom target/release/carom    faults in a BCube, as in the RDCM paper";
