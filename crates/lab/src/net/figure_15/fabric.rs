@@ -5,6 +5,20 @@ use std::net::Ipv4Addr;
 use carom_netns::{Error, Namespace};
 use carom_proto::rdcm::topology::{LinkId, Topology, Vertex};
 
+/// The server of the sender and of the registry.
+pub(super) const SENDER: Vertex = Vertex(0);
+/// The paper's figure 7 does not name its nine receivers legibly. These are on all switches.
+pub(super) const RECEIVERS: [Vertex; 9] = [
+    Vertex(1),
+    Vertex(2),
+    Vertex(4),
+    Vertex(6),
+    Vertex(7),
+    Vertex(9),
+    Vertex(11),
+    Vertex(13),
+    Vertex(14),
+];
 /// A BCube of network namespaces: one for each server and switch, with a bridge in each.
 ///
 /// A server forwards in its bridge, which joins its two interfaces. Only installed entries carry
@@ -59,11 +73,13 @@ impl Fabric {
     fn build_bridge(&self, vertex: Vertex) -> Result<(), Error> {
         let is_server = self.topology.is_host(vertex);
         let own = if is_server { format!("address {}", mac(vertex)) } else { String::new() };
-        // The querier keeps the entry of the server's own membership.
+        // The querier keeps the entry of the server's own membership. It begins after the response
+        // interval of the time when it is set.
         let mut lines = format!(
-            "link add br0 {own} type bridge mcast_snooping 1 mcast_querier 1 mcast_router 0 \
+            "link add br0 {own} type bridge mcast_snooping 1 mcast_router 0 \
                 mcast_query_response_interval 10 mcast_startup_query_count 1
-            link set br0 up\n"
+            link set br0 up
+            link set br0 type bridge mcast_querier 1\n"
         );
         if is_server {
             let address = address(vertex);
@@ -106,7 +122,7 @@ impl Fabric {
         lines.iter().try_for_each(|(vertex, lines)| self.node(*vertex).bridge(lines))
     }
 
-    /// Takes a link down, or up again.
+    /// Takes a link down.
     pub(super) fn cut(&self, [a, b]: [Vertex; 2]) -> Result<(), Error> {
         let port = name(&self.topology, b);
         self.node(a).ip(&format!("link set {port} down"))

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use carom_netns::{Isolation, isolate};
-use carom_proto::rdcm::topology::{Topology, Vertex};
+use carom_proto::rdcm::topology::Topology;
 use carom_terminal::units::{self, Bandwidth};
 use carom_terminal::{CliError, Outcome, output};
 
-use self::fabric::Fabric;
+use self::fabric::{Fabric, RECEIVERS, SENDER};
 use self::rates::{Bin, Count, Octets};
 use self::report::Report;
 use self::session::{Programs, Session, TreeFile, io_error};
@@ -25,13 +25,14 @@ use super::refusal::refused;
 /// 16 servers with two interfaces and 8 switches are network namespaces. `carom send` sends to nine
 /// receivers along a tree that the registry installs. 5 s later a link of the tree fails, which the
 /// receivers detect, and 10 s later a receiver is killed. Writes figure-15.csv, figure-15.svg and
-/// figure-15.txt. The exit code is 1 if a living receiver gets less than 90 % of the sending rate in
-/// an interval of 100 ms, after the first 100 ms of the fault, or if the tree is not rebuilt. Needs
-/// ip, bridge, jq and flock.
+/// figure-15.txt. The exit code is 1 if a living receiver gets less than 90 % of the sending rate
+/// in an interval of 100 ms, after the first 100 ms of the fault, or if the tree is not rebuilt.
+/// Needs ip, bridge, jq and flock.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Sending rate, such as 500Mbit in the paper; two cores that also run other programs carry 40
-    #[arg(long, default_value = "40Mbit", value_name = "BANDWIDTH", value_parser = units::bandwidth)]
+    #[arg(long, default_value = "40Mbit", value_name = "BANDWIDTH")]
+    #[arg(value_parser = units::bandwidth)]
     rate: Bandwidth,
     /// Program `carom`
     #[arg(long, default_value = "carom", value_name = "PATH")]
@@ -44,19 +45,6 @@ pub(super) struct Args {
     out: PathBuf,
 }
 
-const SENDER: Vertex = Vertex(0);
-/// The paper's figure 7 does not name its nine receivers legibly. These are on all switches.
-const RECEIVERS: [Vertex; 9] = [
-    Vertex(1),
-    Vertex(2),
-    Vertex(4),
-    Vertex(6),
-    Vertex(7),
-    Vertex(9),
-    Vertex(11),
-    Vertex(13),
-    Vertex(14),
-];
 const EVERY: Duration = Duration::from_millis(100);
 const LINK_FAILS_AT: Duration = Duration::from_secs(5);
 const RECEIVER_FAILS_AT: Duration = Duration::from_secs(10);
@@ -83,11 +71,11 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     let bytes = rate * (END_AT + MARGIN).as_secs();
     let session = Session::start(&fabric, &programs, &files, (rate, bytes))?;
     let report = measure(&fabric, session, rate)?;
-    fs::remove_dir_all(&files).map_err(|error| io_error(&files, &error))?;
     for (name, text) in report.files() {
         let path = args.out.join(name);
         fs::write(&path, text).map_err(|error| io_error(&path, &error))?;
     }
+    fs::remove_dir_all(&files).map_err(|error| io_error(&files, &error))?;
     output::lines(&report.text())?;
     Ok(if report.holds() { Outcome::Fine } else { Outcome::Finding })
 }

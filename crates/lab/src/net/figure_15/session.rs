@@ -11,9 +11,8 @@ use carom_netns::Process;
 use carom_proto::rdcm::topology::{Topology, Vertex};
 use carom_terminal::{CliError, plain};
 
-use super::fabric::{self, Fabric};
+use super::fabric::{self, Fabric, RECEIVERS, SENDER};
 use super::rates::Octets;
-use super::{RECEIVERS, SENDER};
 use crate::net::refusal::refused;
 
 /// Programs that the experiment starts.
@@ -28,7 +27,7 @@ pub(super) struct Session {
     pub(super) trees: PathBuf,
     receivers: Vec<Process>,
     sender: Process,
-    _registry: Process,
+    registry: Process,
     files: PathBuf,
 }
 
@@ -83,7 +82,7 @@ impl Session {
         let how = ["--registry", &service, "--path", "multicast", "--rate", &rate];
         let patience = ["--patience", "2s"];
         let sender = start(SENDER, "sender.log", &[&to[..], &how, &patience].concat())?;
-        Ok(Self { trees, receivers, sender, _registry: registry, files })
+        Ok(Self { trees, receivers, sender, registry, files })
     }
 
     /// Waits until a tree to all receivers is installed.
@@ -128,7 +127,8 @@ impl Session {
         self.receivers[receiver].kill().map_err(|error| refused(&error))
     }
 
-    /// Waits until all receivers except `killed` have the whole file.
+    /// Waits until all receivers except `killed` have the whole file, and for the ends of the other
+    /// processes.
     pub(super) fn finish(mut self, killed: usize) -> Result<(), CliError> {
         for (number, receiver) in self.receivers.iter_mut().enumerate() {
             if number != killed && !receiver.wait().map_err(|error| refused(&error))?.success() {
@@ -136,7 +136,9 @@ impl Session {
                 return Err(CliError::new(cause, format!("see {}", self.files.display())));
             }
         }
-        Ok(())
+        let sender = self.sender.wait().map(|_| ());
+        let registry = self.registry.interrupt().and_then(|()| self.registry.wait());
+        sender.and(registry.map(|_| ())).map_err(|error| refused(&error))
     }
 }
 
