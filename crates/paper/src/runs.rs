@@ -30,30 +30,26 @@ fn in_order<'a, T>(runs: &'a [&'a [T]]) -> impl Iterator<Item = Vec<&'a T>> {
     (0..count).map(move |place| runs.iter().map(|run| &run[place]).collect())
 }
 
+/// Combines the rows at the same place, which must have the same keys in all runs.
 fn table(runs: &[&Table]) -> Table {
     let Some(first) = runs.first() else { return Table::default() };
     let keys = first.keys;
-    let row = |row: &Vec<Cell>| {
-        let same = |table: &&Table| {
-            table
-                .rows
-                .iter()
-                .find(|other| other[..keys] == row[..keys])
-                .cloned()
-                .unwrap_or_default()
+    let tables: Vec<&[Vec<Cell>]> = runs.iter().map(|run| &run.rows[..]).collect();
+    let row = |rows: Vec<&Vec<Cell>>| {
+        let [first, ..] = rows[..] else { unreachable!("a row has at least one run") };
+        for row in &rows {
+            assert_eq!(row[..keys], first[..keys], "a point has different keys in the runs");
+        }
+        let result = |column: usize| match &first[column] {
+            Cell::Word(_) => first[column].clone(),
+            _ => {
+                let values = rows.iter().filter_map(|row| row[column].number());
+                Cell::Spread(Spread::of(&values.collect::<Vec<f64>>()))
+            }
         };
-        let rows: Vec<Vec<Cell>> = runs.iter().map(same).collect();
-        let result = |column: usize| {
-            let values = rows.iter().filter_map(|row| row.get(column)?.number());
-            Cell::Spread(Spread::of(&values.collect::<Vec<f64>>()))
-        };
-        let results = (keys..row.len()).map(|column| match &row[column] {
-            Cell::Word(_) => row[column].clone(),
-            _ => result(column),
-        });
-        row[..keys].iter().cloned().chain(results).collect()
+        first[..keys].iter().cloned().chain((keys..first.len()).map(result)).collect()
     };
-    Table { columns: first.columns.clone(), keys, rows: first.rows.iter().map(row).collect() }
+    Table { columns: first.columns.clone(), keys, rows: in_order(&tables).map(row).collect() }
 }
 
 fn figure(runs: &[&Figure]) -> Figure {
@@ -136,6 +132,14 @@ mod tests {
         assert_eq!((&line.points[..], &line.ranges[..]), (&[(2.0, 97.5)][..], &[(96.0, 99.0)][..]));
         assert_eq!(bars.points, [(0.0, 3.0), (1.0, 1.0)]);
         assert_eq!(bars.ranges, [(2.0, 4.0), (0.0, 2.0)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a point has different keys in the runs")]
+    fn points_with_different_keys_are_not_averaged() {
+        let mut other = run(99.0, &[]);
+        other.table.rows.swap(0, 1);
+        combine(vec![run(96.0, &[]), other]);
     }
 
     #[test]
