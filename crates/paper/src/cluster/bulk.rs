@@ -70,11 +70,10 @@ pub(crate) struct Counts {
 
 struct Ledger {
     begin: Time,
+    /// Number of messages that each receiver that stays in the group lacks.
     lacking: BTreeMap<HostIx, u32>,
     complete: Vec<Duration>,
     sent_at: Vec<Time>,
-    /// Receivers that stay in the group.
-    stayers: Vec<u32>,
 }
 
 /// Time limit of a run, as a multiple of the packets' transmission time on the link.
@@ -96,7 +95,7 @@ impl Run for BulkRun {
         let mut changes = changes.0.into_iter().zip(1..).peekable();
         let end = ledger.begin + packet_time * self.packets * MOST_TIMES + MOST;
         let mut look = ledger.begin;
-        while !ledger.lacking.is_empty() && scene.world.now() < end {
+        while ledger.incomplete() > 0 && scene.world.now() < end {
             let now = scene.world.now();
             if now >= look {
                 look = now + SLICE;
@@ -133,25 +132,25 @@ impl BulkRun {
         let packet_time = self.protocol.packet_time(&self.setting);
         let at_most = f64::from(self.packets) * packet_time.as_secs_f64();
         let bits = 8.0 * f64::from(self.packets) * self.setting.payload_bytes as f64;
-        let receivers = ledger.stayers.len();
+        let receivers = ledger.lacking.len();
         // Incomplete receivers count as zero, because a part of the file is useless.
         let mean = |total: f64| total / receivers as f64;
         let each = ledger.complete.iter().map(Duration::as_secs_f64);
-        let last = ledger.complete.iter().max().filter(|_| ledger.lacking.is_empty());
+        let last = ledger.complete.iter().max().filter(|_| ledger.incomplete() == 0);
         let tally = |host| scene.world.machine(HostIx(host)).and_then(|it| it.tally.as_ref());
         let (mut counts, mut delays) = (Counts::default(), Vec::new());
-        for tally in ledger.stayers.iter().copied().filter_map(tally) {
+        for tally in ledger.stayers().filter_map(tally) {
             let seen = ledger.of(tally);
             counts.add_receiver(seen, ledger.sent_at.len());
             let repaired = seen.iter().zip(&ledger.sent_at).filter(|(it, _)| !it.came);
             delays.extend(repaired.filter_map(|(it, sent)| Some(it.first_at?.since(*sent))));
         }
-        for host in ledger.stayers.iter().copied().chain([scene.plane.sender()]) {
+        for host in ledger.stayers().chain([scene.plane.sender()]) {
             tally(host).into_iter().for_each(|it| counts.add_server(ledger.of(it), it.control));
         }
         BulkOutcome {
             receivers: receivers as u32,
-            incomplete: ledger.lacking.len() as u32,
+            incomplete: ledger.incomplete() as u32,
             mean_share: mean(each.clone().map(|it| at_most / it).sum()),
             least_share: last.map_or(0.0, |last| at_most / last.as_secs_f64()),
             goodput: mean(each.map(|it| bits / it).sum()),
@@ -167,10 +166,17 @@ impl Ledger {
     /// Creates the account of the receivers that stay.
     fn new(scene: &Scene, packets: u32, changes: &Changes) -> Self {
         let stays = |host: &u32| changes.0.iter().all(|(leaver, _)| leaver != host);
-        let stayers: Vec<u32> = scene.plane.receivers().filter(stays).collect();
-        let lacking = stayers.iter().map(|host| (HostIx(*host), packets)).collect();
-        let begin = scene.world.now();
-        Self { begin, lacking, complete: Vec::new(), sent_at: Vec::new(), stayers }
+        let stayers = scene.plane.receivers().filter(stays);
+        let lacking = stayers.map(|host| (HostIx(host), packets)).collect();
+        Self { begin: scene.world.now(), lacking, complete: Vec::new(), sent_at: Vec::new() }
+    }
+
+    fn stayers(&self) -> impl Iterator<Item = u32> {
+        self.lacking.keys().map(|host| host.0)
+    }
+
+    fn incomplete(&self) -> usize {
+        self.lacking.len() - self.complete.len()
     }
 
     /// Returns the observations of the counted packets: the first packet only started the group.
@@ -181,9 +187,9 @@ impl Ledger {
     fn note(&mut self, happening: &Happening<Event>) {
         let Event::Message(_) = &happening.event else { return };
         let Some(lacking) = self.lacking.get_mut(&happening.host) else { return };
+        assert!(*lacking > 0, "{:?} got more messages than were sent", happening.host);
         *lacking -= 1;
         if *lacking == 0 {
-            self.lacking.remove(&happening.host);
             self.complete.push(happening.at.since(self.begin));
         }
     }
@@ -261,5 +267,47 @@ impl fmt::Display for BulkRun {
             0 => Ok(()),
             changes => write!(f, ", {changes} receivers replaced"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use carom_proto::{GroupId, How, Message, NodeId, SeqNo};
+
+    use super::*;
+
+    fn message(host: HostIx, ms: u64) -> Happening<Event> {
+        let (group, sender, seqno) = (GroupId(1), NodeId(1), SeqNo(1));
+        let (payload, missing_for) = (Bytes::new(), Duration::ZERO);
+        let (how, age, place) = (How::Direct, None, None);
+        let message = Message { group, sender, seqno, payload, how, age, missing_for, place };
+        Happening { at: Time(ms * 1_000_000), host, event: Event::Message(message) }
+    }
+
+    /// Returns the account of a receiver that stays and has been delivered its only message, and of
+    /// another one that left.
+    fn complete() -> Ledger {
+        let lacking = [(HostIx(3), 1)].into();
+        let (complete, sent_at) = (Vec::new(), Vec::new());
+        let mut ledger = Ledger { begin: Time(0), lacking, complete, sent_at };
+        ledger.note(&message(HostIx(4), 1));
+        assert_eq!(ledger.incomplete(), 1);
+        ledger.note(&message(HostIx(3), 2));
+        ledger
+    }
+
+    #[test]
+    fn receiver_is_complete_with_its_last_message() {
+        let ledger = complete();
+        assert_eq!(ledger.incomplete(), 0);
+        assert_eq!(ledger.stayers().collect::<Vec<_>>(), [3]);
+        assert_eq!(ledger.complete, [Duration::from_millis(2)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "HostIx(3) got more messages than were sent")]
+    fn message_beyond_the_last_one_is_not_ignored() {
+        complete().note(&message(HostIx(3), 3));
     }
 }
