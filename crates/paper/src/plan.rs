@@ -115,8 +115,8 @@ fn refused(file: &str, text: &str, error: &toml::de::Error) -> PlanError {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Scaled<T> {
-    full: T,
-    quick: T,
+    pub(crate) full: T,
+    pub(crate) quick: T,
 }
 
 impl<T> Scaled<T> {

@@ -65,6 +65,8 @@ pub(crate) struct Counts {
     /// Largest number of nodes to which one node sent repairs of a packet.
     pub(crate) most_served: u64,
     pub(crate) most_requests: u64,
+    /// Largest number of nodes that requested a packet from one node.
+    pub(crate) most_requesters: u64,
     pub(crate) most_control: u64,
 }
 
@@ -237,6 +239,7 @@ impl Counts {
             self.most_copies = self.most_copies.max(u64::from(it.copies));
             self.most_served = self.most_served.max(u64::from(it.served));
             self.most_requests = self.most_requests.max(u64::from(it.requests));
+            self.most_requesters = self.most_requesters.max(u64::from(it.requesters));
         }
         self.most_control = self.most_control.max(control);
     }

@@ -17,6 +17,8 @@ pub(crate) struct Tally {
     pub(super) control: u64,
     /// Nodes that were sent repairs of a packet, by its place. `None` is a multicast.
     served: BTreeSet<(u32, Option<NodeId>)>,
+    /// Nodes that requested a packet, by its sequence number.
+    requesters: BTreeSet<(u32, NodeId)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) struct Seen {
     pub(crate) repairs: u32,
     /// Number of received requests for the packet, and of acknowledgments that list it as missing.
     pub(crate) requests: u32,
+    /// Number of different nodes that sent these requests.
+    pub(crate) requesters: u32,
     /// Number of repairs that the node sent. A multicast counts once.
     pub(crate) copies: u32,
     /// Number of different nodes to which it sent repairs. All multicasts count as one.
@@ -55,7 +59,13 @@ impl Tally {
             }
             About::Requests(seqnos) => {
                 self.control += 1;
-                seqnos.into_iter().for_each(|seqno| self.at(seqno).requests += 1);
+                let from = Header::decode(datagram).map_or(NodeId(0), |(header, _)| header.sender);
+                for seqno in seqnos {
+                    let is_new = self.requesters.insert((seqno.0, from));
+                    let packet = self.at(seqno);
+                    packet.requests += 1;
+                    packet.requesters += u32::from(is_new);
+                }
             }
             About::Nothing => self.control += 1,
         }

@@ -29,6 +29,8 @@ enum LooksAt {
         at_least_percent: f64,
         /// Lower limit of RDCM's goodput as a multiple of SRM's, at every detection time.
         at_least_times_srm: f64,
+        /// Number of points by which the goodput of a protocol may be behind the paper's order.
+        order_slack_points: Scaled<f64>,
         /// Lower limit of RDCM's goodput with later detection, relative to that of a transfer with
         /// one detection time at its end.
         at_least_of_one_detection_percent: f64,
@@ -39,6 +41,8 @@ enum LooksAt {
         changed_at_least_percent: f64,
     },
     Footprint {
+        /// Percentage by which the footprint of a protocol may exceed the paper's order.
+        order_slack_percent: Scaled<f64>,
         /// Lower limit of the growth of the difference between SRM and RDCM from the lowest to the
         /// highest loss.
         gap_grows_at_least_times: f64,
@@ -158,7 +162,12 @@ fn closest(
     lowest(pairs)
 }
 
-fn throughput(points: &[Point<'_>], at_least_percent: f64, at_least_times: f64) -> Vec<Relation> {
+fn throughput(
+    points: &[Point<'_>],
+    at_least_percent: f64,
+    at_least_times: f64,
+    slack_points: f64,
+) -> Vec<Relation> {
     let at_once = |it: &Point<'_>| it.found_after.is_zero();
     let of_rdcm = points.iter().filter(|it| it.protocol == Protocol::Rdcm && at_once(it));
     let (least, place) = lowest(of_rdcm.map(|it| (it.percent(), it.place())));
@@ -173,7 +182,7 @@ fn throughput(points: &[Point<'_>], at_least_percent: f64, at_least_times: f64) 
     for (above, below) in ORDER {
         let (least, place) = closest(points, (above, below), |_| true, points_more);
         let claim = format!("goodput of {} minus that of {}", above.name(), below.name());
-        relations.push(Relation::at_least(claim, least, 0.0, "points").noted(place));
+        relations.push(Relation::at_least(claim, least, -slack_points, "points").noted(place));
     }
     relations
 }
@@ -231,12 +240,12 @@ fn gap(points: &[Point<'_>], at_least_times: f64) -> Relation {
     Relation::at_least(claim, gap(high) / gap(low), at_least_times, "times").noted(note)
 }
 
-fn footprint(points: &[Point<'_>]) -> Vec<Relation> {
+fn footprint(points: &[Point<'_>], slack_percent: f64) -> Vec<Relation> {
     let times = |more: &Point<'_>, less: &Point<'_>| more.gigabytes() / less.gigabytes();
     let order = ORDER.iter().map(|(less, more)| {
         let (least, place) = closest(points, (*more, *less), |_| true, times);
         let claim = format!("traffic footprint of {}, relative to {}", more.name(), less.name());
-        Relation::at_least(claim, least, 1.0, "times").noted(place)
+        Relation::at_least(claim, least, 1.0 - slack_percent / 100.0, "times").noted(place)
     });
     order.collect()
 }
@@ -288,19 +297,22 @@ impl Experiment for RdcmLosses {
             LooksAt::Throughput {
                 at_least_percent,
                 at_least_times_srm,
+                order_slack_points,
                 at_least_of_one_detection_percent,
                 changed_at_least_percent,
                 ..
             } => {
-                let mut relations = throughput(&points, *at_least_percent, *at_least_times_srm);
+                let slack = *order_slack_points.at(scale.quick);
+                let mut relations =
+                    throughput(&points, *at_least_percent, *at_least_times_srm, slack);
                 let packets = *self.packets.at(scale.quick);
                 let lasts = Protocol::Rdcm.packet_time(&self.bed.setting(scale)) * packets;
                 relations.extend(later(&points, lasts, *at_least_of_one_detection_percent));
                 relations.push(unchanged(&points, &changed, *changed_at_least_percent));
                 relations
             }
-            LooksAt::Footprint { gap_grows_at_least_times } => {
-                let mut relations = footprint(&points);
+            LooksAt::Footprint { order_slack_percent, gap_grows_at_least_times } => {
+                let mut relations = footprint(&points, *order_slack_percent.at(scale.quick));
                 relations.push(gap(&points, *gap_grows_at_least_times));
                 relations
             }

@@ -30,14 +30,16 @@ fn order_is_checked_at_every_delay_and_limits_without_delay() {
     let at_once = [(40.0, 9), (80.0, 3), (70.0, 4), (93.0, 2)].map(|(a, b)| outcome(a, b));
     let later = [(25.0, 9), (50.0, 3), (45.0, 4), (55.0, 2)].map(|(a, b)| outcome(a, b));
     let right = points(&at_once, &later);
-    assert_eq!(holding(&throughput(&right, 90.0, 2.0)), [true; 6]);
-    assert_eq!(holding(&footprint(&right)), [true; 4]);
+    assert_eq!(holding(&throughput(&right, 90.0, 2.0, 0.0)), [true; 6]);
+    assert_eq!(holding(&footprint(&right, 0.0)), [true; 4]);
     let worse = [(30.0, 9), (56.0, 1), (29.0, 4), (55.0, 2)].map(|(a, b)| outcome(a, b));
     let wrong = points(&at_once, &worse);
-    let relations = throughput(&wrong, 94.0, 2.5);
+    let relations = throughput(&wrong, 94.0, 2.5, 0.0);
     assert_eq!(holding(&relations), [false, false, false, true, true, false]);
     assert!(relations[2].note.contains("4ms"), "{}", relations[2].note);
-    assert_eq!(holding(&footprint(&wrong)), [false, true, true, true]);
+    assert_eq!(holding(&footprint(&wrong, 0.0)), [false, true, true, true]);
+    assert!(holding(&throughput(&wrong, 94.0, 2.5, 1.5))[2], "RDCM is one point behind RMTP");
+    assert_eq!(holding(&footprint(&wrong, 51.0)), [true; 4], "RDCM has twice the bytes of RMTP");
 }
 
 #[test]
@@ -50,8 +52,8 @@ fn a_protocol_that_was_not_run_holds_nothing() {
         changes: 0,
         outcome: &one,
     }];
-    assert!(throughput(&alone, 90.0, 2.0).iter().all(|relation| !relation.holds));
-    assert!(footprint(&alone).iter().all(|relation| !relation.holds));
+    assert!(throughput(&alone, 90.0, 2.0, 0.0).iter().all(|relation| !relation.holds));
+    assert!(footprint(&alone, 0.0).iter().all(|relation| !relation.holds));
 }
 
 #[test]

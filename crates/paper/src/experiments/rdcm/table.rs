@@ -23,12 +23,27 @@ pub(crate) struct RdcmTable {
 struct Holds {
     /// Repairs by RDCM to receivers that had not lost the packet, relative to all its repairs.
     rdcm_astray_at_most_percent: f64,
-    /// Requests for one packet at one node, relative to the number of receivers.
-    requests_at_most_percent: f64,
+    /// Nodes that request one packet from one node, relative to the number of receivers.
+    requesters_at_most_percent: f64,
+    /// Nodes of RDCM that report one packet as missing to one node, beyond the ports of a switch:
+    /// the successors in the leaf ring and in the proxy ring (section 3.3).
+    rdcm_requesters_beyond_ports: f64,
     /// Further repairs at receivers, relative to losses, with one repairer per packet.
     again_at_most_percent: f64,
     /// Largest number of other nodes to which one node of RDCM sends repairs of a packet.
     rdcm_served_at_most: f64,
+    /// Largest number of nodes to which one node of LBRM repairs a packet, relative to that of
+    /// RDCM.
+    lbrm_served_at_least_times: f64,
+    /// Further repairs at receivers of SRM, relative to losses.
+    srm_again_at_most_percent: Scaled<f64>,
+}
+
+/// Limits that depend on the network.
+#[derive(Clone, Copy)]
+struct Limits {
+    rdcm_requesters: f64,
+    srm_again_percent: f64,
 }
 
 struct Row<'a> {
@@ -46,8 +61,12 @@ fn again(row: &Row<'_>) -> f64 {
     100.0 * counts.repairs_again as f64 / counts.lost as f64
 }
 
-fn requests(row: &Row<'_>) -> f64 {
-    100.0 * row.outcome.counts.most_requests as f64 / f64::from(row.outcome.receivers)
+fn requesters(row: &Row<'_>) -> f64 {
+    row.outcome.counts.most_requesters as f64
+}
+
+fn requesters_percent(row: &Row<'_>) -> f64 {
+    100.0 * requesters(row) / f64::from(row.outcome.receivers)
 }
 
 /// Returns the mean number of repairs of a packet by a node that repairs it.
@@ -67,57 +86,97 @@ fn traffic(row: &Row<'_>) -> f64 {
     100.0 * footprint.repairs as f64 / footprint.data as f64
 }
 
-fn relations(rows: &[Row<'_>], holds: &Holds) -> Vec<Relation> {
+fn value(rows: &[Row<'_>], protocol: Protocol, of: fn(&Row<'_>) -> f64) -> f64 {
+    rows.iter().find(|row| row.protocol == protocol).map_or(f64::NAN, of)
+}
+
+/// Returns the largest value and its protocol. The NaN of a protocol that was not run counts as the
+/// maximum, so that the relation fails.
+fn most(rows: &[Row<'_>], among: &[Protocol], of: fn(&Row<'_>) -> f64) -> (f64, &'static str) {
+    highest(among.iter().map(|protocol| (value(rows, *protocol, of), protocol.name())))
+}
+
+fn under(claim: &str, (measured, which): (f64, &str), limit: f64, unit: &'static str) -> Relation {
+    Relation::at_most(claim, measured, limit, unit).noted(which)
+}
+
+fn relations(rows: &[Row<'_>], holds: &Holds, limits: Limits) -> Vec<Relation> {
     use Protocol::{Lbrm, Rdcm, Rmtp, Srm, Tmtp};
-    let value = |protocol, of: fn(&Row<'_>) -> f64| {
-        rows.iter().find(|row| row.protocol == protocol).map_or(f64::NAN, of)
-    };
-    // The NaN of a protocol that was not run counts as the maximum, so that the relation fails.
-    let most = |among: &[Protocol], of: fn(&Row<'_>) -> f64| {
-        highest(among.iter().map(|protocol| (value(*protocol, of), protocol.name())))
-    };
     let over = |claim: &str, protocol, others: &[Protocol], of: fn(&Row<'_>) -> f64| {
-        let (other, which) = most(others, of);
-        Relation::at_least(claim, value(protocol, of) / other, 1.0, "times").noted(which)
+        let (other, which) = most(rows, others, of);
+        Relation::at_least(claim, value(rows, protocol, of) / other, 1.0, "times").noted(which)
     };
-    let under = |claim: &str, (measured, which): (f64, &str), limit, unit| {
-        Relation::at_most(claim, measured, limit, unit).noted(which)
-    };
+    let of_rdcm = |of: fn(&Row<'_>) -> f64| (value(rows, Rdcm, of), "");
     let all = [Srm, Lbrm, Tmtp, Rmtp, Rdcm];
-    vec![
+    let others = [Lbrm, Tmtp, Rmtp, Rdcm];
+    let mut relations = vec![
         under(
             "repair isolation of RDCM: misdirected repairs",
-            (value(Rdcm, astray), ""),
+            of_rdcm(astray),
             holds.rdcm_astray_at_most_percent,
             "% of repairs",
         ),
         over("misdirected repairs: TMTP relative to LBRM and RMTP", Tmtp, &[Lbrm, Rmtp], astray),
-        over("misdirected repairs: SRM relative to others", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], astray),
+        over("misdirected repairs: SRM relative to others", Srm, &others, astray),
         under(
-            "request implosion: requests for one packet at one node",
-            most(&all, requests),
-            holds.requests_at_most_percent,
+            "request implosion: nodes that request one packet from one node",
+            most(rows, &all, requesters_percent),
+            holds.requesters_at_most_percent,
             "% of the receivers",
         ),
         under(
+            "request implosion: nodes of RDCM that report one packet as missing to one node",
+            of_rdcm(requesters),
+            limits.rdcm_requesters,
+            "nodes",
+        ),
+        under(
             "duplicates of all but SRM: further repairs",
-            most(&[Lbrm, Tmtp, Rmtp, Rdcm], again),
+            most(rows, &others, again),
             holds.again_at_most_percent,
             "% of the losses",
         ),
-        over("duplicates: SRM relative to others", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], again),
+        over("duplicates: SRM relative to others", Srm, &others, again),
+        under(
+            "duplicates of SRM: further repairs",
+            (value(rows, Srm, again), ""),
+            limits.srm_again_percent,
+            "% of the losses",
+        ),
+    ];
+    relations.extend(burden(rows, holds));
+    relations.extend([
+        over("repair traffic: SRM relative to others", Srm, &others, traffic),
+        over("repair latency: SRM relative to others", Srm, &others, |row| {
+            row.outcome.delays.mean_ms()
+        }),
+    ]);
+    relations
+}
+
+/// Returns the relations for the number of nodes to which one node repairs a packet.
+fn burden(rows: &[Row<'_>], holds: &Holds) -> [Relation; 3] {
+    use Protocol::{Lbrm, Rdcm, Srm, Tmtp};
+    let of_rdcm = value(rows, Rdcm, served);
+    [
         under(
             "individual burden: nodes to which one node of RDCM repairs a packet",
-            (value(Rdcm, served), ""),
+            (of_rdcm, ""),
             holds.rdcm_served_at_most,
             "nodes",
         ),
-        over("individual burden: LBRM relative to SRM and TMTP", Lbrm, &[Srm, Tmtp], served),
-        over("individual burden: LBRM relative to RDCM", Lbrm, &[Rdcm], served),
-        over("repair traffic: SRM relative to others", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], traffic),
-        over("repair latency: SRM relative to others", Srm, &[Lbrm, Tmtp, Rmtp, Rdcm], |row| {
-            row.outcome.delays.mean_ms()
-        }),
+        under(
+            "individual burden: nodes to which one node of SRM or TMTP repairs a packet",
+            most(rows, &[Srm, Tmtp], served),
+            ONE_MULTICAST,
+            "nodes",
+        ),
+        Relation::at_least(
+            "individual burden: LBRM relative to RDCM",
+            value(rows, Lbrm, served) / of_rdcm,
+            holds.lbrm_served_at_least_times,
+            "times",
+        ),
     ]
 }
 
@@ -161,7 +220,7 @@ impl Experiment for RdcmTable {
         self.protocols.iter().map(job).collect()
     }
 
-    fn evaluate(&self, _scale: RunScale, outcomes: &[&Outcome]) -> Findings {
+    fn evaluate(&self, scale: RunScale, outcomes: &[&Outcome]) -> Findings {
         let rows = self.protocols.iter().zip(outcomes);
         let rows = rows.map(|(it, outcome)| Row { protocol: *it, outcome: outcome.of() });
         let rows: Vec<Row<'_>> = rows.collect();
@@ -176,6 +235,7 @@ impl Experiment for RdcmTable {
                 ("most_requests_for_a_packet_at_a_node", |row| {
                     row.outcome.counts.most_requests.into()
                 }),
+                ("most_requesters_of_a_packet_at_a_node", |row| requesters(row).into()),
                 ("most_control_datagrams_at_a_node", |row| row.outcome.counts.most_control.into()),
                 ("repairs_of_a_packet_by_a_node_mean", |row| copies(row).into()),
                 ("repairs_of_a_packet_by_a_node_most", |row| row.outcome.counts.most_copies.into()),
@@ -188,11 +248,18 @@ impl Experiment for RdcmTable {
                 ("repair_delay_max_ms", |row| row.outcome.delays.quantile_ms(1.0).into()),
             ],
         );
-        let (figures, relations) = (vec![figure(&rows)], relations(&rows, &self.holds));
+        let ports = f64::from(self.bed.setting(scale).ports);
+        let limits = Limits {
+            rdcm_requesters: ports + self.holds.rdcm_requesters_beyond_ports,
+            srm_again_percent: *self.holds.srm_again_at_most_percent.at(scale.quick),
+        };
+        let (figures, relations) = (vec![figure(&rows)], relations(&rows, &self.holds, limits));
         Findings { table, figures, relations, notes: vec![NOTE.to_owned()], ..Findings::default() }
     }
 }
 
+/// Number of repairs that a node sends if it multicasts them (section 6).
+const ONE_MULTICAST: f64 = 1.0;
 const NOTE: &str = "A packet is lost at a receiver that its multicast does not reach. A repair is \
                     misdirected if its receiver had not lost the packet. All values are counted \
                     at the nodes, from the datagrams that they send and receive, not from the \

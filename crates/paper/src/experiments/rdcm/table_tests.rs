@@ -13,7 +13,8 @@ fn outcome(astray: u64, again: u64, requests: u64, copies: u64, repairs_gb: u64)
         repaired_by_nodes: 100,
         most_copies: copies,
         most_served: copies / 100,
-        most_requests: requests,
+        most_requests: 2 * requests,
+        most_requesters: requests,
         most_control: requests,
     };
     let delays = (1..=repairs_gb).map(std::time::Duration::from_millis);
@@ -28,16 +29,20 @@ fn outcome(astray: u64, again: u64, requests: u64, copies: u64, repairs_gb: u64)
 
 const HOLDS: Holds = Holds {
     rdcm_astray_at_most_percent: 1.0,
-    requests_at_most_percent: 10.0,
+    requesters_at_most_percent: 10.0,
+    rdcm_requesters_beyond_ports: 2.0,
     again_at_most_percent: 5.0,
     rdcm_served_at_most: 2.0,
+    lbrm_served_at_least_times: 2.0,
+    srm_again_at_most_percent: Scaled { full: 95.0, quick: 95.0 },
 };
+const LIMITS: Limits = Limits { rdcm_requesters: 6.0, srm_again_percent: 95.0 };
 
 fn holding(outcomes: &[BulkOutcome; 5]) -> Vec<bool> {
     let protocols = [Protocol::Srm, Protocol::Lbrm, Protocol::Tmtp, Protocol::Rmtp, Protocol::Rdcm];
     let rows = protocols.into_iter().zip(outcomes);
     let rows: Vec<Row<'_>> = rows.map(|(protocol, outcome)| Row { protocol, outcome }).collect();
-    relations(&rows, &HOLDS).iter().map(|relation| relation.holds).collect()
+    relations(&rows, &HOLDS, LIMITS).iter().map(|relation| relation.holds).collect()
 }
 
 #[test]
@@ -49,9 +54,18 @@ fn counts_agree_with_the_words_of_the_table_or_do_not() {
         outcome(90, 10, 6, 250, 10),
         outcome(5, 5, 1, 120, 9),
     ];
-    assert_eq!(holding(&right), [true; 11]);
-    let mut wrong = right;
+    assert_eq!(holding(&right), [true; 13]);
+    let mut wrong = right.clone();
     wrong[4] = outcome(2_000_000, 1000, 20, 300, 100);
-    let expected = [false, true, false, false, false, false, false, true, true, false, false];
-    assert_eq!(holding(&wrong), expected);
+    let failing = |outcomes: &[BulkOutcome; 5]| {
+        let holding = holding(outcomes).into_iter().enumerate();
+        holding.filter(|(_, holds)| !holds).map(|(place, _)| place).collect::<Vec<_>>()
+    };
+    assert_eq!(failing(&wrong), [0, 2, 3, 4, 5, 6, 8, 10, 11, 12]);
+    wrong = right.clone();
+    wrong[1] = outcome(100, 10, 8, 100, 10);
+    assert_eq!(failing(&wrong), [10], "LBRM's burden is no higher than RDCM's");
+    wrong = right;
+    wrong[0] = outcome(90_000, 1000, 9, 200, 90);
+    assert_eq!(failing(&wrong), [7, 9], "SRM repairs without suppression");
 }
