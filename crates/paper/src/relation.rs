@@ -95,11 +95,6 @@ impl Relation {
         self
     }
 
-    #[must_use]
-    pub(crate) fn because(self, why_not: &str) -> Self {
-        if self.holds { self } else { self.noted(why_not) }
-    }
-
     /// Creates a relation. NaN satisfies no limit, because it means that there was nothing to
     /// measure.
     fn new(claim: String, measured: f64, sense: Sense, limit: f64, unit: &'static str) -> Self {
