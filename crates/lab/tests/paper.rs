@@ -101,6 +101,7 @@ fn all_experiments_are_listed() {
             "rmp-5.1",
             "rmp-5.2",
             "rmp-5.3",
+            "rmp-loss",
             "rdcm-10",
             "rdcm-11",
             "rdcm-12",

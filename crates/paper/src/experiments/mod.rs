@@ -118,6 +118,7 @@ pub(crate) const ALL: &[Spec] = &[
     spec::<RmpThroughput>("rmp-5.1", include_str!("../../plans/rmp-5.1.toml")),
     spec::<RmpThroughput>("rmp-5.2", include_str!("../../plans/rmp-5.2.toml")),
     spec::<RmpLatency>("rmp-5.3", include_str!("../../plans/rmp-5.3.toml")),
+    spec::<RmpThroughput>("rmp-loss", include_str!("../../plans/rmp-loss.toml")),
     spec::<RdcmLosses>("rdcm-10", include_str!("../../plans/rdcm-10.toml")),
     spec::<RdcmLosses>("rdcm-11", include_str!("../../plans/rdcm-11.toml")),
     spec::<RdcmRate>("rdcm-12", include_str!("../../plans/rdcm-12.toml")),

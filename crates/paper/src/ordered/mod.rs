@@ -5,15 +5,14 @@ mod ring;
 mod transfer;
 
 pub(crate) use self::ping_pong::{LEAST_BYTES, PingPongOutcome, PingPongRun};
-#[cfg(test)]
-pub(crate) use self::ring::Counts;
-pub(crate) use self::ring::Setting;
+pub(crate) use self::ring::{Counts, Setting};
 pub(crate) use self::transfer::{TransferOutcome, TransferRun};
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use carom_proto::loss::Loss;
     use carom_proto::rmp::Config;
     use carom_sim::Ethernet;
 
@@ -24,6 +23,7 @@ mod tests {
     fn setting(members: u32) -> Setting {
         Setting {
             ethernet: Ethernet::default(),
+            loss: Loss::None,
             cpu_per_datagram: Duration::ZERO,
             config: Config::default(),
             members,
@@ -51,10 +51,11 @@ mod tests {
 
     #[test]
     fn relations_of_token_rings_hold_in_the_short_runs() {
-        let suite = Suite::named(&["rmp-5.1", "rmp-5.2", "rmp-5.3"]).expect("known experiments");
+        let suite = Suite::named(&["rmp-5.1", "rmp-5.2", "rmp-5.3", "rmp-loss"])
+            .expect("known experiments");
         let options = Options { quick: true, ..Options::default() };
         let reports = suite.run(&options, &());
-        assert_eq!(reports.len(), 3);
+        assert_eq!(reports.len(), 4);
         for report in reports {
             assert!(report.holds(), "{}: {:#?}\n{}", report.name(), report.relations, report.csv());
         }

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use carom_proto::loss::Loss;
 use carom_proto::ring::{Qos, Quorum, RingView};
 use carom_proto::rmp::{Config, Rmp};
 use carom_proto::{
@@ -13,6 +14,8 @@ use crate::work::Ends;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
     pub(crate) ethernet: Ethernet,
+    /// Loss of each host on receipt, of all datagrams alike.
+    pub(crate) loss: Loss,
     pub(crate) cpu_per_datagram: Duration,
     pub(crate) config: Config,
     pub(crate) members: u32,
@@ -44,6 +47,8 @@ pub(crate) struct Counts {
     pub(crate) rounds_again: u64,
     pub(crate) nacks: u64,
     pub(crate) queue_full: u64,
+    /// Number of datagrams lost on receipt.
+    pub(crate) lost: u64,
     pub(crate) reformations: u64,
 }
 
@@ -57,6 +62,7 @@ impl Setting {
         let topology = Topology::ethernet(self.members, self.ethernet);
         let config = WorldConfig {
             cpu_per_datagram: self.cpu_per_datagram,
+            loss: self.loss,
             hashes_history: false,
             checks: false,
             ..WorldConfig::new(topology, rng.next_u64())
@@ -86,8 +92,8 @@ impl Ring {
         let end = self.world.now() + JOINING;
         while !(0..=member).all(|it| self.view_of(it).is_some_and(|it| it.len() > member as usize))
         {
-            assert!(self.world.now() < end, "the ring did not form in time");
-            self.step(ends)?;
+            let is_in_time = self.step(ends)? && self.world.now() < end;
+            assert!(is_in_time, "the ring did not form in time");
         }
         Some(())
     }
@@ -96,7 +102,9 @@ impl Ring {
         self.world.machine(HostIx(member))?.view(GROUP)
     }
 
-    pub(super) fn step(&mut self, ends: Ends<'_>) -> Option<()> {
+    /// Handles the next event. Returns `false` if no event is scheduled, and `None` if the run is
+    /// ended early.
+    pub(super) fn step(&mut self, ends: Ends<'_>) -> Option<bool> {
         self.patience -= 1;
         if self.patience == 0 {
             self.patience = STEPS;
@@ -104,8 +112,7 @@ impl Ring {
                 return None;
             }
         }
-        assert!(self.world.step(), "the run is incomplete, but no event is scheduled");
-        Some(())
+        Some(self.world.step())
     }
 
     pub(super) fn send(&mut self, member: u32, qos: Qos, payload: Bytes) {
@@ -124,8 +131,8 @@ impl Ring {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        let queue_full = self.world.counters().queue_full;
-        let mut counts = Counts { queue_full, ..Counts::default() };
+        let carom_sim::Counters { queue_full, lost_at_host: lost, .. } = *self.world.counters();
+        let mut counts = Counts { queue_full, lost, ..Counts::default() };
         for member in 0..self.members {
             let Some(engine) = self.world.machine(HostIx(member)) else { continue };
             let of_one = engine.counters();
@@ -151,6 +158,7 @@ impl Counts {
             rounds_again: self.rounds_again - before.rounds_again,
             nacks: self.nacks - before.nacks,
             queue_full: self.queue_full - before.queue_full,
+            lost: self.lost - before.lost,
             reformations: self.reformations - before.reformations,
         }
     }

@@ -24,7 +24,8 @@ pub(crate) struct TransferRun {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TransferOutcome {
     pub(crate) destinations: u32,
-    /// Total rate of the files in each repeat, in bytes per second. NaN if they took too long.
+    /// Total rate of the files in each repeat, in bytes per second. NaN if they took too long or
+    /// were not delivered to a member.
     pub(crate) rates: Vec<f64>,
     pub(crate) counts: Counts,
 }
@@ -61,7 +62,8 @@ impl TransferRun {
     }
 
     /// Sends a file from each source at once. Returns the time until the last destination has all
-    /// of them, or `Some(None)` if that takes too long. Returns `None` if the run is ended early.
+    /// of them, or `Some(None)` if that takes too long or never happens. Returns `None` if the run
+    /// is ended early.
     fn send_files(&self, ring: &mut Ring, ends: Ends<'_>) -> Option<Option<Duration>> {
         let start = ring.world.now();
         let file = Bytes::from(vec![0x5A; self.file_bytes]);
@@ -77,10 +79,10 @@ impl TransferRun {
         let mut lacking = vec![each; self.setting.members as usize];
         let mut last = start;
         while lacking.iter().any(|bytes| *bytes > 0) {
-            if ring.world.now() > end {
+            // A member that was evicted never gets the messages that it missed.
+            if ring.world.now() > end || !ring.step(ends)? {
                 return Some(None);
             }
-            ring.step(ends)?;
             while let Some(received) = ring.received() {
                 lacking[received.member as usize] -= received.message.payload.len();
                 if !self.apart || received.member >= self.sources {

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use carom_proto::loss::Loss;
 use carom_proto::ring::Qos;
 use carom_proto::rmp::Config;
 use carom_sim::Ethernet;
 use serde::Deserialize;
 
 use crate::ordered::Setting;
-use crate::plan::{RunScale, Size, Span};
+use crate::plan::{RunScale, Share, Size, Span};
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -17,6 +18,9 @@ pub(crate) struct Bed {
     propagation: Span,
     interface: Size,
     cpu_per_datagram: Span,
+    /// Loss of each host on receipt, of all datagrams alike. Default: none.
+    #[serde(default)]
+    loss: Option<Share>,
 }
 
 impl Bed {
@@ -29,6 +33,7 @@ impl Bed {
         };
         Setting {
             ethernet,
+            loss: self.loss.map_or(Loss::None, |loss| Loss::Uniform(loss.0)),
             cpu_per_datagram: self.cpu_per_datagram.0,
             config: Config::default(),
             members,

@@ -1,10 +1,10 @@
-//! `rmp-5.1` and `rmp-5.2`: totally ordered throughput of an Ethernet.
+//! `rmp-5.1`, `rmp-5.2` and `rmp-loss`: totally ordered throughput of an Ethernet.
 
 use carom_proto::rmp::packet::DATA_BYTES;
 
 use super::bed::Bed;
 use crate::experiments::prelude::*;
-use crate::ordered::{TransferOutcome, TransferRun};
+use crate::ordered::{Counts, TransferOutcome, TransferRun};
 use crate::plan::Size;
 
 #[derive(Debug, Deserialize)]
@@ -34,6 +34,19 @@ struct Holds {
     /// Upper limit of the variation between runs with one source, relative to the fastest.
     #[serde(default)]
     one_source_spread_at_most_percent: Option<f64>,
+    /// Limits of the work that losses cause.
+    #[serde(default)]
+    lost: Option<OfLosses>,
+}
+
+/// Upper limits of the datagrams that losses cause, relative to the number of losses.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfLosses {
+    nacks_at_most_percent: f64,
+    data_again_at_most_percent: f64,
+    acks_again_at_most_percent: f64,
+    reformations_at_most: f64,
 }
 
 /// The value that the paper reports for one source.
@@ -67,10 +80,36 @@ impl Point<'_> {
         100.0 * self.outcome.rate() / self.raw_rate
     }
 
+    fn place(&self) -> String {
+        format!("{} source(s), {} destinations", self.run.sources, self.outcome.destinations)
+    }
+
     fn payload_percent(&self) -> f64 {
         let payload = self.run.file_bytes as f64 * f64::from(self.run.sources * self.run.repeats);
         let around = (DATA_BYTES + FRAMING_BYTES) as f64 * self.outcome.counts.data as f64;
         100.0 * payload / (payload + around)
+    }
+}
+
+impl OfLosses {
+    fn relations(&self, points: &[Point<'_>]) -> Vec<Relation> {
+        let most = |claim: &str, of: fn(&Counts) -> u64, limit| {
+            let share = |it: &Point<'_>| {
+                let counts = &it.outcome.counts;
+                100.0 * of(counts) as f64 / counts.lost as f64
+            };
+            let (most, place) = highest(points.iter().map(|it| (share(it), it.place())));
+            Relation::at_most(claim, most, limit, "% of the losses").noted(place)
+        };
+        let begun = |it: &Point<'_>| (it.outcome.counts.reformations as f64, it.place());
+        let (reformations, place) = highest(points.iter().map(begun));
+        let claim = "reformations while all members are alive";
+        vec![
+            most("NACKs", |it| it.nacks, self.nacks_at_most_percent),
+            most("retransmissions", |it| it.data_again, self.data_again_at_most_percent),
+            most("repeated ACKs", |it| it.rounds_again, self.acks_again_at_most_percent),
+            Relation::at_most(claim, reformations, self.reformations_at_most, "").noted(place),
+        ]
     }
 }
 
@@ -145,6 +184,7 @@ impl RmpThroughput {
             let spread = 100.0 * (high - low) / high;
             relations.push(Relation::at_most(claim, spread, limit, "% of the fastest"));
         }
+        relations.extend(self.holds.lost.iter().flat_map(|limits| limits.relations(points)));
         relations
     }
 }
@@ -209,6 +249,7 @@ fn table(points: &[Point<'_>]) -> Table {
             ("null_acks", |it| it.outcome.counts.nulls.into()),
             ("acks_sent_again", |it| it.outcome.counts.rounds_again.into()),
             ("nacks", |it| it.outcome.counts.nacks.into()),
+            ("lost_on_receipt", |it| it.outcome.counts.lost.into()),
             ("dropped_at_interfaces", |it| it.outcome.counts.queue_full.into()),
             ("reformations", |it| it.outcome.counts.reformations.into()),
         ],
@@ -228,7 +269,6 @@ const MAX_FILE_BYTES: usize = 16 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ordered::Counts;
     use crate::plan::Plan;
     use crate::suite::Suite;
 
