@@ -300,4 +300,30 @@ mod tests {
             assert_eq!(holding(name, true), vec![false; count], "{name}");
         }
     }
+
+    #[test]
+    fn datagrams_that_losses_cause_are_limited() {
+        let limits = OfLosses {
+            nacks_at_most_percent: 130.0,
+            data_again_at_most_percent: 160.0,
+            acks_again_at_most_percent: 10.0,
+            reformations_at_most: 0.0,
+        };
+        let text = Suite::built_in_plan("rmp-loss").expect("the experiment is known");
+        let plan = Plan::<RmpThroughput>::read("rmp-loss", text).expect("the plan is valid");
+        let run = plan.split().2.runs(RunScale { quick: true, seed: 1 }).swap_remove(0);
+        let holding = |counts: Counts| {
+            let outcome = TransferOutcome { destinations: 8, rates: vec![1e6], counts };
+            let point = Point { run: run.clone(), outcome: &outcome, raw_rate: 1e6 };
+            let relations = limits.relations(&[point]);
+            relations.iter().map(|relation| relation.holds).collect::<Vec<_>>()
+        };
+        let lost = 100;
+        let right =
+            Counts { lost, nacks: 120, data_again: 150, rounds_again: 9, ..Counts::default() };
+        assert_eq!(holding(right), [true; 4]);
+        let wrong = Counts { nacks: 900, data_again: 800, rounds_again: 20, ..right };
+        assert_eq!(holding(Counts { reformations: 1, ..wrong }), [false; 4]);
+        assert_eq!(holding(Counts { lost: 0, ..Counts::default() })[..3], [false; 3], "no losses");
+    }
 }
