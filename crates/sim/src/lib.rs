@@ -4,6 +4,8 @@
 //! A [`World`] drives any [`Machine`], such as any `Box<dyn Engine>`, over a [`Topology`] of links
 //! with delays, bandwidths and queues. It does not depend on any protocol. The same seed and the
 //! same calls give the same history, byte for byte.
+//!
+//! Over a [`Medium`], the same machines, scenarios and checkers run in real time on real sockets.
 
 mod clock;
 mod connections;
@@ -17,6 +19,7 @@ mod host;
 mod ids;
 mod link_queue;
 mod machine;
+mod medium;
 mod member;
 mod network;
 mod packets;
@@ -35,8 +38,10 @@ pub use faults::{Disturbance, Fault};
 pub use ids::HostIx;
 pub use link_queue::{Background, Traffic};
 pub use machine::{Command, GroupMember, Happening, Machine};
+pub use medium::{Arrival, Media, Medium};
 pub use member::{Member, Notice};
 pub use network::Network;
 pub use roster::Roster;
 pub use topology::{Jitter, Link, Place, Topology};
+pub use tree::Goal;
 pub use world::{Lossy, Scheduled, World, WorldConfig};

@@ -90,6 +90,10 @@ impl Network {
         self.ways += u32::from(has_changed);
     }
 
+    pub(crate) fn is_deaf(&self, host: HostIx) -> bool {
+        self.deaf.contains(&host)
+    }
+
     pub(crate) fn deaf_listeners(&self, group: GroupId) -> Vec<HostIx> {
         let listeners = self.groups.get(&group).map_or(&[][..], |it| &it.hosts);
         listeners.iter().copied().filter(|host| self.deaf.contains(host)).collect()

@@ -5,10 +5,14 @@ use carom_proto::GroupId;
 use crate::ids::{HostIx, LinkIx, NodeIx};
 use crate::topology::Edge;
 
+/// The receivers of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Goal {
+pub enum Goal {
+    /// One host.
     Host(HostIx),
+    /// The subscribers of a group.
     Group(GroupId),
+    /// All hosts.
     Everyone,
 }
 
@@ -36,6 +40,12 @@ pub(crate) struct Version {
 }
 
 impl Tree {
+    /// Returns a tree without links.
+    pub(crate) fn empty() -> Self {
+        let version = Version::default();
+        Self { branches: Vec::new(), roots: 0..0, version, unreachable: 0 }
+    }
+
     pub(crate) fn of_links(
         source: NodeIx,
         mut used: Vec<LinkIx>,

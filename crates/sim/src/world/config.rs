@@ -1,9 +1,11 @@
 use core::time::Duration;
+use std::sync::Arc;
 
 use carom_proto::Class;
 use carom_proto::loss::Loss;
 use carom_proto::membership::link::MAX_WAITING_BYTES;
 
+use crate::medium::Media;
 use crate::topology::Topology;
 
 /// The configuration of a world.
@@ -31,6 +33,9 @@ pub struct WorldConfig {
     pub hashes_history: bool,
     /// Enables the machines' own checks after every call. Disable them for speed. Default: `true`.
     pub checks: bool,
+    /// Source of the [medium](crate::Medium) that carries the datagrams in real time. Default:
+    /// `None`, for a simulated network in virtual time.
+    pub media: Option<Arc<dyn Media>>,
 }
 
 /// The datagrams to which a loss model applies.
@@ -55,6 +60,7 @@ impl WorldConfig {
             link_buffer: MAX_WAITING_BYTES,
             hashes_history: true,
             checks: true,
+            media: None,
         }
     }
 }

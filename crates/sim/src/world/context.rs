@@ -70,4 +70,4 @@ impl Context {
 }
 
 /// Start of virtual time, late enough that engines can subtract durations from the current time.
-const BEGINNING: Time = Time(1_000_000_000);
+pub(super) const BEGINNING: Time = Time(1_000_000_000);

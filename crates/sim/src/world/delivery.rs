@@ -1,21 +1,25 @@
 //! Forwards datagrams from their senders along the links to the hosts of the receivers.
 
 use std::io::{self, Write};
+use std::sync::Arc;
+
+use core::time::Duration;
 
 use carom_proto::loss::Loss;
 use carom_proto::{Class, GroupId, Rng, Time};
 
-use super::context::{Context, Due, Kind};
+use super::context::{BEGINNING, Context, Due, Kind};
 use crate::eavesdropper::Eavesdropper;
 use crate::ethernet::{Frame, bytes_on_the_wire};
 use crate::faults::{Disturbance, corrupt};
 use crate::ids::{CableIx, HostIx, PacketIx};
 use crate::link_queue::{Dropped, Load};
+use crate::medium::{Arrival, Medium};
 use crate::network::{Hop, Network, Onward};
 use crate::packets::Packets;
 use crate::topology::Topology;
 use crate::trace::{Captured, Trace};
-use crate::tree::Goal;
+use crate::tree::{Goal, Tree};
 
 pub(super) struct Delivery {
     pub(super) network: Network,
@@ -25,10 +29,18 @@ pub(super) struct Delivery {
     pub(super) eavesdropper: Eavesdropper,
     trace: Option<Trace>,
     onwards: Vec<Onward>,
+    medium: Option<Box<dyn Medium>>,
+    /// The tree of the datagrams that a medium carries.
+    no_tree: Arc<Tree>,
 }
 
 impl Delivery {
-    pub(super) fn new(topology: Topology, network_seed: u64, rng: Rng) -> Self {
+    pub(super) fn new(
+        topology: Topology,
+        medium: Option<Box<dyn Medium>>,
+        network_seed: u64,
+        rng: Rng,
+    ) -> Self {
         Self {
             network: Network::new(topology, network_seed),
             packets: Packets::default(),
@@ -37,6 +49,8 @@ impl Delivery {
             eavesdropper: Eavesdropper::default(),
             trace: None,
             onwards: Vec::new(),
+            medium,
+            no_tree: Arc::new(Tree::empty()),
         }
     }
 
@@ -65,11 +79,54 @@ impl Delivery {
         if !matches!(goal, Goal::Host(_)) {
             self.eavesdropper.add_multicast(datagram);
         }
-        let tree = self.network.tree(source, goal);
+        let tree = match self.medium {
+            Some(_) => Arc::clone(&self.no_tree),
+            None => self.network.tree(source, goal),
+        };
         cx.counters.unreachable += tree.unreachable;
         let number = self.packets.add(datagram, source, class, goal, tree);
         self.capture(cx.now, source, number, true, None);
-        self.forward(cx, number, Hop::Source);
+        match &mut self.medium {
+            Some(medium) => {
+                medium.send(source, goal, class, datagram);
+                self.packets.release(number);
+            }
+            None => self.forward(cx, number, Hop::Source),
+        }
+    }
+
+    pub(super) fn subscribe(&mut self, host: HostIx, group: GroupId) {
+        self.network.subscribe(host, group);
+        if let Some(medium) = &mut self.medium {
+            medium.subscribe(host, group);
+        }
+    }
+
+    pub(super) fn unsubscribe(&mut self, host: HostIx, group: GroupId) {
+        self.network.unsubscribe(host, group);
+        if let Some(medium) = &mut self.medium {
+            medium.unsubscribe(host, group);
+        }
+    }
+
+    /// Returns the time of the medium, or `None` if time is virtual.
+    pub(super) fn real_time(&self) -> Option<Time> {
+        self.medium.as_ref().map(|medium| BEGINNING + medium.elapsed())
+    }
+
+    /// Waits for at most `most` for a datagram from the medium, and schedules its arrival.
+    pub(super) fn receive(&mut self, cx: &mut Context, most: Duration) {
+        let Some(medium) = &mut self.medium else { return };
+        let arrival = medium.receive(most);
+        let Some(Arrival { host, source, class, is_multicast, datagram }) = arrival else { return };
+        if is_multicast && self.network.is_deaf(host) {
+            return;
+        }
+        let goal = if is_multicast { Goal::Everyone } else { Goal::Host(host) };
+        let number = self.packets.add(datagram, source, class, goal, Arc::clone(&self.no_tree));
+        let at = self.real_time().unwrap_or(cx.now).max(cx.now);
+        self.schedule_arrival(cx, at, host, number);
+        self.packets.release(number);
     }
 
     pub(super) fn send_to_deaf(

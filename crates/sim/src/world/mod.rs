@@ -3,9 +3,9 @@ mod config;
 mod context;
 mod delivery;
 mod hosts;
+mod passage;
 mod tcp_links;
 
-use core::time::Duration;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 
@@ -29,13 +29,15 @@ use crate::host::{Host, Tenant};
 use crate::ids::{HostIx, PacketIx};
 use crate::link_queue::Traffic;
 use crate::machine::{Happening, Machine};
-use crate::network::{Hop, Network};
+use crate::network::Network;
 use crate::topology::{Place, Topology};
 
 /// The machines on the hosts of a network, in virtual time.
 ///
 /// The same seed and the same calls give the same history. Time does not pass between calls:
 /// [`World::run_until`] advances it, and [`World::step`] processes the next scheduled event.
+///
+/// Over a [`Medium`](crate::Medium), time is real, and histories differ from run to run.
 pub struct World<M: Machine> {
     cx: Context,
     delivery: Delivery,
@@ -58,11 +60,12 @@ impl<M: Machine> World<M> {
         let mut rng = Rng::new(config.seed);
         let network_seed = rng.next_u64();
         let (loss, capacity) = (config.loss, config.receive_buffer);
+        let medium = config.media.map(|media| media.create(&config.topology));
         let host = |_| Host::new(loss, capacity, config.cpu_per_datagram, &mut rng);
         let hosts = config.topology.all_hosts().map(host).collect();
         Self {
             cx: Context::new(config.lossy, config.hashes_history),
-            delivery: Delivery::new(config.topology, network_seed, rng),
+            delivery: Delivery::new(config.topology, medium, network_seed, rng),
             links: TcpLinks::new(config.link_buffer, network_seed ^ 0x7c9),
             hosts: Hosts::new(hosts),
             commands: Commands::new(),
@@ -156,7 +159,7 @@ impl<M: Machine> World<M> {
         let waiting = std::mem::take(&mut place.waiting);
         let held = std::mem::take(&mut place.held_commands);
         for group in std::mem::take(&mut place.groups) {
-            self.delivery.network.unsubscribe(host, group);
+            self.delivery.unsubscribe(host, group);
         }
         self.cx.counters.nobody_there += waiting.len() as u64;
         waiting.into_iter().for_each(|packet| self.delivery.packets.release(packet));
@@ -192,19 +195,20 @@ impl<M: Machine> World<M> {
 
     /// Subscribes `host` to the multicasts of `group`.
     pub fn subscribe(&mut self, host: HostIx, group: GroupId) {
-        self.delivery.network.subscribe(host, group);
+        self.delivery.subscribe(host, group);
         self.hosts[host].groups.insert(group);
     }
 
     /// Ends the subscription of `host` to `group`.
     pub fn unsubscribe(&mut self, host: HostIx, group: GroupId) {
-        self.delivery.network.unsubscribe(host, group);
+        self.delivery.unsubscribe(host, group);
         self.hosts[host].groups.remove(&group);
     }
 
     /// Calls the machine on `host` with its local time, and sends the resulting datagrams. Returns
     /// `None` if the host has no machine.
     pub fn with<R>(&mut self, host: HostIx, call: impl FnOnce(&mut M, Time) -> R) -> Option<R> {
+        self.follow_medium();
         let place = self.hosts.get_mut(host)?;
         let tenant = place.tenant.as_mut()?;
         let result = call(&mut tenant.machine, place.clock.show(self.cx.now));
@@ -265,61 +269,6 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// Returns the time of the next scheduled event, or `None` if there is none.
-    pub fn next_at(&self) -> Option<Time> {
-        self.cx.queue.next_at()
-    }
-
-    /// Processes the next scheduled event. Returns `false` if there is none.
-    pub fn step(&mut self) -> bool {
-        let Some((at, due)) = self.cx.queue.pop() else { return false };
-        if at > self.cx.now {
-            (self.cx.now, self.idle_calls) = (at, 0);
-        }
-        match due {
-            Due::Arrival(host, packet) => self.on_arrival(host, packet),
-            Due::Link(packet, branch) => {
-                self.delivery.forward(&mut self.cx, packet, Hop::Link(branch));
-            }
-            Due::Cable(cable) => self.delivery.on_cable(&mut self.cx, cable),
-            Due::Service(host, incarnation) => {
-                if let Some(number) = self.hosts[host].end_service(incarnation) {
-                    self.deliver(host, number);
-                    self.hosts.serve_next(&mut self.cx, host);
-                }
-            }
-            Due::Wake(host) => self.on_wake(host),
-            Due::Stream(link, side) => self.on_stream(link, side),
-            Due::Read(link, side) => self.read_link(link, side),
-            Due::Command(host, incarnation, number) => self.on_command(host, incarnation, number),
-        }
-        true
-    }
-
-    /// Removes and returns the next event that a machine has reported.
-    pub fn poll_event(&mut self) -> Option<Happening<M::Event>> {
-        self.events.pop_front()
-    }
-
-    /// Advances time to `end`, and passes every event to `on_event`.
-    pub fn run_until(&mut self, end: Time, on_event: &mut impl FnMut(Happening<M::Event>)) {
-        loop {
-            while let Some(happening) = self.events.pop_front() {
-                on_event(happening);
-            }
-            if self.next_at().is_none_or(|at| at > end) {
-                break;
-            }
-            self.step();
-        }
-        self.cx.now = self.cx.now.max(end);
-    }
-
-    /// Advances time by `span`, and passes every event to `on_event`.
-    pub fn run_for(&mut self, span: Duration, on_event: &mut impl FnMut(Happening<M::Event>)) {
-        self.run_until(self.now() + span, on_event);
-    }
-
     fn resume(&mut self, host: HostIx) {
         let place = &mut self.hosts[host];
         if !std::mem::take(&mut place.is_paused) {
@@ -344,7 +293,7 @@ impl<M: Machine> World<M> {
         let now = self.cx.now;
         let host = &mut self.hosts[ix];
         // An earlier timer has replaced this one, or the resumed host will schedule a timer.
-        if host.wake != now || host.is_paused {
+        if host.wake > now || host.is_paused {
             return;
         }
         host.wake = Time::MAX;
