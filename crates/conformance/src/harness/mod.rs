@@ -7,13 +7,14 @@ mod node_ids;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use carom_proto::loss::Loss;
 use carom_proto::membership::gossip::{self, Gossip};
 use carom_proto::{Engine, Event, GroupId, GroupSettings, NodeId, Origin, Rng, Time};
 use carom_sim::{
-    Command, Disturbance, Fault, GroupMember as _, Happening, HostIx, Jitter, Link, Member, Notice,
-    Roster, Topology, World, WorldConfig,
+    Command, Disturbance, Fault, GroupMember as _, Happening, HostIx, Jitter, Link, Media, Member,
+    Notice, Roster, Topology, World, WorldConfig,
 };
 
 use self::attacker::{Attacker, Craft};
@@ -101,6 +102,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         distinguishes_starts: bool,
         kit: impl Kit<E> + 'static,
         record: R,
+        media: Option<Arc<dyn Media>>,
         mut rng: Rng,
     ) -> Self {
         let Participants { hosts, groups, views, loss, keeps_ids, distance, .. } = *participants;
@@ -112,6 +114,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         let topology = draw_topology(hosts + others, distance, &mut rng);
         let config = WorldConfig {
             loss,
+            media,
             receive_buffer: [1024, 64, 8][rng.below(3)],
             ..WorldConfig::new(topology, rng.next_u64())
         };

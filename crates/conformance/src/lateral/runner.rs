@@ -2,11 +2,12 @@
 
 use core::time::Duration;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use carom_proto::loss::Loss;
 use carom_proto::{Engine, GroupId, GroupSettings, PacketId, Rng, SendError, SendOptions, Time};
 use carom_sim::scenario::{Runner, Scenario, Violation};
-use carom_sim::{Command, Fault, HostIx, Member, World};
+use carom_sim::{Command, Fault, HostIx, Media, Member, World};
 
 use super::checkers;
 use super::history::History;
@@ -41,6 +42,7 @@ impl EngineRunner {
     pub(super) fn new(
         setup: Setup,
         scenario: &Scenario<Participants, Step<Action>>,
+        media: Option<Arc<dyn Media>>,
         rng: Rng,
     ) -> Self {
         let Scenario { participants, steps, .. } = scenario;
@@ -49,7 +51,7 @@ impl EngineRunner {
         let history = History::new(setup.owed_from);
         let distinguishes_starts = setup.distinguishes_starts;
         let mut harness =
-            Harness::of_participants(participants, distinguishes_starts, kit, history, rng);
+            Harness::of_participants(participants, distinguishes_starts, kit, history, media, rng);
         if setup.forge.is_some() {
             harness.expect_attacks();
         }

@@ -1,4 +1,7 @@
+use std::sync::Arc;
+
 use carom_proto::Rng;
+use carom_sim::Media;
 use carom_sim::scenario::{Scenario, Suite};
 
 use super::runner::EngineRunner;
@@ -33,10 +36,14 @@ impl Suite for EngineSuite {
         (self.set_up)(&mut setup_rng(seed)).description
     }
 
-    fn start(&self, scenario: &Scenario<Participants, Step<Action>>) -> EngineRunner {
+    fn start(
+        &self,
+        scenario: &Scenario<Participants, Step<Action>>,
+        media: Option<Arc<dyn Media>>,
+    ) -> EngineRunner {
         let mut rng = setup_rng(scenario.seed);
         let setup = (self.set_up)(&mut rng);
-        EngineRunner::new(setup, scenario, rng)
+        EngineRunner::new(setup, scenario, media, rng)
     }
 }
 

@@ -12,6 +12,9 @@ mod runner;
 mod scenario;
 mod settings;
 
+use std::sync::Arc;
+
+use carom_sim::Media;
 use carom_sim::scenario::{Scenario, Suite};
 
 use self::runner::BulkRunner;
@@ -38,7 +41,7 @@ impl Suite for BulkSuite {
         Settings::of_seed(seed).to_string()
     }
 
-    fn start(&self, scenario: &Scenario<Hosts, Step>) -> BulkRunner {
-        BulkRunner::new(scenario.seed, &scenario.participants)
+    fn start(&self, scenario: &Scenario<Hosts, Step>, media: Option<Arc<dyn Media>>) -> BulkRunner {
+        BulkRunner::new(scenario.seed, &scenario.participants, media)
     }
 }

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use carom_proto::loss::Loss;
 use carom_proto::rdcm::Rdcm;
@@ -9,7 +10,7 @@ use carom_proto::rdcm::topology::LinkId;
 use carom_proto::wire::Datagram;
 use carom_proto::{Engine as _, GroupId, GroupSettings, NodeId, Profile, Rng, Time};
 use carom_sim::scenario::{Runner, Violation};
-use carom_sim::{Disturbance, Fault, HostIx, Member, World, WorldConfig};
+use carom_sim::{Disturbance, Fault, HostIx, Media, Member, World, WorldConfig};
 
 use super::applications::Applications;
 use super::checkers;
@@ -44,12 +45,13 @@ impl Kit<Rdcm> for Settings {
 }
 
 impl BulkRunner {
-    pub(super) fn new(seed: u64, hosts: &Hosts) -> Self {
+    pub(super) fn new(seed: u64, hosts: &Hosts, media: Option<Arc<dyn Media>>) -> Self {
         let settings = Settings::of_seed(seed);
         let cluster = settings.shape.cluster();
         let mut rng = Rng::new(seed ^ 0xb071);
         let config = WorldConfig {
             loss: hosts.loss,
+            media,
             receive_buffer: settings.receive_buffer,
             ..WorldConfig::new(cluster::topology(&cluster, |_| settings.link), rng.next_u64())
         };
@@ -334,7 +336,7 @@ mod tests {
 
     #[test]
     fn only_a_member_that_was_paused_is_recorded_as_paused() {
-        let mut runner = BulkRunner::new(1, &scenario(1).participants);
+        let mut runner = BulkRunner::new(1, &scenario(1).participants, None);
         let hosts = runner.settings.hosts.clone();
         hosts.iter().for_each(|host| runner.join(*host));
         runner.run_until(Time(1_000_000_000));

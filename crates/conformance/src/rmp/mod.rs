@@ -7,6 +7,9 @@ mod runner;
 mod scenario;
 mod settings;
 
+use std::sync::Arc;
+
+use carom_sim::Media;
 use carom_sim::scenario::{Scenario, Suite};
 
 pub use self::history::{FinalState, History, Sent};
@@ -37,8 +40,12 @@ impl Suite for RingSuite {
         Settings::of_seed(seed, scenario(seed).participants.hosts).to_string()
     }
 
-    fn start(&self, scenario: &Scenario<Participants, Step<Action>>) -> RingRunner {
-        RingRunner::new(scenario)
+    fn start(
+        &self,
+        scenario: &Scenario<Participants, Step<Action>>,
+        media: Option<Arc<dyn Media>>,
+    ) -> RingRunner {
+        RingRunner::new(scenario, media)
     }
 }
 

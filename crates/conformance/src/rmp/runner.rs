@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use carom_proto::loss::Loss;
@@ -9,7 +10,7 @@ use carom_proto::ring::{Handler, JoinOptions, Process, Qos, RequestOptions};
 use carom_proto::rmp::{Config, Rmp};
 use carom_proto::{Engine, GroupId, GroupSettings, NodeId, Profile, Rng, SendOptions, Time};
 use carom_sim::scenario::{Runner, Scenario, Violation};
-use carom_sim::{HostIx, Member, World};
+use carom_sim::{HostIx, Media, Member, World};
 
 use super::checkers::{self, is_all_delivered, is_whole, reply_to};
 use super::forgery;
@@ -44,7 +45,10 @@ impl Kit<Rmp> for Settings {
 }
 
 impl RingRunner {
-    pub(super) fn new(scenario: &Scenario<Participants, Step<Action>>) -> Self {
+    pub(super) fn new(
+        scenario: &Scenario<Participants, Step<Action>>,
+        media: Option<Arc<dyn Media>>,
+    ) -> Self {
         let Scenario { seed, participants, steps } = scenario;
         let settings = Settings::of_seed(*seed, participants.hosts);
         let kit = settings.clone();
@@ -55,7 +59,7 @@ impl RingRunner {
         if has_time && !scenario::is_silenced(steps) {
             history.are_all_heard = true;
         }
-        let mut harness = Harness::of_participants(participants, true, kit, history, rng);
+        let mut harness = Harness::of_participants(participants, true, kit, history, media, rng);
         if scenario::is_attacked(steps) {
             harness.expect_attacks();
         }

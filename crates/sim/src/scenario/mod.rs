@@ -10,11 +10,12 @@ use core::fmt::{self, Display};
 use core::time::Duration;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use carom_proto::Time;
 
 use self::shrink::shrink;
-use crate::{Counters, Machine, World};
+use crate::{Counters, Machine, Media, World};
 
 /// A run, drawn from a seed: its participants and its steps.
 #[derive(Clone, Debug)]
@@ -55,16 +56,31 @@ pub trait Suite {
     /// Returns the settings of the engines in the scenario of `seed`, for the report of a failure.
     fn describe(&self, seed: u64) -> String;
 
-    /// Creates the world of a scenario, before its first step.
-    fn start(&self, scenario: &Scenario<Self::Participants, Self::Step>) -> Self::Runner;
+    /// Creates the world of a scenario, before its first step. It is simulated without `media`.
+    fn start(
+        &self,
+        scenario: &Scenario<Self::Participants, Self::Step>,
+        media: Option<Arc<dyn Media>>,
+    ) -> Self::Runner;
 
-    /// Runs `scenario`. Writes a capture of every packet to `trace`, if given.
+    /// Runs `scenario` in a simulated network. Writes a capture of every packet to `trace`, if
+    /// given.
     fn play(
         &self,
         scenario: &Scenario<Self::Participants, Self::Step>,
         trace: Option<Box<dyn Write + Send>>,
     ) -> Run<<Self::Runner as Runner>::Record> {
-        let mut runner = self.start(scenario);
+        self.play_over(scenario, None, trace)
+    }
+
+    /// Runs `scenario` like [`Suite::play`], but in real time if there are `media`.
+    fn play_over(
+        &self,
+        scenario: &Scenario<Self::Participants, Self::Step>,
+        media: Option<Arc<dyn Media>>,
+        trace: Option<Box<dyn Write + Send>>,
+    ) -> Run<<Self::Runner as Runner>::Record> {
+        let mut runner = self.start(scenario, media);
         let start = runner.world().now();
         if let Some(out) = trace {
             runner.world().trace_to(out);
@@ -84,9 +100,9 @@ pub trait Suite {
     /// twice unless it fails, because the same seed must give the same history.
     fn run_seed(&self, seed: u64) -> Outcome {
         let scenario = self.scenario(seed);
-        let Checked { history, steps, mut violations } = checked(self, &scenario);
+        let Checked { history, steps, mut violations } = checked(self, &scenario, None);
         if violations.is_empty() && seed.is_multiple_of(16) {
-            let again = checked(self, &scenario);
+            let again = checked(self, &scenario, None);
             if again.history != history {
                 let what = format!("history {history:016x} became {:016x}", again.history);
                 violations.push(Violation { rule: "same seed, same history", what });
@@ -97,10 +113,11 @@ pub trait Suite {
         };
         let mut small = scenario.clone();
         small.steps = shrink(&scenario.steps, SHRINKING_RUNS, &mut |steps| {
-            let violations = checked(self, &Scenario { steps, ..scenario.clone() }).violations;
+            let scenario = Scenario { steps, ..scenario.clone() };
+            let violations = checked(self, &scenario, None).violations;
             violations.iter().any(|violation| violation.rule == rule)
         });
-        let left = checked(self, &small).violations;
+        let left = checked(self, &small, None).violations;
         let (setup, scenario) = (self.describe(seed), small.to_string());
         let failure = Failure { seed, violations, setup, scenario, left };
         Outcome { history, steps, failure: Some(Box::new(failure)) }
@@ -168,6 +185,10 @@ pub trait AnySuite: Sync {
     /// Calls [`Suite::run_seed`].
     fn run_seed(&self, seed: u64) -> Outcome;
 
+    /// Runs the scenario of `seed` once over a medium, in real time, and checks it. A failing
+    /// scenario is not shrunk.
+    fn run_over(&self, seed: u64, media: Arc<dyn Media>) -> Outcome;
+
     /// Runs the scenario of `seed`, and captures every packet.
     ///
     /// # Errors
@@ -182,6 +203,16 @@ impl<S: Suite + Sync> AnySuite for S {
 
     fn run_seed(&self, seed: u64) -> Outcome {
         Suite::run_seed(self, seed)
+    }
+
+    fn run_over(&self, seed: u64, media: Arc<dyn Media>) -> Outcome {
+        let scenario = self.scenario(seed);
+        let Checked { steps, violations, .. } = checked(self, &scenario, Some(media));
+        let failure = (!violations.is_empty()).then(|| {
+            let (setup, scenario) = (self.describe(seed), scenario.to_string());
+            Box::new(Failure { seed, left: violations.clone(), violations, setup, scenario })
+        });
+        Outcome { history: 0, steps, failure }
     }
 
     fn trace(&self, seed: u64, out: Box<dyn Write + Send>) -> io::Result<()> {
@@ -207,7 +238,7 @@ impl Display for Violation {
 /// The outcome of one seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Hash of the history, or 0 if the run ended with a panic.
+    /// Hash of the history, or 0 if the run ended with a panic or was in real time.
     pub history: u64,
     /// Number of calls to machines, or 0 if the run ended with a panic.
     pub steps: u64,
@@ -224,7 +255,8 @@ pub struct Failure {
     pub violations: Vec<Violation>,
     /// The protocol's settings.
     pub setup: String,
-    /// The smallest scenario found in which the first of the violations still occurs.
+    /// The smallest scenario found in which the first of the violations still occurs, or the whole
+    /// one of a run in real time.
     pub scenario: String,
     /// Violations that remain in the shrunk scenario.
     pub left: Vec<Violation>,
@@ -237,9 +269,13 @@ struct Checked {
 }
 
 /// Runs the scenario. A panic counts as a violation of the engine's invariants.
-fn checked<S: Suite + ?Sized>(suite: &S, scenario: &Scenario<S::Participants, S::Step>) -> Checked {
+fn checked<S: Suite + ?Sized>(
+    suite: &S,
+    scenario: &Scenario<S::Participants, S::Step>,
+    media: Option<Arc<dyn Media>>,
+) -> Checked {
     let play = || {
-        let Run { violations, history, counters, .. } = suite.play(scenario, None);
+        let Run { violations, history, counters, .. } = suite.play_over(scenario, media, None);
         Checked { history, steps: counters.steps, violations }
     };
     catch_unwind(AssertUnwindSafe(play)).unwrap_or_else(|panic| {
