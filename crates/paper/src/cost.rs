@@ -21,7 +21,7 @@ use nix::time::{ClockId, clock_gettime};
 use smallvec::SmallVec;
 
 use crate::lateral::{Groups, Membership, group_id, node_id};
-use crate::work::{Ends, Run};
+use crate::work::{Env, Run};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CostRun {
@@ -59,12 +59,12 @@ impl Run for CostRun {
     type Outcome = CostOutcome;
     const IS_ALONE: bool = true;
 
-    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
+    fn run(&self, env: Env<'_>) -> Option<Self::Outcome> {
         let groups = self.membership.draw(self.nodes, &mut Rng::new(self.seed));
         let node = groups.hosts().next()?;
         let bench = |c: u8, payload_bytes: usize| {
             let rate = |rate: RateOfFire| RateOfFire::new(rate.r, c.min(rate.c));
-            (!ends()).then(|| Bench::new(self, &groups, node, rate, payload_bytes))
+            (!env.ends()).then(|| Bench::new(self, &groups, node, rate, payload_bytes))
         };
         let mut whole = bench(u8::MAX, self.payload_bytes)?;
         let mut no_bins = bench(0, self.payload_bytes)?;
@@ -76,7 +76,7 @@ impl Run for CostRun {
             let benches = [&mut whole, &mut no_bins, &mut short, &mut short_no_bins];
             for (least, bench) in least.iter_mut().zip(benches) {
                 *least = least.min(bench.round(self.packets));
-                if ends() {
+                if env.ends() {
                     return None;
                 }
             }

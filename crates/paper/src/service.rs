@@ -19,7 +19,7 @@ use carom_proto::{Class, Rng};
 use crate::delays::Delays;
 use crate::lateral::{Groups, Membership};
 use crate::network::Wiring;
-use crate::work::{Ends, Run};
+use crate::work::{Env, Run};
 
 /// A run of the replicated service. Equal runs have equal outcomes.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,11 +117,11 @@ impl Book {
 impl Run for ServiceRun {
     type Outcome = ServiceOutcome;
 
-    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
+    fn run(&self, env: Env<'_>) -> Option<Self::Outcome> {
         let mut rng = Rng::new(self.seed);
         let groups = self.membership.draw(self.wiring.hosts(), &mut rng);
         let mut world = self.world(&mut rng);
-        let replicas = self.join(&mut world, &groups, ends)?;
+        let replicas = self.join(&mut world, &groups, env)?;
         for replica in replicas.iter().flatten() {
             let replica = Rc::clone(replica);
             world.spawn(&replica.host.clone(), async move { replica.serve().await });
@@ -140,7 +140,7 @@ impl Run for ServiceRun {
                 }
             });
         }
-        pass(&mut world, warm_up + span + self.tail, ends)?;
+        pass(&mut world, warm_up + span + self.tail, env)?;
         Some(outcome(&world, &replicas))
     }
 
@@ -169,7 +169,7 @@ impl ServiceRun {
         &self,
         world: &mut World,
         groups: &Groups,
-        ends: Ends<'_>,
+        env: Env<'_>,
     ) -> Option<Vec<Vec<Rc<Replica>>>> {
         let count = groups.count();
         let values = (0..count).map(|group| vec![0; groups.members(group).len()]).collect();
@@ -203,16 +203,16 @@ impl ServiceRun {
                 drop(node);
             });
         }
-        pass(world, BETWEEN_HOSTS * self.wiring.hosts() + JOINING, ends)?;
+        pass(world, BETWEEN_HOSTS * self.wiring.hosts() + JOINING, env)?;
         let joined = joined.borrow().clone();
         Some(joined)
     }
 }
 
-fn pass(world: &mut World, span: Duration, ends: Ends<'_>) -> Option<()> {
+fn pass(world: &mut World, span: Duration, env: Env<'_>) -> Option<()> {
     let mut left = span;
     while !left.is_zero() {
-        if ends() {
+        if env.ends() {
             return None;
         }
         let slice = left.min(SLICE);

@@ -1,19 +1,22 @@
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use carom_sim::Media;
 
 use crate::experiments::{self, Loaded, Spec};
 use crate::plan::{Heading, PlanError, RunScale, experiment_of};
 use crate::report::{Findings, Report};
 use crate::runs;
-use crate::work::{Job, Outcome};
+use crate::work::{Environment, Job, Outcome};
 
 /// A set of experiments that run together and share jobs.
 #[derive(Debug)]
 pub struct Suite {
     entries: Vec<Entry>,
+    /// Source of media for all runs, or `None` if the network is simulated.
+    media: Option<Arc<dyn Media>>,
 }
 
 #[derive(Debug)]
@@ -69,6 +72,9 @@ pub enum SuiteError {
     /// No experiment has this name.
     #[error("unknown experiment '{0}'")]
     Unknown(String),
+    /// The experiment has runs that need the simulated network, or more hosts than there are.
+    #[error("{0} cannot run on real sockets")]
+    OnlySimulated(String),
 }
 
 impl Default for Options {
@@ -98,7 +104,7 @@ impl Suite {
             let loaded = spec.read(&spec.file(), spec.plan).expect("built-in plans are valid");
             Entry { spec, loaded }
         });
-        Self { entries: entries.collect() }
+        Self { entries: entries.collect(), media: None }
     }
 
     /// Returns the suite of the experiments with these names, each once, in the order of
@@ -120,6 +126,30 @@ impl Suite {
     /// and all relations hold in short runs.
     pub fn ci() -> Self {
         Self::named(CI).expect("the names are known")
+    }
+
+    /// Returns the suite of the experiments that can run on real sockets of `hosts` hosts.
+    pub fn of_sockets(hosts: u32) -> Self {
+        let mut suite = Self::all();
+        suite.entries.retain(|entry| entry.hosts_of_media().is_some_and(|count| count <= hosts));
+        suite
+    }
+
+    /// Returns the number of hosts that the experiments need on real sockets.
+    ///
+    /// # Errors
+    /// Returns an error for the first experiment that cannot run there.
+    pub fn hosts_of_media(&self) -> Result<u32, SuiteError> {
+        let mut hosts = self.entries.iter().map(|entry| {
+            let name = || SuiteError::OnlySimulated(entry.spec.name.to_owned());
+            entry.hosts_of_media().ok_or_else(name)
+        });
+        hosts.try_fold(0, |most, hosts| Ok(most.max(hosts?)))
+    }
+
+    /// Runs all experiments over media of this source, in real time and one run at a time.
+    pub fn use_media(&mut self, media: Arc<dyn Media>) {
+        self.media = Some(media);
     }
 
     /// Returns the headings of the plans, in the order of the experiments.
@@ -156,7 +186,8 @@ impl Suite {
             let places = scales.map(|scale| (scale, work.add(loaded.experiment.jobs(scale))));
             wanted.push(places.collect());
         }
-        let outcomes = in_parallel(&work.jobs, options.jobs, watch);
+        let jobs = if self.media.is_some() { NonZeroUsize::MIN } else { options.jobs };
+        let outcomes = in_parallel(&work.jobs, jobs, &Watched { watch, media: &self.media });
         let reports = self.entries.iter().zip(wanted).filter_map(|(Entry { loaded, .. }, runs)| {
             let (first, count) = (runs.first()?.0, runs.len() as u32);
             let findings = runs.iter().map(|(scale, places)| {
@@ -169,6 +200,32 @@ impl Suite {
             Some(Report::new(loaded.heading.clone(), first, count, findings))
         });
         reports.collect()
+    }
+}
+
+impl Entry {
+    /// Returns the number of hosts of the largest run, or `None` if one must be simulated.
+    fn hosts_of_media(&self) -> Option<u32> {
+        let scale = RunScale { quick: false, seed: 1 };
+        let jobs = self.loaded.experiment.jobs(scale);
+        let hosts: Option<Vec<u32>> = jobs.iter().map(|job| job.hosts_of_medium).collect();
+        hosts?.into_iter().max()
+    }
+}
+
+/// The environment of the runs of a suite.
+struct Watched<'a, W> {
+    watch: &'a W,
+    media: &'a Option<Arc<dyn Media>>,
+}
+
+impl<W: Watch> Environment for Watched<'_, W> {
+    fn ends(&self) -> bool {
+        self.watch.ends()
+    }
+
+    fn media(&self) -> Option<Arc<dyn Media>> {
+        self.media.clone()
     }
 }
 
@@ -207,14 +264,19 @@ impl Shared {
 
 /// Runs the jobs, the longest first, so that no thread is left alone with a long job. Jobs that
 /// need the whole machine run afterwards. A job that the observer ended early has no outcome.
-fn in_parallel(jobs: &[Job], threads: NonZeroUsize, watch: &impl Watch) -> Vec<Option<Outcome>> {
+fn in_parallel<W: Watch>(
+    jobs: &[Job],
+    threads: NonZeroUsize,
+    env: &Watched<'_, W>,
+) -> Vec<Option<Outcome>> {
+    let watch = env.watch;
     let (mut together, alone): (Vec<usize>, Vec<usize>) =
         (0..jobs.len()).partition(|place| !jobs[*place].is_alone);
     together.sort_by(|a, b| jobs[*b].cost.total_cmp(&jobs[*a].cost));
     let (next, done) = (AtomicUsize::new(0), Mutex::new(0));
     let results: Vec<Mutex<Option<Outcome>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
     let do_one = |place: usize| {
-        let outcome = jobs[place].run(&|| watch.ends())?;
+        let outcome = jobs[place].run(env)?;
         *results[place].lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
         *done += 1;

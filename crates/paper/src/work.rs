@@ -2,9 +2,29 @@
 
 use std::any::Any;
 use std::fmt::{Debug, Display};
+use std::sync::Arc;
 
-/// A function that returns `true` if the run is to end early.
-pub(crate) type Ends<'a> = &'a (dyn Fn() -> bool + 'a);
+use carom_sim::Media;
+
+/// The environment of a run. A function that returns `true` if the run is to end early is the
+/// environment of a simulated one.
+pub(crate) trait Environment {
+    /// Returns `true` if the run is to end early.
+    fn ends(&self) -> bool;
+
+    /// Returns the source of media, or `None` if the network is simulated.
+    fn media(&self) -> Option<Arc<dyn Media>> {
+        None
+    }
+}
+
+impl<F: Fn() -> bool> Environment for F {
+    fn ends(&self) -> bool {
+        self()
+    }
+}
+
+pub(crate) type Env<'a> = &'a (dyn Environment + 'a);
 
 pub(crate) trait Run: Debug + Display + Send + Sync + 'static {
     type Outcome: Any + Send + Sync;
@@ -12,7 +32,13 @@ pub(crate) trait Run: Debug + Display + Send + Sync + 'static {
     const IS_ALONE: bool = false;
 
     /// Performs the run. Returns `None` if it was ended early.
-    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome>;
+    fn run(&self, env: Env<'_>) -> Option<Self::Outcome>;
+
+    /// Returns the number of hosts if the run uses the medium of its environment, or `None` if its
+    /// network is always simulated.
+    fn hosts_of_medium(&self) -> Option<u32> {
+        None
+    }
 
     /// Estimates the relative duration, as the number of data packets and repairs handled.
     fn cost(&self) -> f64;
@@ -24,7 +50,8 @@ pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) cost: f64,
     pub(crate) is_alone: bool,
-    run: Box<dyn Fn(Ends<'_>) -> Option<Outcome> + Send + Sync>,
+    pub(crate) hosts_of_medium: Option<u32>,
+    run: Box<dyn Fn(Env<'_>) -> Option<Outcome> + Send + Sync>,
 }
 
 #[derive(Debug)]
@@ -37,12 +64,13 @@ impl Job {
             name: run.to_string(),
             cost: run.cost(),
             is_alone: R::IS_ALONE,
-            run: Box::new(move |ends| run.run(ends).map(Outcome::new)),
+            hosts_of_medium: run.hosts_of_medium(),
+            run: Box::new(move |env| run.run(env).map(Outcome::new)),
         }
     }
 
-    pub(crate) fn run(&self, ends: Ends<'_>) -> Option<Outcome> {
-        (self.run)(ends)
+    pub(crate) fn run(&self, env: Env<'_>) -> Option<Outcome> {
+        (self.run)(env)
     }
 }
 

@@ -12,7 +12,7 @@ use super::protocol::Protocol;
 use super::scene::{SLICE, Scene};
 use super::tally::{Seen, Tally};
 use crate::delays::Delays;
-use crate::work::{Ends, Run};
+use crate::work::{Env, Run};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BulkRun {
@@ -85,11 +85,11 @@ const MOST: Duration = Duration::from_millis(500);
 impl Run for BulkRun {
     type Outcome = BulkOutcome;
 
-    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
+    fn run(&self, env: Env<'_>) -> Option<Self::Outcome> {
         let plane = self.setting.plane();
         let changes = Changes::draw(self.changes, &plane);
         let mut scene = Scene::new(plane, self.protocol, true);
-        scene.begin(ends)?;
+        scene.begin(env)?;
         let before = scene.world.footprint();
         let packet_time = self.protocol.packet_time(&self.setting);
         let mut ledger = Ledger::new(&scene, self.packets, &changes);
@@ -101,7 +101,7 @@ impl Run for BulkRun {
             let now = scene.world.now();
             if now >= look {
                 look = now + SLICE;
-                if ends() {
+                if env.ends() {
                     return None;
                 }
             }

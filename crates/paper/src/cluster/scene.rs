@@ -15,7 +15,7 @@ use carom_sim::{Happening, HostIx, World, WorldConfig};
 use super::plane::{GROUP, Plane, node_of};
 use super::protocol::{Maker, Protocol};
 use super::rider::Rider;
-use crate::work::Ends;
+use crate::work::Env;
 
 pub(crate) struct Scene {
     pub(crate) world: World<Rider>,
@@ -139,13 +139,13 @@ impl Scene {
 
     /// Prepares the group: sends a message and waits until all receivers have it. Returns `None` if
     /// the run is ended early, and panics if the receivers do not get the message in time.
-    pub(crate) fn begin(&mut self, ends: Ends<'_>) -> Option<()> {
+    pub(crate) fn begin(&mut self, env: Env<'_>) -> Option<()> {
         let mut lacking: BTreeSet<HostIx> = self.plane.receivers().map(HostIx).collect();
         let end = self.world.now() + MOST_TO_BEGIN;
         self.send().expect("nothing is in flight");
         while !lacking.is_empty() {
             assert!(self.world.now() < end, "{} receivers lack the first message", lacking.len());
-            if ends() {
+            if env.ends() {
                 return None;
             }
             let next = self.world.now() + SLICE;

@@ -12,7 +12,7 @@ use carom_sim::{Background, Fault, HostIx};
 use super::plane::Setting;
 use super::protocol::Protocol;
 use super::scene::Scene;
-use crate::work::{Ends, Run};
+use crate::work::{Env, Run};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StreamRun {
@@ -92,15 +92,15 @@ const BACKGROUND_BYTES: usize = 1024;
 impl Run for StreamRun {
     type Outcome = StreamOutcome;
 
-    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
+    fn run(&self, env: Env<'_>) -> Option<Self::Outcome> {
         let mut scene = Scene::new(self.setting.plane(), self.protocol, false);
-        scene.begin(ends)?;
+        scene.begin(env)?;
         let receivers: Vec<HostIx> = scene.plane.receivers().map(HostIx).collect();
         let got = receivers.iter().map(|host| (*host, 0)).collect();
         let (begin, dead) = (scene.world.now(), Vec::new());
         let mut streaming =
             Streaming { run: self, scene, receivers, got, lost: 0, begin, sent: 0, dead };
-        streaming.go_on(ends)
+        streaming.go_on(env)
     }
 
     fn cost(&self) -> f64 {
@@ -111,7 +111,7 @@ impl Run for StreamRun {
 }
 
 impl Streaming<'_> {
-    fn go_on(&mut self, ends: Ends<'_>) -> Option<StreamOutcome> {
+    fn go_on(&mut self, env: Env<'_>) -> Option<StreamOutcome> {
         let mut outcome = StreamOutcome::default();
         let mut happens = self.run.happens.iter().peekable();
         let (mut trees, mut before) = (self.scene.trees, self.count());
@@ -131,7 +131,7 @@ impl Streaming<'_> {
                     outcome.rebuilt_at.push(at.as_secs_f64());
                 }
             }
-            if ends() {
+            if env.ends() {
                 return None;
             }
             let now = self.count();

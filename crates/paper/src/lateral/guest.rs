@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::member::Member;
 use super::run::{Driven, LateralRun};
 use crate::delays::Delays;
-use crate::work::{Ends, Run};
+use crate::work::{Env, Run};
 
 /// A run of another protocol with one engine per node, which acts like one process per group would.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,20 +66,20 @@ impl Guest {
 impl Run for GuestRun {
     type Outcome = GuestOutcome;
 
-    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
+    fn run(&self, env: Env<'_>) -> Option<Self::Outcome> {
         let streams = StreamConfig::from_first();
         match self.guest {
             Guest::SrmForInternet => {
                 let config = srm::Config { streams, ..srm::Config::wide_area() };
-                self.drive(|id, seed| Srm::new(id, config.clone(), seed), ends)
+                self.drive(|id, seed| Srm::new(id, config.clone(), seed), env)
             }
             Guest::SrmForDatacenter => {
                 let config = srm::Config { streams, ..srm::Config::datacenter() };
-                self.drive(|id, seed| Srm::new(id, config.clone(), seed), ends)
+                self.drive(|id, seed| Srm::new(id, config.clone(), seed), env)
             }
             Guest::Ack => {
                 let config = ack::Config { streams, ..ack::Config::default() };
-                self.drive(|id, seed| AckTimeout::new(id, config.clone(), seed), ends)
+                self.drive(|id, seed| AckTimeout::new(id, config.clone(), seed), env)
             }
             Guest::SenderFec => {
                 let r = self.run.membership.r();
@@ -87,13 +87,17 @@ impl Run for GuestRun {
                 let (flush_after, heartbeat) = (None, None);
                 let config =
                     fec::Config { streams, r, c, flush_after, heartbeat, ..fec::Config::default() };
-                self.drive(|id, seed| SenderFec::new(id, config.clone(), seed), ends)
+                self.drive(|id, seed| SenderFec::new(id, config.clone(), seed), env)
             }
             Guest::Bimodal => {
                 let config = bimodal::Config { streams, ..bimodal::Config::default() };
-                self.drive(|id, seed| Bimodal::new(id, config.clone(), seed), ends)
+                self.drive(|id, seed| Bimodal::new(id, config.clone(), seed), env)
             }
         }
+    }
+
+    fn hosts_of_medium(&self) -> Option<u32> {
+        self.run.hosts_of_medium()
     }
 
     fn cost(&self) -> f64 {
@@ -105,13 +109,13 @@ impl GuestRun {
     fn drive<P>(
         &self,
         make: impl FnMut(NodeId, u64) -> Shell<P>,
-        ends: Ends<'_>,
+        env: Env<'_>,
     ) -> Option<GuestOutcome>
     where
         Shell<P>: Engine,
     {
         let arrived = |world: &World<Member<Shell<P>>>| world.counters().delivered;
-        let driven = self.run.drive(make, |_| Profile::Guest, arrived, ends)?;
+        let driven = self.run.drive(make, |_| Profile::Guest, arrived, env)?;
         Some(outcome(driven))
     }
 }

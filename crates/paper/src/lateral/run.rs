@@ -18,7 +18,7 @@ use super::membership::{Groups, Membership, group_id, node_id};
 use super::sending::Sending;
 use super::stays::BEGINNING;
 use crate::network::Wiring;
-use crate::work::{Ends, Run};
+use crate::work::{Env, Run};
 
 /// A run of the lateral engine. Equal runs have equal outcomes.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,11 +99,15 @@ pub(crate) struct LateralOutcome {
 impl Run for LateralRun {
     type Outcome = LateralOutcome;
 
-    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
+    fn run(&self, env: Env<'_>) -> Option<Self::Outcome> {
         let config = self.config();
         let make = |id, seed| Lateral::new(id, config.clone(), seed);
-        let driven = self.drive(make, Profile::TimeCritical, Work::of, ends)?;
+        let driven = self.drive(make, Profile::TimeCritical, Work::of, env)?;
         Some(outcome(driven, self.membership.r()))
+    }
+
+    fn hosts_of_medium(&self) -> Option<u32> {
+        Some(self.membership.nodes(self.wiring.hosts()))
     }
 
     fn cost(&self) -> f64 {
@@ -142,7 +146,7 @@ impl LateralRun {
         mut make: impl FnMut(NodeId, u64) -> E,
         profile: fn(RateOfFire) -> Profile,
         look: impl Fn(&World<Member<E>>) -> W,
-        ends: Ends<'_>,
+        env: Env<'_>,
     ) -> Option<Driven<E, W>> {
         let mut rng = Rng::new(self.seed);
         let mut groups = self.membership.draw(self.wiring.hosts(), &mut rng);
@@ -153,16 +157,16 @@ impl LateralRun {
         let mut sending =
             Sending::new(self.interval, self.payload_bytes, &groups, &stays, &mut rng);
         let mut ledger = Ledger::new(Rc::clone(&groups), stays, counts, until);
-        let mut world = self.world(&groups, &mut rng);
+        let mut world = self.world(&groups, env, &mut rng);
         if churn.is_none() {
-            self.settle(&mut world, &groups, &mut make, profile, &mut rng, ends)?;
+            self.settle(&mut world, &groups, &mut make, profile, &mut rng, env)?;
         }
         let mut changes = plan.begin(churn, groups, &mut make, profile, &mut world, &mut rng);
-        sending.go_on(&mut world, &mut changes, &mut ledger, counts, ends)?;
+        sending.go_on(&mut world, &mut changes, &mut ledger, counts, env)?;
         let before = look(&world);
-        sending.go_on(&mut world, &mut changes, &mut ledger, until, ends)?;
+        sending.go_on(&mut world, &mut changes, &mut ledger, until, env)?;
         let after = look(&world);
-        sending.go_on(&mut world, &mut changes, &mut ledger, until + tail, ends)?;
+        sending.go_on(&mut world, &mut changes, &mut ledger, until + tail, env)?;
         Some(Driven { world, ledger, before, after, replaced })
     }
 
@@ -204,12 +208,13 @@ impl LateralRun {
         }
     }
 
-    fn world<E: Engine>(&self, groups: &Groups, rng: &mut Rng) -> World<Member<E>> {
+    fn world<E: Engine>(&self, groups: &Groups, env: Env<'_>, rng: &mut Rng) -> World<Member<E>> {
         let hosts = groups.hosts().max().map_or(0, |last| last + 1);
         World::new(WorldConfig {
             loss: self.loss,
             hashes_history: false,
             checks: false,
+            media: env.media(),
             ..WorldConfig::new(self.wiring.with_room_for(hosts).topology(), rng.next_u64())
         })
     }
@@ -222,12 +227,12 @@ impl LateralRun {
         make: &mut dyn FnMut(NodeId, u64) -> E,
         profile: fn(RateOfFire) -> Profile,
         rng: &mut Rng,
-        ends: Ends<'_>,
+        env: Env<'_>,
     ) -> Option<()> {
         for host in groups.hosts() {
             let mut engine = make(node_id(host), rng.next_u64());
             for group in groups.of(host) {
-                if ends() {
+                if env.ends() {
                     return None;
                 }
                 let profile = profile(groups.rate(*group, host));

@@ -9,7 +9,7 @@ use super::ledger::Ledger;
 use super::member::Member;
 use super::membership::{Groups, group_id};
 use super::stays::{BEGINNING, Stays};
-use crate::work::Ends;
+use crate::work::Env;
 
 /// The sender of all messages. Each node has a random phase, and draws a group for each message.
 pub(super) struct Sending {
@@ -54,7 +54,7 @@ impl Sending {
         changes: &mut Changes<'_, E>,
         ledger: &mut Ledger,
         to: Time,
-        ends: Ends<'_>,
+        env: Env<'_>,
     ) -> Option<()> {
         loop {
             let (phase, host) = self.phases[self.next.0];
@@ -68,7 +68,7 @@ impl Sending {
             if self.next.0 == self.phases.len() {
                 self.next = (0, self.next.1 + self.interval);
             }
-            if ends() {
+            if env.ends() {
                 return None;
             }
             world.run_until(at, &mut |happening| ledger.note(happening));

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use carom_proto::ring::Qos;
 
 use super::ring::{Counts, Ring, Setting};
-use crate::work::{Ends, Run};
+use crate::work::{Env, Run};
 
 /// A message that each member forwards to another member, drawn at random.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,21 +35,25 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Run for PingPongRun {
     type Outcome = PingPongOutcome;
 
-    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
-        let mut ring = self.setting.ring(ends)?;
+    fn run(&self, env: Env<'_>) -> Option<Self::Outcome> {
+        let mut ring = self.setting.ring(env)?;
         let mut holder = 0;
         for number in 0..self.warm_up {
-            holder = self.pass(&mut ring, holder, number, ends)?;
+            holder = self.pass(&mut ring, holder, number, env)?;
         }
         let (start, before) = (ring.world.now(), ring.counts());
         let mut longest = Duration::ZERO;
         for number in 0..self.exchanges {
             let at = ring.world.now();
-            holder = self.pass(&mut ring, holder, self.warm_up + number, ends)?;
+            holder = self.pass(&mut ring, holder, self.warm_up + number, env)?;
             longest = longest.max(ring.world.now().since(at));
         }
         let mean = ring.world.now().since(start) / self.exchanges;
         Some(PingPongOutcome { mean, longest, counts: ring.counts().since(before) })
+    }
+
+    fn hosts_of_medium(&self) -> Option<u32> {
+        Some(self.setting.members)
     }
 
     fn cost(&self) -> f64 {
@@ -58,7 +62,7 @@ impl Run for PingPongRun {
 }
 
 impl PingPongRun {
-    fn pass(&self, ring: &mut Ring, holder: u32, number: u32, ends: Ends<'_>) -> Option<u32> {
+    fn pass(&self, ring: &mut Ring, holder: u32, number: u32, env: Env<'_>) -> Option<u32> {
         let step = 1 + ring.rng.below(ring.members as usize - 1) as u32;
         let next = (holder + step) % ring.members;
         let mut payload = number.to_be_bytes().to_vec();
@@ -72,7 +76,7 @@ impl PingPongRun {
                     return Some(next);
                 }
             }
-            let is_in_time = ring.step(ends)? && ring.world.now() < end;
+            let is_in_time = ring.step(env)? && ring.world.now() < end;
             assert!(is_in_time, "a message of level {} did not arrive in time", self.qos);
         }
     }

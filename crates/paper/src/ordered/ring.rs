@@ -9,7 +9,7 @@ use carom_proto::{
 };
 use carom_sim::{Command, Ethernet, Happening, HostIx, Topology, World, WorldConfig};
 
-use crate::work::Ends;
+use crate::work::Env;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Setting {
@@ -57,7 +57,7 @@ const JOINING: Duration = Duration::from_secs(30);
 const STEPS: u32 = 10_000;
 
 impl Setting {
-    pub(super) fn ring(&self, ends: Ends<'_>) -> Option<Ring> {
+    pub(super) fn ring(&self, env: Env<'_>) -> Option<Ring> {
         let mut rng = Rng::new(self.seed);
         let topology = Topology::ethernet(self.members, self.ethernet);
         let config = WorldConfig {
@@ -65,6 +65,7 @@ impl Setting {
             loss: self.loss,
             hashes_history: false,
             checks: false,
+            media: env.media(),
             ..WorldConfig::new(topology, rng.next_u64())
         };
         let mut world = World::new(config);
@@ -74,17 +75,17 @@ impl Setting {
         }
         let mut ring = Ring { world, members: self.members, rng, patience: STEPS };
         for member in 0..self.members {
-            if ends() {
+            if env.ends() {
                 return None;
             }
-            ring.let_in(member, ends)?;
+            ring.let_in(member, env)?;
         }
         Some(ring)
     }
 }
 
 impl Ring {
-    fn let_in(&mut self, member: u32, ends: Ends<'_>) -> Option<()> {
+    fn let_in(&mut self, member: u32, env: Env<'_>) -> Option<()> {
         let profile = Profile::Ordered(Quorum::Majority);
         let settings = GroupSettings { profile, name_check: 0 };
         self.world.subscribe(HostIx(member), GROUP);
@@ -92,7 +93,7 @@ impl Ring {
         let end = self.world.now() + JOINING;
         while !(0..=member).all(|it| self.view_of(it).is_some_and(|it| it.len() > member as usize))
         {
-            let is_in_time = self.step(ends)? && self.world.now() < end;
+            let is_in_time = self.step(env)? && self.world.now() < end;
             assert!(is_in_time, "the ring did not form in time");
         }
         Some(())
@@ -104,11 +105,11 @@ impl Ring {
 
     /// Handles the next event. Returns `false` if no event is scheduled, and `None` if the run is
     /// ended early.
-    pub(super) fn step(&mut self, ends: Ends<'_>) -> Option<bool> {
+    pub(super) fn step(&mut self, env: Env<'_>) -> Option<bool> {
         self.patience -= 1;
         if self.patience == 0 {
             self.patience = STEPS;
-            if ends() {
+            if env.ends() {
                 return None;
             }
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use carom_proto::ring::Qos;
 
 use super::ring::{Counts, Ring, Setting};
-use crate::work::{Ends, Run};
+use crate::work::{Env, Run};
 
 /// A run in which several members repeatedly send files at once. The first transfer is not counted.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,18 +36,22 @@ const MOST_TIMES: u32 = 20;
 impl Run for TransferRun {
     type Outcome = TransferOutcome;
 
-    fn run(&self, ends: Ends<'_>) -> Option<Self::Outcome> {
-        let mut ring = self.setting.ring(ends)?;
-        self.send_files(&mut ring, ends)?;
+    fn run(&self, env: Env<'_>) -> Option<Self::Outcome> {
+        let mut ring = self.setting.ring(env)?;
+        self.send_files(&mut ring, env)?;
         let before = ring.counts();
         let mut rates = Vec::new();
         for _ in 0..self.repeats {
-            let span = self.send_files(&mut ring, ends)?;
+            let span = self.send_files(&mut ring, env)?;
             let bytes = self.file_bytes as f64 * f64::from(self.sources);
             rates.push(span.map_or(f64::NAN, |span| bytes / span.as_secs_f64()));
         }
         let counts = ring.counts().since(before);
         Some(TransferOutcome { destinations: self.destinations(), rates, counts })
+    }
+
+    fn hosts_of_medium(&self) -> Option<u32> {
+        Some(self.setting.members)
     }
 
     fn cost(&self) -> f64 {
@@ -64,7 +68,7 @@ impl TransferRun {
     /// Sends a file from each source at once. Returns the time until the last destination has all
     /// of them, or `Some(None)` if that takes too long or never happens. Returns `None` if the run
     /// is ended early.
-    fn send_files(&self, ring: &mut Ring, ends: Ends<'_>) -> Option<Option<Duration>> {
+    fn send_files(&self, ring: &mut Ring, env: Env<'_>) -> Option<Option<Duration>> {
         let start = ring.world.now();
         let file = Bytes::from(vec![0x5A; self.file_bytes]);
         for source in 0..self.sources {
@@ -80,7 +84,7 @@ impl TransferRun {
         let mut last = start;
         while lacking.iter().any(|bytes| *bytes > 0) {
             // A member that was evicted never gets the messages that it missed.
-            if ring.world.now() > end || !ring.step(ends)? {
+            if ring.world.now() > end || !ring.step(env)? {
                 return Some(None);
             }
             while let Some(received) = ring.received() {
