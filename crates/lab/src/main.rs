@@ -5,6 +5,7 @@
 
 #[cfg(target_os = "linux")]
 mod bench;
+mod medium;
 #[cfg(target_os = "linux")]
 mod net;
 mod paper;

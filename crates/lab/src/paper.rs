@@ -2,6 +2,7 @@ use std::fs;
 use std::io::IsTerminal as _;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use carom_paper::{Options, PlanError, Progress, Relation, Report, Suite, SuiteError, Watch, html};
@@ -9,6 +10,8 @@ use carom_terminal::interrupt::{self, Interrupt};
 use carom_terminal::{CliError, Outcome, counted, output};
 use comfy_table::{Table, presets};
 use serde_json::json;
+
+use crate::medium::{LabMedia, MAX_HOSTS};
 
 /// Reproduce the evaluations of the Slingshot, Ricochet, RMP, and RDCM papers, and report which
 /// relations hold
@@ -38,6 +41,10 @@ pub(crate) struct Args {
     /// Number of runs at the same time [default: one per CPU]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     jobs: Option<NonZeroUsize>,
+    /// Run on real sockets, in network namespaces of this machine: in real time, one run at a time,
+    /// and only experiments whose network has no special links
+    #[arg(long)]
+    lab: bool,
     /// Replace the built-in plan of the experiment that FILE names; may be repeated
     #[arg(long, value_name = "FILE")]
     plan: Vec<PathBuf>,
@@ -53,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     if args.list {
         return list(&Suite::all(), args.json);
     }
-    let mut suite = choose(&args.names)?;
+    let mut suite = choose(&args.names, args.lab)?;
     if args.show_plan {
         return show_plans(&suite);
     }
@@ -61,12 +68,18 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
         use_plan(&mut suite, file)?;
     }
     make_folder(&args.out)?;
+    let lab = match args.lab.then(|| enter_lab(&mut suite)).transpose()? {
+        Some(Err(code)) => return Ok(Outcome::Code(code)),
+        Some(Ok(lab)) => Some(lab),
+        None => None,
+    };
     let interrupt = interrupt::listen()?;
     let jobs = args.jobs.unwrap_or_else(|| Options::default().jobs);
     let options = Options { quick: args.quick, seed: args.seed, runs: args.runs, jobs };
     let watcher = Watcher::new(interrupt);
     let reports = suite.run(&options, &watcher);
     watcher.end();
+    let kernel_drops = lab.map(|lab| lab.kernel_drops()).transpose()?;
     write(&args.out, &reports)?;
     let interrupted = interrupt.is_asked();
     if args.json {
@@ -74,27 +87,32 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
         let holds = reports.iter().all(Report::holds);
         output::json(&json!({
             "experiments": experiments, "holds": holds, "seed": args.seed, "quick": args.quick,
-            "interrupted": interrupted,
+            "interrupted": interrupted, "kernel_drops": kernel_drops,
         }))?;
     } else {
         output::lines(&for_people(&reports, suite.plans().count(), &args.out))?;
+        if let Some(drops) = kernel_drops {
+            output::lines(&format!("on real sockets; dropped by the kernel: {drops} datagrams"))?;
+        }
     }
     Ok(Outcome::of(!reports.iter().all(Report::holds)))
 }
 
-fn choose(names: &[String]) -> Result<Suite, CliError> {
+fn choose(names: &[String], on_sockets: bool) -> Result<Suite, CliError> {
     if names.is_empty() {
         let fix = "use a name from `carom-lab paper --list`, or all";
         return Err(CliError::new("no experiment given", fix));
     }
     if names.iter().any(|name| name == "all") {
-        return Ok(Suite::all());
+        return Ok(if on_sockets { Suite::of_sockets(MAX_HOSTS) } else { Suite::all() });
     }
     if names == ["ci"] {
         return Ok(Suite::ci());
     }
     Suite::named(names).map_err(|error| {
-        let SuiteError::Unknown(name) = &error;
+        let SuiteError::Unknown(name) = &error else {
+            return CliError::new(error.to_string(), ONLY_SIMULATED);
+        };
         let all = Suite::all();
         let known = all.plans().map(|plan| plan.experiment.as_str());
         let family = name.split('-').next().unwrap_or_default();
@@ -106,6 +124,21 @@ fn choose(names: &[String]) -> Result<Suite, CliError> {
         };
         CliError::new(error.to_string(), fix)
     })
+}
+
+/// Runs this program again in a lab, and lets the suite use it. Outside, returns the exit code.
+fn enter_lab(suite: &mut Suite) -> Result<Result<Arc<LabMedia>, u8>, CliError> {
+    let hosts = suite.hosts_of_media();
+    let hosts = hosts.map_err(|error| CliError::new(error.to_string(), ONLY_SIMULATED))?;
+    if hosts > MAX_HOSTS {
+        let cause = format!("{hosts} hosts do not fit into a lab: expected at most {MAX_HOSTS}");
+        return Err(CliError::new(cause, ONLY_SIMULATED));
+    }
+    let media = LabMedia::enter(hosts)?.map(Arc::new);
+    if let Ok(media) = &media {
+        suite.use_media(Arc::<LabMedia>::clone(media));
+    }
+    Ok(media)
 }
 
 fn list(suite: &Suite, as_json: bool) -> Result<Outcome, CliError> {
@@ -248,6 +281,7 @@ impl Watch for Watcher {
     }
 }
 
+const ONLY_SIMULATED: &str = "omit --lab, or use `all --lab` for those that can";
 const CLEAR_LINE: &str = "\r\x1b[2K";
 const REPORT: &str = "report.html";
 
@@ -255,6 +289,7 @@ const EXAMPLE: &str = "Examples:
   carom-lab paper --list
   carom-lab paper ricochet-9 --quick --out figures
   carom-lab paper ci --quick
+  carom-lab paper ricochet-9 --lab --runs 3
   carom-lab paper all --json | jq '.experiments[] | [.name, .holds]'
   carom-lab paper slingshot-2a --show-plan > mine.toml
   carom-lab paper slingshot-2a --plan mine.toml

@@ -4,7 +4,7 @@ use std::io::{BufWriter, IsTerminal as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use carom_sim::scenario::{AnySuite, Failure, Outcome as Run};
@@ -13,6 +13,7 @@ use carom_terminal::{CliError, Outcome, counted, output};
 use serde::Serialize;
 
 use super::suites;
+use crate::medium::LabMedia;
 
 /// Search for a seed under which an engine breaks a guarantee
 ///
@@ -22,6 +23,10 @@ use super::suites;
 /// its processes and store fail as well. A scenario of token rings (rmp) has 3 to 9 hosts and
 /// messages of all levels. A scenario of bulk groups (rdcm) has 2 to 16 hosts of a data center,
 /// whose links fail. The exit code is 1 if a seed fails.
+///
+/// With --lab, the same scenarios and checkers run in real time on sockets. A seed then takes about
+/// a minute, differs from run to run, and is neither shrunk nor repeated. Failures of links have no
+/// effect there.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
@@ -40,6 +45,9 @@ pub(super) struct Args {
     /// Write every packet of the first seed to FILE as pcapng, for Wireshark
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Run on real sockets, in network namespaces of this machine
+    #[arg(long, conflicts_with = "trace")]
+    lab: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -51,8 +59,10 @@ struct Report {
     from: u64,
     seeds: u64,
     steps: u64,
-    /// Hash of the histories of all seeds, in the order of the seeds.
-    history: String,
+    /// Hash of the histories of all seeds, in the order of the seeds. None in real time.
+    history: Option<String>,
+    /// Number of datagrams that the kernel dropped at full buffers. None in a simulated network.
+    kernel_drops: Option<u64>,
     seconds: f64,
     failures: Vec<Failed>,
 }
@@ -78,6 +88,11 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
             "use a smaller --from or --seeds",
         ));
     }
+    let lab = match args.lab.then(|| LabMedia::enter(HOSTS)).transpose()? {
+        Some(Err(code)) => return Ok(Outcome::Code(code)),
+        Some(Ok(lab)) => Some(Arc::new(lab)),
+        None => None,
+    };
     let interrupt = interrupt::listen()?;
     // A panic of an engine is a finding, which its own output would hide.
     std::panic::set_hook(Box::new(|_| {}));
@@ -85,9 +100,10 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
         trace(&*suite, args.from, path)?;
     }
     let start = Instant::now();
-    let runs = play_all(&*suite, args, interrupt);
+    let runs = play_all(&*suite, args, lab.as_ref(), interrupt);
     let _ = std::panic::take_hook();
-    let report = Report::new(args, suite.name(), runs, start.elapsed());
+    let kernel_drops = lab.map(|lab| lab.kernel_drops()).transpose()?;
+    let report = Report::new(args, suite.name(), runs, kernel_drops, start.elapsed());
     if args.json {
         output::json(&report)?;
     } else {
@@ -108,7 +124,12 @@ fn trace(suite: &dyn AnySuite, seed: u64, path: &PathBuf) -> Result<(), CliError
     catch_unwind(AssertUnwindSafe(play)).unwrap_or(Ok(())).map_err(not_written)
 }
 
-fn play_all(suite: &dyn AnySuite, args: &Args, interrupt: &Interrupt) -> BTreeMap<u64, Run> {
+fn play_all(
+    suite: &dyn AnySuite,
+    args: &Args,
+    lab: Option<&Arc<LabMedia>>,
+    interrupt: &Interrupt,
+) -> BTreeMap<u64, Run> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let (end, next) = (args.from + args.seeds, AtomicU64::new(args.from));
     let runs = Mutex::new(BTreeMap::new());
@@ -119,7 +140,10 @@ fn play_all(suite: &dyn AnySuite, args: &Args, interrupt: &Interrupt) -> BTreeMa
             if seed >= end {
                 break;
             }
-            let run = suite.run_seed(seed);
+            let run = match lab {
+                Some(lab) => suite.run_over(seed, Arc::<LabMedia>::clone(lab)),
+                None => suite.run_seed(seed),
+            };
             failures.fetch_add(u64::from(run.failure.is_some()), Ordering::Relaxed);
             runs.lock().unwrap_or_else(PoisonError::into_inner).insert(seed, run);
         }
@@ -148,6 +172,7 @@ impl Report {
         args: &Args,
         protocol: &'static str,
         runs: BTreeMap<u64, Run>,
+        kernel_drops: Option<u64>,
         elapsed: Duration,
     ) -> Self {
         let mut history = 0_u64;
@@ -159,12 +184,13 @@ impl Report {
             from: args.from,
             seeds: runs.len() as u64,
             steps: runs.values().map(|run| run.steps).sum(),
-            history: format!("{history:016x}"),
+            history: kernel_drops.is_none().then(|| format!("{history:016x}")),
+            kernel_drops,
             seconds: elapsed.as_secs_f64(),
             failures: runs
                 .into_values()
                 .filter_map(|run| run.failure)
-                .map(|failure| Failed::new(protocol, &failure))
+                .map(|failure| Failed::new(protocol, kernel_drops.is_some(), &failure))
                 .collect(),
         }
     }
@@ -180,19 +206,27 @@ impl Report {
                 text += &format!("  and {} more\n", failed.violations.len() - MAX_SHOWN);
             }
             text += &format!("settings: {}\n", failed.setup);
-            text += &format!("smallest scenario that still fails: {}", failed.scenario);
+            let which = if self.history.is_some() {
+                "smallest scenario that still fails"
+            } else {
+                "scenario"
+            };
+            text += &format!("{which}: {}", failed.scenario);
             for violation in failed.violations_left.iter().take(MAX_SHOWN) {
                 text += &format!("  {violation}\n");
             }
             text += &format!("replay: {}\n\n", failed.replay);
         }
-        let Self { protocol, seeds, from, steps, history, seconds, failures } = self;
+        let Self { protocol, seeds, from, steps, seconds, failures, .. } = self;
         let (seeds, steps) = (counted(seeds, "seed"), counted(steps, "engine call"));
         let verdict = verdict(failures.len());
-        text += &format!(
-            "{protocol}: {verdict} in {seeds} from {from}, {steps}, {seconds:.1} s, \
-             history {history}"
-        );
+        text += &format!("{protocol}: {verdict} in {seeds} from {from}, {steps}, {seconds:.1} s");
+        if let Some(history) = &self.history {
+            text += &format!(", history {history}");
+        }
+        if let Some(drops) = self.kernel_drops {
+            text += &format!(", dropped by the kernel: {drops} datagrams");
+        }
         text
     }
 }
@@ -206,7 +240,8 @@ fn verdict(failures: usize) -> String {
 }
 
 impl Failed {
-    fn new(protocol: &str, failure: &Failure) -> Self {
+    fn new(protocol: &str, is_real: bool, failure: &Failure) -> Self {
+        let lab = if is_real { " --lab" } else { "" };
         let Failure { seed, violations, setup, scenario, left } = failure;
         Self {
             seed: *seed,
@@ -214,7 +249,9 @@ impl Failed {
             setup: setup.clone(),
             scenario: scenario.clone(),
             violations_left: left.iter().map(ToString::to_string).collect(),
-            replay: format!("carom-lab sim fuzz --protocol {protocol} --from {seed} --seeds 1"),
+            replay: format!(
+                "carom-lab sim fuzz --protocol {protocol} --from {seed} --seeds 1{lab}"
+            ),
         }
     }
 }
@@ -222,12 +259,15 @@ impl Failed {
 /// Number of failing seeds after which the search stops.
 const MAX_FAILURES: u64 = 3;
 const MAX_SHOWN: usize = 5;
+/// Number of hosts in a lab, more than any scenario has.
+const HOSTS: u32 = 64;
 const TICK: Duration = Duration::from_millis(50);
 const EXAMPLE: &str = "Examples:
   carom-lab sim fuzz --seeds 10000                the long run
   carom-lab sim fuzz --protocol rmp               token rings
   carom-lab sim fuzz --protocol rdcm              bulk groups
   carom-lab sim fuzz --from 4711 --seeds 1        replay one seed
+  carom-lab sim fuzz --lab --seeds 4 --jobs 4     on real sockets
   carom-lab sim fuzz --from 4711 --seeds 1 --trace 4711.pcapng";
 
 #[cfg(test)]
