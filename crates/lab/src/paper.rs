@@ -3,7 +3,7 @@ use std::io::IsTerminal as _;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use carom_paper::{Options, PlanError, Progress, Relation, Report, Suite, SuiteError, Watch, html};
 use carom_terminal::interrupt::{self, Interrupt};
@@ -24,9 +24,10 @@ pub(crate) struct Args {
     /// Show the names of the experiments
     #[arg(long)]
     list: bool,
-    /// Directory for the CSV files, figures, and report (created if missing)
-    #[arg(long, value_name = "DIR", default_value = "carom-paper")]
-    out: PathBuf,
+    /// Directory for the CSV files, figures, and report (created if missing) [default: carom-paper,
+    /// or carom-paper-lab with --lab]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Run shorter versions: same trends, lower confidence
     #[arg(long)]
     quick: bool,
@@ -67,32 +68,37 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
     for file in &args.plan {
         use_plan(&mut suite, file)?;
     }
-    make_folder(&args.out)?;
+    let by_default = if args.lab { "carom-paper-lab" } else { "carom-paper" };
+    let out = args.out.as_deref().unwrap_or(Path::new(by_default));
+    make_folder(out)?;
     let lab = match args.lab.then(|| enter_lab(&mut suite)).transpose()? {
         Some(Err(code)) => return Ok(Outcome::Code(code)),
         Some(Ok(lab)) => Some(lab),
         None => None,
     };
-    let interrupt = interrupt::listen()?;
+    let interrupt = match lab {
+        Some(_) => interrupt::listen_with(PATIENCE_ON_SOCKETS)?,
+        None => interrupt::listen()?,
+    };
     let jobs = args.jobs.unwrap_or_else(|| Options::default().jobs);
     let options = Options { quick: args.quick, seed: args.seed, runs: args.runs, jobs };
-    let watcher = Watcher::new(interrupt);
+    let watcher = Watcher::new(interrupt, lab.clone());
     let reports = suite.run(&options, &watcher);
     watcher.end();
-    let kernel_drops = lab.map(|lab| lab.kernel_drops()).transpose()?;
-    write(&args.out, &reports)?;
+    let closing = lab.map(|lab| lab.close()).transpose()?;
+    write(out, &reports)?;
     let interrupted = interrupt.is_asked();
     if args.json {
         let experiments: Vec<_> = reports.iter().map(Report::json).collect();
         let holds = reports.iter().all(Report::holds);
         output::json(&json!({
             "experiments": experiments, "holds": holds, "seed": args.seed, "quick": args.quick,
-            "interrupted": interrupted, "kernel_drops": kernel_drops,
+            "interrupted": interrupted, "lab": closing,
         }))?;
     } else {
-        output::lines(&for_people(&reports, suite.plans().count(), &args.out))?;
-        if let Some(drops) = kernel_drops {
-            output::lines(&format!("on real sockets; dropped by the kernel: {drops} datagrams"))?;
+        output::lines(&for_people(&reports, suite.plans().count(), out))?;
+        if let Some(closing) = closing {
+            output::lines(&closing.to_string())?;
         }
     }
     Ok(Outcome::of(!reports.iter().all(Report::holds)))
@@ -251,14 +257,15 @@ fn figures(relation: &Relation) -> String {
 /// line per run.
 struct Watcher {
     interrupt: &'static Interrupt,
+    lab: Option<Arc<LabMedia>>,
     started: Instant,
     is_terminal: bool,
 }
 
 impl Watcher {
-    fn new(interrupt: &'static Interrupt) -> Self {
+    fn new(interrupt: &'static Interrupt, lab: Option<Arc<LabMedia>>) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
-        Self { interrupt, started: Instant::now(), is_terminal }
+        Self { interrupt, lab, started: Instant::now(), is_terminal }
     }
 
     fn end(&self) {
@@ -270,7 +277,7 @@ impl Watcher {
 
 impl Watch for Watcher {
     fn ends(&self) -> bool {
-        self.interrupt.is_asked()
+        self.interrupt.is_asked() || self.lab.as_ref().is_some_and(|lab| lab.has_failed())
     }
 
     fn on_progress(&self, progress: &Progress) {
@@ -281,6 +288,8 @@ impl Watch for Watcher {
     }
 }
 
+/// A world waits for its switches at the start, and a token ring for its members.
+const PATIENCE_ON_SOCKETS: Duration = Duration::from_secs(15);
 const ONLY_SIMULATED: &str = "omit --lab, or use `all --lab` for those that can";
 const CLEAR_LINE: &str = "\r\x1b[2K";
 const REPORT: &str = "report.html";

@@ -32,6 +32,14 @@ impl Wiring {
         }
     }
 
+    /// Returns `true` if links differ only in small constant delays.
+    pub(crate) fn has_constant_delays(&self) -> bool {
+        match self {
+            Self::Racks { .. } => true,
+            Self::Lan { exponential, .. } => exponential.0.is_zero(),
+        }
+    }
+
     /// Returns a network of at least `hosts` hosts. Racks, or hosts of a LAN, are added as needed.
     pub(crate) fn with_room_for(&self, hosts: u32) -> Self {
         let mut larger = self.clone();

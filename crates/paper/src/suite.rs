@@ -196,7 +196,10 @@ impl Suite {
                 Some(loaded.experiment.evaluate(*scale, &outcomes?))
             });
             let findings: Option<Vec<Findings>> = findings.collect();
-            let findings = runs::combine(findings?);
+            let mut findings = runs::combine(findings?);
+            if self.media.is_some() {
+                findings.notes.push(ON_SOCKETS.to_owned());
+            }
             Some(Report::new(loaded.heading.clone(), first, count, findings))
         });
         reports.collect()
@@ -228,6 +231,9 @@ impl<W: Watch> Environment for Watched<'_, W> {
         self.media.clone()
     }
 }
+
+const ON_SOCKETS: &str = "This run was in real time, on sockets: processing takes time, and links \
+                          have the rates and delays of this machine instead of those of the plan.";
 
 /// The experiments of [`Suite::ci`].
 const CI: &[&str] = &[

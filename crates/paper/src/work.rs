@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use carom_sim::Media;
 
-/// The environment of a run. A function that returns `true` if the run is to end early is the
-/// environment of a simulated one.
+/// The environment of a run. Functions that return `true` if the run is to end early are the
+/// environments of simulated runs.
 pub(crate) trait Environment {
     /// Returns `true` if the run is to end early.
     fn ends(&self) -> bool;

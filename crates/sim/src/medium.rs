@@ -32,6 +32,10 @@ pub trait Medium {
 
     /// Returns the next datagram that a host receives, after waiting for at most `most`.
     fn receive(&mut self, most: Duration) -> Option<Arrival<'_>>;
+
+    /// Handles the report that the world processed an event this long after it was due. A world
+    /// that cannot keep up is late by a growing time.
+    fn note_lag(&mut self, _lag: Duration) {}
 }
 
 /// A datagram that has reached a host.
@@ -51,6 +55,6 @@ pub struct Arrival<'a> {
 
 /// A source of media, one for each world.
 pub trait Media: Debug + Send + Sync {
-    /// Creates a medium for the hosts of `topology`.
+    /// Creates a medium for the hosts of `topology`. If it fails, the medium carries nothing.
     fn create(&self, topology: &Topology) -> Box<dyn Medium>;
 }

@@ -114,6 +114,7 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
         let topology = draw_topology(hosts + others, distance, &mut rng);
         let config = WorldConfig {
             loss,
+            hashes_history: media.is_none(),
             media,
             receive_buffer: [1024, 64, 8][rng.below(3)],
             ..WorldConfig::new(topology, rng.next_u64())

@@ -51,6 +51,7 @@ impl BulkRunner {
         let mut rng = Rng::new(seed ^ 0xb071);
         let config = WorldConfig {
             loss: hosts.loss,
+            hashes_history: media.is_none(),
             media,
             receive_buffer: settings.receive_buffer,
             ..WorldConfig::new(cluster::topology(&cluster, |_| settings.link), rng.next_u64())

@@ -19,7 +19,8 @@ impl Addresses {
 
     /// Returns the address of a group.
     pub(super) fn of(&mut self, group: GroupId) -> Ipv4Addr {
-        let next = self.known.len() as u16 + 1;
+        let next =
+            u16::try_from(self.known.len() + 1).expect("a world has less than 65,535 groups");
         let [third, fourth] = next.to_be_bytes();
         let address = Ipv4Addr::new(239, self.second, third, fourth);
         *self.known.entry(group).or_insert(address)
@@ -54,20 +55,26 @@ impl Memberships {
         if self.joined.contains_key(&address) {
             return Ok(());
         }
-        if self.sockets.last().is_none_or(|(_, joined)| *joined >= GROUPS_PER_SOCKET) {
-            self.sockets.push((open()?, 0));
-        }
-        let last = self.sockets.len() - 1;
-        let (socket, joined) = &mut self.sockets[last];
+        let with_room = self.sockets.iter().position(|(_, joined)| *joined < GROUPS_PER_SOCKET);
+        let which = match with_room {
+            Some(which) => which,
+            None => {
+                self.sockets.push((open()?, 0));
+                self.sockets.len() - 1
+            }
+        };
+        let (socket, joined) = &mut self.sockets[which];
         socket.join_multicast_v4(&address, &self.interface)?;
         *joined += 1;
-        self.joined.insert(address, last);
+        self.joined.insert(address, which);
         Ok(())
     }
 
     pub(super) fn leave(&mut self, address: Ipv4Addr) -> io::Result<()> {
         let Some(which) = self.joined.remove(&address) else { return Ok(()) };
-        self.sockets[which].0.leave_multicast_v4(&address, &self.interface)
+        let (socket, joined) = &mut self.sockets[which];
+        *joined -= 1;
+        socket.leave_multicast_v4(&address, &self.interface)
     }
 }
 

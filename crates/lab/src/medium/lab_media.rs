@@ -5,6 +5,7 @@ use carom_netns::{Isolation, Lab, Layout, isolate};
 use carom_sim::{Media, Medium, Topology};
 use carom_terminal::CliError;
 
+use super::Closing;
 use super::account::Account;
 use super::sockets::Sockets;
 use crate::net::refused;
@@ -37,12 +38,19 @@ impl LabMedia {
         Ok(Self { lab: Arc::new(lab), account: Arc::default(), worlds: AtomicU16::new(0) })
     }
 
-    /// Returns the number of datagrams that the kernel dropped at full buffers, in all worlds that
-    /// have ended, or the first error of their sockets.
-    pub(crate) fn kernel_drops(&self) -> Result<u64, CliError> {
+    /// Returns `true` if a socket has failed, so that further results are void.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.account.error().is_some()
+    }
+
+    /// Returns what happened in all worlds that have ended, or the first error of their sockets.
+    pub(crate) fn close(&self) -> Result<Closing, CliError> {
         match self.account.error() {
-            Some(error) => Err(CliError::new(error, "check the limits of the machine: ulimit -n")),
-            None => Ok(self.account.kernel_drops()),
+            Some(error) => Err(CliError::new(error, "check `ulimit -n`, or use fewer hosts")),
+            None => {
+                let (kernel_drops, lag) = (self.account.kernel_drops(), self.account.lag());
+                Ok(Closing { kernel_drops, lag_ms: lag.as_secs_f64() * 1e3 })
+            }
         }
     }
 }

@@ -3,6 +3,8 @@ use core::convert::Infallible;
 use carom_sim::{Media, Medium, Topology};
 use carom_terminal::CliError;
 
+use super::Closing;
+
 /// Without network namespaces there is no lab.
 #[derive(Debug)]
 pub(crate) struct LabMedia(Infallible);
@@ -13,7 +15,11 @@ impl LabMedia {
         Err(CliError::new("--lab needs network namespaces, which are part of Linux", "omit --lab"))
     }
 
-    pub(crate) fn kernel_drops(&self) -> Result<u64, CliError> {
+    pub(crate) fn has_failed(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn close(&self) -> Result<Closing, CliError> {
         match self.0 {}
     }
 }

@@ -1,3 +1,4 @@
+use std::io;
 use std::net::{SocketAddrV4, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -81,12 +82,19 @@ fn send_all(queue: &Receiver<Batch>, sockets: &[Option<Arc<UdpSocket>>], account
             let (datagram, after) = rest.split_at(length);
             rest = after;
             let Some(socket) = &sockets[from] else { continue };
-            if let Err(error) = socket.send_to(datagram, to) {
-                account.note_error("cannot send", &error);
+            match socket.send_to(datagram, to) {
+                Ok(_) => {}
+                Err(error) if is_full(&error) => account.add_kernel_drops(1),
+                Err(error) => account.note_error("cannot send", &error),
             }
         }
     }
 }
 
-const MOST_BATCHES: usize = 1024;
+fn is_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(ENOBUFS)
+}
+
+const ENOBUFS: i32 = nix::errno::Errno::ENOBUFS as i32;
+const MOST_BATCHES: usize = 64;
 const MOST_DATAGRAMS: usize = 64;

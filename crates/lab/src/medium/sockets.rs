@@ -30,7 +30,8 @@ pub(super) struct Sockets {
     events: Vec<epoll::Event>,
     started: Option<Instant>,
     received: Box<[u8]>,
-    sender: Sender,
+    /// `None` only while the sockets are dropped.
+    sender: Option<Sender>,
     account: Arc<Account>,
 }
 
@@ -41,14 +42,14 @@ struct HostSockets {
 }
 
 impl Sockets {
-    /// Opens the sockets on the first `count` hosts. An error is noted in the account: the world
-    /// then has a medium that carries nothing.
+    /// Opens the sockets on the first `count` hosts. An error is noted in the account.
+    ///
+    /// # Panics
+    /// Panics if the lab has fewer hosts.
     pub(super) fn open(lab: &Arc<Lab>, count: usize, world: u16, account: Arc<Account>) -> Self {
         let port = FIRST_PORT + world;
-        if count > lab.hosts().len() {
-            let has = lab.hosts().len();
-            account.note_error("the lab is too small", &format!("{count} hosts of {has}"));
-        }
+        let has = lab.hosts().len();
+        assert!(count <= has, "the world has {count} hosts, and the lab only {has}");
         let hosts = lab.hosts().iter().take(count).map(|host| {
             let socket = note(&account, "cannot open a socket", open(host, port)).map(Arc::new);
             let address = host.address();
@@ -68,7 +69,7 @@ impl Sockets {
             events: Vec::with_capacity(EVENTS),
             started: None,
             received: vec![0; MOST_BYTES].into(),
-            sender: Sender::start(sending, Arc::clone(&account)),
+            sender: Some(Sender::start(sending, Arc::clone(&account))),
             account,
         };
         let epoll = sockets.watch();
@@ -170,8 +171,13 @@ impl Medium for Sockets {
         let from = from.0 as usize;
         if address != self.hosts[from].address {
             let first = class as u8 | u8::from(is_multicast) << MULTICAST_BIT;
-            self.sender.add(from, SocketAddrV4::new(address, self.port), first, datagram);
+            let Some(sender) = &mut self.sender else { return };
+            sender.add(from, SocketAddrV4::new(address, self.port), first, datagram);
         }
+    }
+
+    fn note_lag(&mut self, lag: Duration) {
+        self.account.note_lag(lag);
     }
 
     fn receive(&mut self, most: Duration) -> Option<Arrival<'_>> {
@@ -179,7 +185,9 @@ impl Medium for Sockets {
             std::thread::sleep(SETTLING);
             self.started = Some(Instant::now());
         }
-        self.sender.flush();
+        if let Some(sender) = &mut self.sender {
+            sender.flush();
+        }
         if self.ready.is_empty() {
             self.wait(most);
         }
@@ -193,6 +201,8 @@ impl Medium for Sockets {
 
 impl Drop for Sockets {
     fn drop(&mut self) {
+        // Its last datagrams may be dropped, too.
+        self.sender = None;
         for host in 0..self.hosts.len() {
             let drops = note(&self.account, "cannot read the drops", self.drops_at(host));
             self.account.add_kernel_drops(drops.unwrap_or(0));
@@ -206,7 +216,8 @@ fn open(host: &Host, port: u16) -> io::Result<UdpSocket> {
     let socket = host.enter(bind).map_err(io::Error::other)??;
     socket.set_nonblocking(true)?;
     socket.set_multicast_loop_v4(false)?;
-    setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
+    setsockopt(&socket, sockopt::RcvBufForce, &BUFFER)?;
+    setsockopt(&socket, sockopt::SndBufForce, &BUFFER)?;
     Ok(socket)
 }
 
@@ -231,7 +242,7 @@ const EVENTS: usize = 256;
 const TURN: u32 = 8;
 const MOST_BYTES: usize = 65_536;
 const MULTICAST_BIT: u8 = 7;
-const RECEIVE_BUFFER: usize = 8 << 20;
+const BUFFER: usize = 8 << 20;
 /// Time until the switches know all memberships.
 const SETTLING: Duration = Duration::from_secs(3);
 /// In the order of their numbers.

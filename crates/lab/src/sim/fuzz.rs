@@ -13,7 +13,7 @@ use carom_terminal::{CliError, Outcome, counted, output};
 use serde::Serialize;
 
 use super::suites;
-use crate::medium::LabMedia;
+use crate::medium::{Closing, LabMedia};
 
 /// Search for a seed under which an engine breaks a guarantee
 ///
@@ -25,8 +25,8 @@ use crate::medium::LabMedia;
 /// whose links fail. The exit code is 1 if a seed fails.
 ///
 /// With --lab, the same scenarios and checkers run in real time on sockets. A seed then takes about
-/// a minute, differs from run to run, and is neither shrunk nor repeated. Failures of links have no
-/// effect there.
+/// a minute, differs from run to run, and is neither shrunk nor repeated. Failures of links affect
+/// only connections there.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// Protocol to test
     #[arg(long, default_value = "lateral", value_name = "NAME")]
     protocol: String,
-    /// Number of scenarios that run at the same time [default: one per core]
+    /// Number of scenarios that run at the same time [default: one per core, or 1 with --lab]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
     jobs: Option<u64>,
     /// Write every packet of the first seed to FILE as pcapng, for Wireshark
@@ -61,8 +61,8 @@ struct Report {
     steps: u64,
     /// Hash of the histories of all seeds, in the order of the seeds. None in real time.
     history: Option<String>,
-    /// Number of datagrams that the kernel dropped at full buffers. None in a simulated network.
-    kernel_drops: Option<u64>,
+    /// What distinguishes a run in a lab. None in a simulated network.
+    lab: Option<Closing>,
     seconds: f64,
     failures: Vec<Failed>,
 }
@@ -102,8 +102,8 @@ pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     let start = Instant::now();
     let runs = play_all(&*suite, args, lab.as_ref(), interrupt);
     let _ = std::panic::take_hook();
-    let kernel_drops = lab.map(|lab| lab.kernel_drops()).transpose()?;
-    let report = Report::new(args, suite.name(), runs, kernel_drops, start.elapsed());
+    let lab = lab.map(|lab| lab.close()).transpose()?;
+    let report = Report::new(args, suite.name(), runs, lab, start.elapsed());
     if args.json {
         output::json(&report)?;
     } else {
@@ -136,6 +136,9 @@ fn play_all(
     let failures = AtomicU64::new(0);
     let work = || {
         while failures.load(Ordering::Relaxed) < MAX_FAILURES && !interrupt.is_asked() {
+            if lab.is_some_and(|lab| lab.has_failed()) {
+                break;
+            }
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= end {
                 break;
@@ -150,7 +153,7 @@ fn play_all(
     };
     let count = || runs.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
     std::thread::scope(|scope| {
-        let jobs = args.jobs.unwrap_or(cores).min(args.seeds);
+        let jobs = args.jobs.unwrap_or(if lab.is_some() { 1 } else { cores }).min(args.seeds);
         let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
         let shows = !args.json && std::io::stderr().is_terminal();
         while workers.iter().any(|worker| !worker.is_finished()) {
@@ -172,7 +175,7 @@ impl Report {
         args: &Args,
         protocol: &'static str,
         runs: BTreeMap<u64, Run>,
-        kernel_drops: Option<u64>,
+        lab: Option<Closing>,
         elapsed: Duration,
     ) -> Self {
         let mut history = 0_u64;
@@ -184,13 +187,13 @@ impl Report {
             from: args.from,
             seeds: runs.len() as u64,
             steps: runs.values().map(|run| run.steps).sum(),
-            history: kernel_drops.is_none().then(|| format!("{history:016x}")),
-            kernel_drops,
+            history: lab.is_none().then(|| format!("{history:016x}")),
+            lab,
             seconds: elapsed.as_secs_f64(),
             failures: runs
                 .into_values()
                 .filter_map(|run| run.failure)
-                .map(|failure| Failed::new(protocol, kernel_drops.is_some(), &failure))
+                .map(|failure| Failed::new(protocol, lab.is_some(), &failure))
                 .collect(),
         }
     }
@@ -224,8 +227,8 @@ impl Report {
         if let Some(history) = &self.history {
             text += &format!(", history {history}");
         }
-        if let Some(drops) = self.kernel_drops {
-            text += &format!(", dropped by the kernel: {drops} datagrams");
+        if let Some(lab) = &self.lab {
+            text += &format!("\n{lab}");
         }
         text
     }

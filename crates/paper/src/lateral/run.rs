@@ -107,7 +107,9 @@ impl Run for LateralRun {
     }
 
     fn hosts_of_medium(&self) -> Option<u32> {
-        Some(self.membership.nodes(self.wiring.hosts()))
+        // Nodes that replace others need further hosts, and a lab has no random delays.
+        let is_fit = self.churn.is_none() && self.wiring.has_constant_delays();
+        is_fit.then(|| self.wiring.hosts())
     }
 
     fn cost(&self) -> f64 {

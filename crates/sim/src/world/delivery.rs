@@ -1,9 +1,8 @@
 //! Forwards datagrams from their senders along the links to the hosts of the receivers.
 
+use core::time::Duration;
 use std::io::{self, Write};
 use std::sync::Arc;
-
-use core::time::Duration;
 
 use carom_proto::loss::Loss;
 use carom_proto::{Class, GroupId, Rng, Time};
@@ -112,6 +111,13 @@ impl Delivery {
     /// Returns the time of the medium, or `None` if time is virtual.
     pub(super) fn real_time(&self) -> Option<Time> {
         self.medium.as_ref().map(|medium| BEGINNING + medium.elapsed())
+    }
+
+    /// Reports to the medium that an event took place late.
+    pub(super) fn note_lag(&mut self, lag: Duration) {
+        if let Some(medium) = &mut self.medium {
+            medium.note_lag(lag);
+        }
     }
 
     /// Waits for at most `most` for a datagram from the medium, and schedules its arrival.

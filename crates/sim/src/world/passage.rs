@@ -30,16 +30,21 @@ impl<M: Machine> World<M> {
         true
     }
 
-    /// Waits for a datagram until the next event is due, or until `end`, and processes one event.
+    /// Processes the next event that is due. If there is none, waits for a datagram until the next
+    /// event is due, or until `end`.
     fn step_over_medium(&mut self, end: Time) {
         self.follow_medium();
-        let until = self.cx.queue.next_at().map_or(end, |at| at.min(end));
-        let most = until.since(self.cx.now);
-        self.delivery.receive(&mut self.cx, most);
-        self.follow_medium();
+        let next = self.cx.queue.next_at();
+        if next.is_none_or(|at| at > self.cx.now) {
+            let until = next.map_or(end, |at| at.min(end));
+            let most = until.since(self.cx.now);
+            self.delivery.receive(&mut self.cx, most);
+            self.follow_medium();
+        }
         if self.cx.queue.next_at().is_some_and(|at| at <= self.cx.now)
-            && let Some((_, due)) = self.cx.queue.pop()
+            && let Some((at, due)) = self.cx.queue.pop()
         {
+            self.delivery.note_lag(self.cx.now.since(at));
             self.execute(due);
         }
     }
@@ -83,16 +88,25 @@ impl<M: Machine> World<M> {
     }
 
     /// Advances time to `end`, and passes every event to `on_event`.
+    ///
+    /// Over a medium whose time has passed `end`, processes the events that were due, and at least
+    /// one datagram, so that a late caller does not keep the world from receiving.
     pub fn run_until(&mut self, end: Time, on_event: &mut impl FnMut(Happening<M::Event>)) {
+        let mut is_first = true;
         loop {
             while let Some(happening) = self.events.pop_front() {
                 on_event(happening);
             }
+            let is_due = self.cx.queue.next_at().is_some_and(|at| at <= end);
             match self.delivery.real_time() {
-                Some(now) if now < end => self.step_over_medium(end),
-                None if self.next_at().is_some_and(|at| at <= end) => _ = self.step(),
+                Some(now) if now < end || is_due || is_first => self.step_over_medium(end),
+                None if is_due => _ = self.step(),
                 _ => break,
             }
+            is_first = false;
+        }
+        if let Some(now) = self.delivery.real_time() {
+            self.delivery.note_lag(now.since(end));
         }
         self.cx.now = self.cx.now.max(end);
     }
