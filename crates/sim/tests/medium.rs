@@ -179,7 +179,7 @@ fn faults_of_hosts_take_place_on_arrival_from_the_medium() {
 }
 
 #[test]
-fn deaf_or_unsubscribed_host_receives_no_multicast_from_the_medium() {
+fn deaf_or_unsubscribed_host_gets_no_multicast_from_the_medium() {
     let mut world = world(4);
     world.unsubscribe(HostIx(1), GROUP);
     world.network().set_deaf(HostIx(2), true);

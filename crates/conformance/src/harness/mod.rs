@@ -389,37 +389,46 @@ impl<E: Engine + ?Sized + 'static, R: Record> Harness<E, R> {
             let most = MAX_STEPS.max(seconds.saturating_mul(self.steps_per_second));
             assert!(self.world.counters().steps < most, "the scenario exceeds {most} steps");
         }
-        self.world.run_until(end, &mut |_| {});
+        // Over a medium, a late world handles further events.
+        let mut late = Vec::new();
+        self.world.run_until(end, &mut |happening| late.push(happening));
+        late.into_iter().for_each(|happening| self.handle_event(happening));
     }
 
     fn step(&mut self, end: Time) -> bool {
         if let Some(services) = &mut self.services {
-            let mut none_is_left = |_| unreachable!("events are taken after each step");
-            return services.step(&mut self.world, end, &mut none_is_left);
+            let mut late = Vec::new();
+            let is_due = services.step(&mut self.world, end, &mut |happening| late.push(happening));
+            late.into_iter().for_each(|happening| self.handle_event(happening));
+            return is_due;
         }
         self.world.next_at().is_some_and(|at| at <= end) && self.world.step()
     }
 
     pub(crate) fn take_events(&mut self) {
-        while let Some(Happening { at, host, event }) = self.world.poll_event() {
-            match event {
-                ResidentEvent::Member(Notice::Event(event)) => {
-                    self.record.event(at, self.origins[&host].node, event);
-                }
-                ResidentEvent::Member(Notice::Refused(group, _)) => {
-                    // The service could not store the join.
-                    self.world.unsubscribe(host, group);
-                    self.has_left(host, group);
-                }
-                ResidentEvent::Process(event) => {
-                    if let Some(services) = &mut self.services {
-                        services.handle_event(at, host, event);
-                    }
-                }
-            }
+        while let Some(happening) = self.world.poll_event() {
+            self.handle_event(happening);
         }
         while let Some((group, node)) = self.services.as_mut().and_then(Services::next_unstored) {
             self.record.acknowledged_unstored(group, node);
+        }
+    }
+    fn handle_event(&mut self, happening: Happening<ResidentEvent<Notice>>) {
+        let Happening { at, host, event } = happening;
+        match event {
+            ResidentEvent::Member(Notice::Event(event)) => {
+                self.record.event(at, self.origins[&host].node, event);
+            }
+            ResidentEvent::Member(Notice::Refused(group, _)) => {
+                // The service could not store the join.
+                self.world.unsubscribe(host, group);
+                self.has_left(host, group);
+            }
+            ResidentEvent::Process(event) => {
+                if let Some(services) = &mut self.services {
+                    services.handle_event(at, host, event);
+                }
+            }
         }
     }
 }

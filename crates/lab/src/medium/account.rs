@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What distinguishes the worlds of a lab from simulated ones, and the first error.
+/// The drops, the lag and the first error of all worlds of a lab.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     kernel_drops: AtomicU64,

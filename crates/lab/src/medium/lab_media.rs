@@ -5,8 +5,8 @@ use carom_netns::{Isolation, Lab, Layout, isolate};
 use carom_sim::{Media, Medium, Topology};
 use carom_terminal::CliError;
 
-use super::Closing;
 use super::account::Account;
+use super::closing::Closing;
 use super::sockets::Sockets;
 use crate::net::refused;
 

@@ -3,7 +3,7 @@ use core::convert::Infallible;
 use carom_sim::{Media, Medium, Topology};
 use carom_terminal::CliError;
 
-use super::Closing;
+use super::closing::Closing;
 
 /// Without network namespaces there is no lab.
 #[derive(Debug)]

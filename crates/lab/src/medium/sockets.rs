@@ -254,10 +254,15 @@ mod tests {
 
     #[test]
     fn drops_are_those_of_the_socket_with_the_port() {
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
-  1234: 00000000:2710 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1111 2 0000000000000000 17
-  1235: 0101410A:2711 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1112 2 0000000000000000 5\n";
-        assert_eq!([10_000, 10_001, 10_002].map(|port| drops_of(table, port)), [17, 5, 0]);
+        let row = |address, drops: u32| {
+            format!(
+                "  1234: {address} 00000000:0000 07 00000000:00000000 00:0 0 0 0 1 2 0 {drops}\n"
+            )
+        };
+        let heading = "  sl  local_address rem_address st tx_queue rx_queue inode drops\n";
+        let rows = [row("00000000:2710", 17), row("0101410A:2711", 5)];
+        let table = format!("{heading}{}", rows.concat());
+        assert_eq!([10_000, 10_001, 10_002].map(|port| drops_of(&table, port)), [17, 5, 0]);
     }
 
     #[test]

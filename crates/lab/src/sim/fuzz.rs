@@ -61,7 +61,7 @@ struct Report {
     steps: u64,
     /// Hash of the histories of all seeds, in the order of the seeds. None in real time.
     history: Option<String>,
-    /// What distinguishes a run in a lab. None in a simulated network.
+    /// Drops and lag in a lab. None in a simulated network.
     lab: Option<Closing>,
     seconds: f64,
     failures: Vec<Failed>,
