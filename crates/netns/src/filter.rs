@@ -1,16 +1,18 @@
 //! The table of nft that drops and logs datagrams on receipt.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use crate::error::Error;
 use crate::loss::Loss;
 use crate::namespace::Namespace;
-use crate::outages::{Driver, Toggle};
+use crate::outage::Outage;
+use crate::outages::{Driver, Sets, Toggle};
 
 /// Drops UDP datagrams over IPv4 that arrive at one interface.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
+    /// Host or interface for messages.
+    name: String,
     namespace: Namespace,
     interface: String,
     /// Family and name.
@@ -20,15 +22,19 @@ pub(crate) struct Filter {
     matching: &'static str,
     /// Group of nflog that receives what is dropped.
     log_group: u16,
-    /// The losses that a thread drives. The lock is held while losses change.
-    driven: Arc<Mutex<Option<(Loss, Driver)>>>,
+    /// The losses that a thread drives. The lock is held while they are replaced.
+    driven: Arc<Mutex<Option<Driver>>>,
+    /// Locked during an outage that [`Filter::begin_outage`] has begun. The losses have another
+    /// lock and other sets, so that neither waits for the other.
+    forced: Arc<Mutex<()>>,
 }
 
 impl Filter {
     /// Creates the filter of a host, behind the IP layer. Each host draws for itself. The looped
     /// copies of its own multicasts are not dropped.
-    pub(crate) fn of_host(namespace: Namespace) -> Self {
+    pub(crate) fn of_host(name: String, namespace: Namespace) -> Self {
         Self {
+            name,
             namespace,
             interface: "eth0".to_owned(),
             table: "inet carom_loss".to_owned(),
@@ -36,6 +42,7 @@ impl Filter {
             matching: "meta nfproto ipv4 meta l4proto udp fib saddr type != local",
             log_group: 1,
             driven: Arc::default(),
+            forced: Arc::default(),
         }
     }
 
@@ -43,6 +50,7 @@ impl Filter {
     /// of the rack.
     pub(crate) fn of_uplink(switch: Namespace, interface: &str, log_group: u16) -> Self {
         Self {
+            name: interface.to_owned(),
             namespace: switch,
             interface: interface.to_owned(),
             table: format!("bridge carom_loss_{interface}"),
@@ -51,41 +59,48 @@ impl Filter {
             matching: "ether type ip ip protocol udp ip frag-off & 0x1fff == 0",
             log_group,
             driven: Arc::default(),
+            forced: Arc::default(),
         }
     }
 
-    /// Replaces the losses, at the end of an outage if there is one.
+    /// Replaces the losses. An outage continues.
     pub(crate) fn set(&self, loss: &Loss) -> Result<(), Error> {
         loss.validate()?;
-        self.replace(&mut self.driven(), loss)
-    }
-
-    /// Drops everything for `length`. The losses then continue.
-    pub(crate) fn outage(&self, length: Duration) -> Result<(), Error> {
-        let mut driven = self.driven();
-        let suspended = driven.take().map(|(loss, _)| loss);
-        self.create()?;
-        let mut toggle = self.toggle()?;
-        toggle.set(true)?;
-        std::thread::sleep(length);
-        toggle.set(false)?;
-        suspended.map_or(Ok(()), |loss| self.replace(&mut driven, &loss))
-    }
-
-    fn replace(&self, driven: &mut Option<(Loss, Driver)>, loss: &Loss) -> Result<(), Error> {
+        let mut driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
         *driven = None;
         self.create()?;
-        self.end_outage()?;
+        DRIVEN.empty(&self.namespace, &self.table)?;
         self.replace_losses(loss.condition())?;
-        let driver = match *loss {
-            Loss::Outages { length, period } => Driver::periodic(self.toggle()?, length, period)?,
-            Loss::GilbertElliott { good, bad, seed } => {
-                Driver::random(self.toggle()?, good, bad, seed)?
-            }
-            Loss::None | Loss::Independent { .. } | Loss::Bursts { .. } => return Ok(()),
-        };
-        *driven = Some((*loss, driver));
+        *driven = self.drive(loss)?;
         Ok(())
+    }
+
+    /// Begins to drop everything. The losses continue behind the outage.
+    pub(crate) fn begin_outage(&self) -> Result<Outage<'_>, Error> {
+        let only = match self.forced.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let cause = format!("{} already has an outage", self.name);
+                return Err(Error::new(cause, "wait until it is over, or end it"));
+            }
+        };
+        self.create()?;
+        Outage::begin(self.toggle(FORCED)?, only)
+    }
+
+    /// Starts the thread for losses that need one.
+    fn drive(&self, loss: &Loss) -> Result<Option<Driver>, Error> {
+        let driver = match *loss {
+            Loss::Outages { length, period } => {
+                Driver::periodic(self.toggle(DRIVEN)?, length, period)?
+            }
+            Loss::GilbertElliott { good, bad, seed } => {
+                Driver::random(self.toggle(DRIVEN)?, good, bad, seed)?
+            }
+            Loss::None | Loss::Independent { .. } | Loss::Bursts { .. } => return Ok(None),
+        };
+        Ok(Some(driver))
     }
 
     /// Begins to log what is dropped, and to count what is logged.
@@ -135,6 +150,8 @@ impl Filter {
             "add table {table}
             add set {table} outage {{ type ifname; }}
             add set {table} healthy {{ type ifname; }}
+            add set {table} forced {{ type ifname; }}
+            add set {table} unforced {{ type ifname; }}
             add chain {table} record
             add chain {table} discard
             add chain {table} losses
@@ -143,6 +160,7 @@ impl Filter {
             flush chain {table} discard
             add rule {table} discard jump record
             add rule {table} discard drop
+            add rule {table} receive iifname @forced {matching} jump discard
             add rule {table} receive iifname @outage {matching} jump discard
             add rule {table} receive iifname \"{interface}\" {matching} jump losses
             "
@@ -157,17 +175,12 @@ impl Filter {
         self.namespace.nft(&script)
     }
 
-    fn end_outage(&self) -> Result<(), Error> {
-        let table = &self.table;
-        self.namespace.nft(&format!("flush set {table} outage\nflush set {table} healthy"))
-    }
-
-    fn toggle(&self) -> Result<Toggle, Error> {
-        self.end_outage()?;
-        Toggle::open(&self.namespace, &self.table, &self.interface)
-    }
-
-    fn driven(&self) -> MutexGuard<'_, Option<(Loss, Driver)>> {
-        self.driven.lock().unwrap_or_else(PoisonError::into_inner)
+    fn toggle(&self, sets: Sets) -> Result<Toggle, Error> {
+        Toggle::open(&self.namespace, &self.table, sets, &self.interface)
     }
 }
+
+/// The sets of the losses that a thread drives.
+const DRIVEN: Sets = Sets { out: "outage", healthy: "healthy" };
+/// The sets of the outages that a caller begins.
+const FORCED: Sets = Sets { out: "forced", healthy: "unforced" };

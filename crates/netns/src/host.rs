@@ -1,6 +1,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use crate::capture::Capture;
@@ -10,6 +11,7 @@ use crate::filter::Filter;
 use crate::layout::Layout;
 use crate::loss::Loss;
 use crate::namespace::Namespace;
+use crate::outage::Outage;
 
 /// A host of a lab: a network namespace with the interface `eth0`.
 #[derive(Debug)]
@@ -33,7 +35,7 @@ impl Host {
             rack: layout.rack_of(number),
             address: layout.address(number),
             mac: layout.mac(number),
-            filter: Filter::of_host(namespace.clone()),
+            filter: Filter::of_host(format!("h{number}"), namespace.clone()),
             namespace,
             switch: switch.clone(),
             port: format!("port{number}"),
@@ -85,16 +87,26 @@ impl Host {
         self.namespace.enter(work)
     }
 
-    /// Replaces the losses of UDP datagrams that the host receives, at the end of an outage if
-    /// there is one. Its own datagrams are not lost.
+    /// Replaces the losses of UDP datagrams that the host receives. Its own datagrams are not lost.
+    /// An outage continues.
     pub fn set_loss(&self, loss: &Loss) -> Result<(), Error> {
         self.filter.set(loss)
     }
 
     /// Drops all datagrams that the host receives in the next `length`, and waits until it is over.
-    /// The losses then continue.
+    /// See [`Host::begin_outage`].
     pub fn outage(&self, length: Duration) -> Result<(), Error> {
-        self.filter.outage(length)
+        let outage = self.begin_outage()?;
+        thread::sleep(length);
+        outage.end()
+    }
+
+    /// Drops all datagrams that the host receives, until the outage ends. The losses of
+    /// [`Host::set_loss`] continue behind it.
+    ///
+    /// Fails if the host already has an outage.
+    pub fn begin_outage(&self) -> Result<Outage<'_>, Error> {
+        self.filter.begin_outage()
     }
 
     /// Starts to record the datagrams that the host loses by [`Host::set_loss`] and

@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use crate::drop_log::DropLog;
@@ -6,6 +7,7 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::loss::Loss;
 use crate::namespace::Namespace;
+use crate::outage::Outage;
 
 /// A rack of a lab: a bridge for its hosts and, in a lab of several racks, an uplink to the core.
 #[derive(Debug)]
@@ -33,16 +35,26 @@ impl Rack {
         &self.uplink
     }
 
-    /// Replaces the losses of UDP datagrams that reach the rack from other racks, at the end of an
-    /// outage if there is one. One draw applies to all hosts of the rack.
+    /// Replaces the losses of UDP datagrams that reach the rack from other racks. One draw applies
+    /// to all hosts of the rack. An outage continues.
     pub fn set_loss(&self, loss: &Loss) -> Result<(), Error> {
         self.filter()?.set(loss)
     }
 
-    /// Drops all datagrams from other racks for `length`, and waits until it is over. The losses
-    /// then continue.
+    /// Drops all datagrams from other racks for `length`, and waits until it is over. See
+    /// [`Rack::begin_outage`].
     pub fn outage(&self, length: Duration) -> Result<(), Error> {
-        self.filter()?.outage(length)
+        let outage = self.begin_outage()?;
+        thread::sleep(length);
+        outage.end()
+    }
+
+    /// Drops all datagrams from other racks, until the outage ends. The losses of
+    /// [`Rack::set_loss`] continue behind it.
+    ///
+    /// Fails if the rack already has an outage.
+    pub fn begin_outage(&self) -> Result<Outage<'_>, Error> {
+        self.filter()?.begin_outage()
     }
 
     /// Starts to record the datagrams that [`Rack::set_loss`] and [`Rack::outage`] drop. A datagram

@@ -4,6 +4,7 @@ mod skipping;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -69,10 +70,11 @@ fn every_drop_after_the_start_of_a_log_is_in_its_account() {
     let Some(lab) = lossy_lab() else { return };
     let [sender, receiver] = [1, 2].map(|number| lab.host(number));
     let folder = tempfile::TempDir::new().expect("a folder");
-    let is_over = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Acquire) {
+        // A failure drops this end too, so that the sender never outlives the test.
+        let (stop, stopped) = channel::<()>();
+        scope.spawn(move || {
+            while stopped.try_recv() == Err(TryRecvError::Empty) {
                 send(sender, receiver, 10);
                 thread::sleep(Duration::from_millis(1));
             }
@@ -85,7 +87,7 @@ fn every_drop_after_the_start_of_a_log_is_in_its_account() {
             let dropped = log.finish().expect("the record has what was counted");
             assert!(!dropped.is_empty());
         }
-        is_over.store(true, Ordering::Release);
+        drop(stop);
     });
 }
 

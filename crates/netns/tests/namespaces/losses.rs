@@ -162,18 +162,49 @@ fn an_uplink_draws_once_for_a_datagram_in_fragments() {
 }
 
 #[test]
-fn driven_losses_continue_after_an_outage() {
+fn losses_change_during_an_outage_and_hold_after_it() {
+    let Some(lab) = lab(1, 2) else { return };
+    let [sender, receiver] = [1, 2].map(|number| open(lab.host(number)));
+    let address = lab.host(2).address();
+    let Some(outage) = permitted(lab.host(2).begin_outage()) else { return };
+    // A wait for the end of the outage would never end.
+    lab.host(2).set_loss(&Loss::Bursts { length: 10, period: 200 }).expect("the host exists");
+    send(&sender, address, 100);
+    assert!(receive(&receiver).is_empty());
+    outage.end().expect("the host exists");
+    send(&sender, address, COUNT);
+    assert_eq!(receive(&receiver).len(), COUNT as usize * 190 / 200);
+}
+
+#[test]
+fn driven_losses_continue_during_and_after_an_outage() {
     let Some(lab) = lab(1, 2) else { return };
     let [sender, receiver] = [1, 2].map(|number| open(lab.host(number)));
     let ms = Duration::from_millis;
     let loss = Loss::Outages { length: ms(10), period: ms(20) };
     let Some(()) = permitted(lab.host(2).set_loss(&loss)) else { return };
-    lab.host(2).outage(ms(5)).expect("the host exists");
+    let outage = lab.host(2).begin_outage().expect("the host exists");
+    for _ in 0..4 {
+        send(&sender, lab.host(2).address(), COUNT);
+    }
+    assert!(receive(&receiver).is_empty());
+    drop(outage);
     for _ in 0..4 {
         send(&sender, lab.host(2).address(), COUNT);
     }
     let received = receive(&receiver).len();
     assert!((1..4 * COUNT as usize).contains(&received), "{received}");
+}
+
+#[test]
+fn second_outage_of_a_host_is_refused_until_the_first_ends() {
+    let Some(lab) = lab(1, 2) else { return };
+    let Some(first) = permitted(lab.host(2).begin_outage()) else { return };
+    let refused = lab.host(2).outage(Duration::from_secs(3600)).expect_err("there is one");
+    assert_eq!(refused.cause(), "h2 already has an outage");
+    lab.host(1).outage(Duration::from_millis(1)).expect("it has none");
+    drop(first);
+    lab.host(2).outage(Duration::from_millis(1)).expect("the first has ended");
 }
 
 #[test]
