@@ -30,8 +30,8 @@ pub struct Row {
     pub name: String,
     /// Names of the systems, in the order of the report.
     pub systems: Vec<String>,
-    /// Those of `systems` that are measured only in the first repetition, because they are slow or
-    /// far from the best. Default: none.
+    /// Those of `systems` that are measured only in the first repetition, to save time. Default:
+    /// none.
     #[serde(default)]
     pub once: Vec<String>,
     /// Name of the settings of each system. Default: `default`.

@@ -91,6 +91,9 @@ pub struct Account {
     pub cpu_percent_receivers: Option<f64>,
     /// Packets received for each receiver and message. `None` unless they were counted everywhere.
     pub packets_per_copy: Option<f64>,
+    /// `true` if the messages were sent at a set rate, so that goodput does not compare systems.
+    #[serde(default)]
+    pub is_paced: bool,
     /// Bytes of messages per second at the slowest receiver, while it delivered the middle 80 % of
     /// its copies. `None` with fewer than ten copies.
     pub goodput_slowest: Option<f64>,
@@ -147,6 +150,7 @@ impl Account {
             cpu_percent_receivers: load::cpu_percent(reports(nodes, true), &sent, &arrivals),
             background_slowest: load::background_slowest(reports(nodes, true)),
             packets_per_copy: packets(nodes).and_then(|packets| ratio(packets, sum.expected)),
+            is_paced: false,
             goodput_slowest: is_measured.then(|| goodputs.iter().copied().fold(f64::MAX, f64::min)),
             goodput_mean: is_measured.then(|| goodputs.iter().sum::<f64>() / goodputs.len() as f64),
         }

@@ -6,7 +6,7 @@ pub(super) struct Median {
     pub(super) value: f64,
     least: f64,
     most: f64,
-    runs: usize,
+    pub(super) runs: usize,
 }
 
 impl Median {

@@ -100,23 +100,51 @@ impl Metric {
         matches!(self, Self::GoodputSlowest | Self::GoodputMean | Self::Background)
     }
 
+    /// Returns the number of recorded times if there are some, but fewer than the quantile needs to
+    /// have one beyond it.
+    pub(super) fn too_few(self, account: &Account) -> Option<u64> {
+        let least = match self {
+            Self::LatencyP90 => 10,
+            Self::LatencyP99
+            | Self::KeptP99
+            | Self::RecoveredP99
+            | Self::FromKernelP99
+            | Self::SpreadP99 => 100,
+            Self::LatencyP999 | Self::RecoveredP999 => 1000,
+            _ => return None,
+        };
+        let part = match self {
+            Self::KeptP99 => &account.latency_kept,
+            Self::RecoveredP99 | Self::RecoveredP999 => &account.latency_recovered,
+            Self::FromKernelP99 => &account.latency_from_kernel,
+            Self::SpreadP99 => &account.spread,
+            _ => &account.latency,
+        };
+        (1..least).contains(&part.count).then_some(part.count)
+    }
+
     /// Returns the value in its unit, or `None` if the run has none. A quantile has none if fewer
     /// times were recorded than it needs to have one beyond it.
     pub(super) fn value(self, account: &Account) -> Option<f64> {
-        let quantile = |part: &Quantiles, least: u64, value: fn(&Quantiles) -> u64| {
-            (part.count >= least).then(|| value(part) as f64 / 1e3)
+        if self.too_few(account).is_some() {
+            return None;
+        }
+        let quantile = |part: &Quantiles, value: fn(&Quantiles) -> u64| {
+            (part.count > 0).then(|| value(part) as f64 / 1e3)
         };
-        let p50 = |part| quantile(part, 1, |it| it.p50);
-        let p99 = |part| quantile(part, 100, |it| it.p99);
-        let p999 = |part| quantile(part, 1000, |it| it.p999);
+        let p50 = |part| quantile(part, |it| it.p50);
+        let p99 = |part| quantile(part, |it| it.p99);
+        let p999 = |part| quantile(part, |it| it.p999);
         let (all, recovered) = (&account.latency, &account.latency_recovered);
         let (kept, spread) = (&account.latency_kept, &account.spread);
+        // At a set rate, a system that stalls and then catches up would have the highest one.
+        let goodput = |rate: Option<f64>| rate.filter(|_| !account.is_paced).map(|it| it / 1e6);
         match self {
             Self::LatencyP50 => p50(all),
-            Self::LatencyP90 => quantile(all, 10, |it| it.p90),
+            Self::LatencyP90 => quantile(all, |it| it.p90),
             Self::LatencyP99 => p99(all),
             Self::LatencyP999 => p999(all),
-            Self::LatencyMax => quantile(all, 1, |it| it.max),
+            Self::LatencyMax => quantile(all, |it| it.max),
             Self::KeptP50 => p50(kept),
             Self::KeptP99 => p99(kept),
             Self::Recovered => (account.datagrams_dropped > 0).then_some(recovered.count as f64),
@@ -133,8 +161,8 @@ impl Metric {
             Self::CpuSender => account.cpu_percent_sender,
             Self::CpuReceivers => account.cpu_percent_receivers,
             Self::Packets => account.packets_per_copy,
-            Self::GoodputSlowest => account.goodput_slowest.map(|rate| rate / 1e6),
-            Self::GoodputMean => account.goodput_mean.map(|rate| rate / 1e6),
+            Self::GoodputSlowest => goodput(account.goodput_slowest),
+            Self::GoodputMean => goodput(account.goodput_mean),
             Self::Background => account.background_slowest.map(|rate| rate / 1e6),
         }
     }

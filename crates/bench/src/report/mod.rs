@@ -40,6 +40,10 @@ impl Report {
                 });
             }
         }
+        for (metric, system, count) in ratios::not_compared(self, row) {
+            let name = metric.name();
+            text += &format!("\n{name} is not compared: {system} has {count} values in a run.\n");
+        }
         let skipped = self.runs.iter().filter(|run| run.row == row);
         let reasons = distinct(skipped.filter_map(|run| match &run.result {
             RunResult::Skipped(reason) => Some((&*run.system, &**reason)),
@@ -128,7 +132,7 @@ mod tests {
         let jgroups = line(&report, "jgroups");
         assert!(jgroups.contains("failed in 2 of 3 runs: no Java"), "{jgroups}");
         let text = report.markdown();
-        assert!(text.contains("0.275 (norm;") && !text.contains("(aeron"), "{text}");
+        assert!(text.contains("0.275 (norm, 1 run;") && !text.contains("(aeron"), "{text}");
     }
 
     #[test]
@@ -148,7 +152,7 @@ mod tests {
         let fast = run("pgm", Kind::Peer, 1_000, 1e9, 0);
         report.runs.push(Run { limit: Some(Limit::Sending), ..fast });
         assert!(line(&report, "pgm").contains("time limit reached in 1 of 1 runs"));
-        assert!(report.markdown().contains("1.38 (aeron;"), "{}", report.markdown());
+        assert!(report.markdown().contains("1.38 (aeron, 1 run;"), "{}", report.markdown());
     }
 
     #[test]
@@ -164,26 +168,54 @@ mod tests {
         };
         let (broken, unordered) = (with(Order::Total), with(Order::None));
         assert!(line(&broken, "pgm").contains("| total | **differ** |"));
-        assert!(broken.markdown().contains("1.38 (aeron;"));
+        assert!(broken.markdown().contains("1.38 (aeron, 1 run;"));
         assert!(line(&unordered, "pgm").contains("| none | differ |"));
-        assert!(unordered.markdown().contains("(pgm;"));
+        assert!(unordered.markdown().contains("(pgm, 1 run;"));
     }
 
     #[test]
     fn ratios_compare_with_the_best_peer_and_raw_sockets() {
         let text = report().markdown();
-        let p99 =
-            "| carom | latency p99 | 110 µs | 1.38 (aeron; 1.25 to 1.5) | 2.2 (raw; 2 to 2.4) |";
-        let goodput =
-            "| goodput, slowest | 30 MB/s | 1.5 (aeron; 1.5 to 1.5) | 0.5 (raw; 0.5 to 0.5) |";
+        let p99 = "| carom | latency p99 | 110 µs | 1.38 (aeron, 1 run; 1.25 to 1.5) | \
+             2.2 (raw, 1 run; 2 to 2.4) |";
+        let goodput = "| goodput, slowest | 30 MB/s | 1.5 (aeron, 1 run; 1.5 to 1.5) | \
+             0.5 (raw, 1 run; 0.5 to 0.5) |";
         assert!(text.contains(p99) && text.contains(goodput), "{text}");
+    }
+
+    #[test]
+    fn metric_of_which_a_peer_has_too_few_values_is_not_compared() {
+        let mut report = report();
+        let mut fast = run("pgm", Kind::Peer, 1_000, 1e6, 0);
+        if let RunResult::Measured(account) = &mut fast.result {
+            account.latency.count = 72;
+        }
+        report.runs.push(fast);
+        let text = report.markdown();
+        assert!(
+            text.contains("latency p99 is not compared: pgm has 72 values in a run."),
+            "{text}"
+        );
+        assert!(!text.contains("1.38 (aeron"), "the worse peer is no reference: {text}");
+    }
+
+    #[test]
+    fn goodput_at_a_set_rate_is_not_compared() {
+        let mut report = report();
+        for run in &mut report.runs {
+            if let RunResult::Measured(account) = &mut run.result {
+                account.is_paced = true;
+            }
+        }
+        assert!(!report.markdown().contains("goodput"), "{}", report.markdown());
+        assert!(!report.svg().contains("goodput"));
     }
 
     #[test]
     fn peer_that_misses_copies_is_no_best_peer() {
         let mut report = report();
         report.runs.push(run("pgm", Kind::Peer, 1_000, 1e9, 1));
-        assert!(report.markdown().contains("1.38 (aeron;"), "{}", report.markdown());
+        assert!(report.markdown().contains("1.38 (aeron, 1 run;"), "{}", report.markdown());
     }
 
     #[test]
@@ -213,8 +245,8 @@ mod tests {
         let close = Comparison::of(&report(), &other, 0.26);
         assert_eq!(close.differences, [] as [String; 0]);
         let far = Comparison::of(&report(), &other, 0.2);
-        let line = "fan-out, carom, latency p99 to best peer: 1.38 (aeron; 1.25 to 1.5) and \
-                    1.1 (aeron; 1 to 1.2), 25 %";
+        let line = "fan-out, carom, latency p99 to best peer: 1.38 (aeron, 1 run; 1.25 to 1.5) \
+                    and 1.1 (aeron, 1 run; 1 to 1.2), 25 %";
         assert_eq!((far.ratios, &*far.differences), (6, &[line.to_owned()][..]));
         other.runs.retain(|run| run.kind != Kind::Raw);
         let lacking = Comparison::of(&report(), &other, 0.3);

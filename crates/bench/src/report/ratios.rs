@@ -22,6 +22,8 @@ pub(super) struct Ratio<'a> {
     pub(super) value: f64,
     /// Smallest and largest ratio of one run of each system. `None` if each has a single run.
     range: Option<(f64, f64)>,
+    /// `true` if Carom was measured repeatedly and the other system once.
+    is_unrepeated: bool,
 }
 
 /// The meaning of the system with which Carom is compared.
@@ -50,9 +52,19 @@ pub(super) fn of_row<'a>(report: &'a Report, row: &'a str) -> Vec<Ratio<'a>> {
                 // A result of 0 has no ratio.
                 if value > 0.0 && value.is_finite() {
                     let range = ours.ratios_to(&theirs);
+                    let is_unrepeated = ours.runs > 1 && theirs.runs == 1;
                     let (system, ours) = (runs.system(), ours.value);
-                    let ratio = Ratio { row, system, metric, reference, other, ours, value, range };
-                    ratios.push(ratio);
+                    ratios.push(Ratio {
+                        row,
+                        system,
+                        metric,
+                        reference,
+                        other,
+                        ours,
+                        value,
+                        range,
+                        is_unrepeated,
+                    });
                 }
             }
         }
@@ -66,16 +78,49 @@ fn best<'a>(
     metric: Metric,
     reference: Reference,
 ) -> Option<(&'a str, Median)> {
-    let is_wanted = |runs: &&Runs<'_>| match reference {
-        Reference::BestPeer => runs.is(Kind::Peer) && runs.may_be_best(),
-        Reference::Raw => runs.is(Kind::Raw) && runs.flaw().is_none(),
-    };
-    let wanted = systems.iter().filter(is_wanted);
+    // Without its value, a worse peer would be the best one.
+    if lacking(systems, metric, reference).is_some() {
+        return None;
+    }
+    let wanted = systems.iter().filter(|runs| is_wanted(runs, reference));
     let medians = wanted.filter_map(|runs| Some((runs.system(), runs.median(metric)?)));
     medians.min_by(|(_, a), (_, b)| match metric.is_better_if_higher() {
         true => b.value.total_cmp(&a.value),
         false => a.value.total_cmp(&b.value),
     })
+}
+
+/// Returns the metrics of a row that are not compared with the best peer, because a peer has too
+/// few values of them, with its name and their number.
+pub(super) fn not_compared<'a>(report: &'a Report, row: &str) -> Vec<(Metric, &'a str, u64)> {
+    let systems = report.systems(row);
+    let is_ours = |metric| {
+        let mut ours = systems.iter().filter(|runs| runs.is(Kind::Carom));
+        ours.any(|runs| runs.median(metric).is_some())
+    };
+    let metrics = COMPARED.into_iter().filter(|metric| is_ours(*metric));
+    let lacking = metrics.filter_map(|metric| {
+        let (system, count) = lacking(&systems, metric, Reference::BestPeer)?;
+        Some((metric, system, count))
+    });
+    lacking.collect()
+}
+
+/// Returns the first system that may be the reference and has too few values, with their number.
+fn lacking<'a>(
+    systems: &[Runs<'a>],
+    metric: Metric,
+    reference: Reference,
+) -> Option<(&'a str, u64)> {
+    let mut wanted = systems.iter().filter(|runs| is_wanted(runs, reference));
+    wanted.find_map(|runs| Some((runs.system(), runs.too_few(metric)?)))
+}
+
+fn is_wanted(runs: &Runs<'_>, reference: Reference) -> bool {
+    match reference {
+        Reference::BestPeer => runs.is(Kind::Peer) && runs.may_be_best(),
+        Reference::Raw => runs.is(Kind::Raw) && runs.flaw().is_none(),
+    }
 }
 
 impl Ratio<'_> {
@@ -98,7 +143,8 @@ impl fmt::Display for Reference {
 impl fmt::Display for Ratio<'_> {
     /// Writes the ratio, the other system, and the range over the runs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}", short(self.value), self.other)?;
+        let once = if self.is_unrepeated { ", 1 run" } else { "" };
+        write!(f, "{} ({}{once}", short(self.value), self.other)?;
         if let Some((least, most)) = self.range {
             write!(f, "; {} to {}", short(least), short(most))?;
         }

@@ -37,6 +37,11 @@ impl<'a> Runs<'a> {
         accounts.collect()
     }
 
+    /// Returns the smallest number of recorded times in a run that has too few for the metric.
+    pub(super) fn too_few(&self, metric: Metric) -> Option<u64> {
+        self.accounts().into_iter().filter_map(|account| metric.too_few(account)).min()
+    }
+
     /// Returns the median over the measured runs.
     pub(super) fn median(&self, metric: Metric) -> Option<Median> {
         Median::of(self.accounts().into_iter().map(|account| metric.value(account)))

@@ -215,6 +215,7 @@ impl Trial<'_> {
         let remarks = all.iter().flat_map(|node| node.files.report.remarks.iter().cloned());
         let (remarks, version) = (remarks.collect(), all[0].files.report.system.clone());
         let account = Account::of(&all, self.row.groups, self.row.size);
+        let account = Account { is_paced: self.row.rate > 0.0, ..account };
         Ok(Measured { account, version, remarks, ..Measured::default() })
     }
 }
