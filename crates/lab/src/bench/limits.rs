@@ -58,7 +58,7 @@ impl Limits {
     }
 }
 
-/// A node in Java warms up for 8 s, on each of 2 processors.
+/// A node in Java warms up for seconds, on each of 2 processors.
 const READY: Duration = Duration::from_secs(90);
 const LATE: Duration = Duration::from_secs(15);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

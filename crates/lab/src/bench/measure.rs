@@ -4,7 +4,7 @@ use std::time::Instant;
 use carom_bench::Quantiles;
 use carom_bench::account::Account;
 use carom_bench::plan::Row;
-use carom_bench::report::{Limit, Order, Run, RunResult};
+use carom_bench::report::{Kind, Limit, Order, Run, RunResult};
 use carom_netns::Lab;
 use carom_terminal::interrupt::Interrupt;
 use carom_terminal::{CliError, output};
@@ -150,7 +150,8 @@ impl<'a> Bench<'a> {
             page.remark(&row.name, format!("{}: {remark}", system.name));
         }
         self.report(&format!("{label}: {shown}"));
-        let is_broken = trial::is_broken(row, system, &account);
+        let is_late = system.kind == Kind::Carom && limit.is_some();
+        let is_broken = is_late || trial::is_broken(row, system, &account);
         if is_broken {
             let remark = format!(
                 "{}: FAILED: missing {}, duplicates {}, unknown {}, orders {}",
@@ -236,7 +237,6 @@ const AVAILABLE: &str =
 mod tests {
     use super::*;
     use crate::bench::cases;
-    use carom_bench::report::Kind;
 
     #[test]
     fn runs_are_counted_beyond_32_bits() {

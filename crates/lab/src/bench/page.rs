@@ -73,7 +73,7 @@ impl Page {
     }
 
     /// Writes `benchmarks.md`, `benchmarks.json`, and a chart for each row. Each file is replaced
-    /// as a whole, so that a bench that is killed leaves no half.
+    /// as a whole, so that a bench that is killed leaves each file whole.
     pub(super) fn write(&self, out: &Path, interrupted: bool) -> Result<(), CliError> {
         let put = |name: &str, text: &str| {
             let path = out.join(name);
