@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn metric_of_which_a_peer_has_too_few_values_is_not_compared() {
+    fn metric_with_too_few_values_of_a_peer_is_not_compared() {
         let mut report = report();
         let mut fast = run("pgm", Kind::Peer, 1_000, 1e6, 0);
         if let RunResult::Measured(account) = &mut fast.result {
