@@ -269,3 +269,34 @@ fn confirmed_after_yielding(engine: &mut Rdcm, now: Time) -> (u32, usize, Vec<(N
     });
     confirmed.expect("the stream is settled")
 }
+
+#[test]
+fn branch_that_the_tree_reaches_elsewhere_is_not_cut_off() {
+    let (parent, above) = (NodeId(5), NodeId(6));
+    let leaf = Seat { ring: 7, predecessor: NEXT, successor: NEXT, parent: NodeId(2) };
+    let proxy = Some(Seat { ring: 6, predecessor: parent, successor: parent, parent: above });
+    let children = Vec::from([NodeId(2), NEXT]);
+    let place = Place { receivers: 4, leaf, proxy, children_ring: 7, children, ..alone() };
+    let mut engine = engine(NodeId(2), [1, 3, 5, 6]);
+    hear(&mut engine, SENDER, &Packet::Place { receiver: NodeId(2), place });
+    let mut acknowledged = |by_tree: u32| {
+        let has = SackSet::all_below(1 + u64::from(by_tree));
+        let ack = RingAck::new(7, &has, has.next(), FAR, by_tree);
+        let now = NOW + Duration::from_millis(u64::from(by_tree));
+        hear_at(&mut engine, now, 9, NEXT, &Packet::Ack(vec![ack]));
+        engine.handle_timeout(now + Duration::from_millis(1));
+        let mut of_branch = Vec::new();
+        let mut out = Vec::new();
+        while engine.poll_transmit(&mut out).is_some() {
+            let datagram = Datagram::parse(&out).expect("a datagram");
+            let body = datagram.body().expect("a body");
+            if let Ok(Packet::Ack(acks)) = Packet::decode(datagram.header(), body) {
+                of_branch.extend(acks.iter().filter(|it| it.ring == 6).map(|it| it.by_tree));
+            }
+            out.clear();
+        }
+        of_branch
+    };
+    assert_eq!(acknowledged(10).last(), Some(&10));
+    assert_eq!(acknowledged(20).last(), Some(&20), "only its own link is dead");
+}

@@ -245,7 +245,9 @@ impl TreeInstaller {
         let Some(entry) = self.groups.get(&group) else { return false };
         let carries = |link: &TreeLink| {
             let installed = entry.installed.as_ref().and_then(|(_, links)| links.get(link));
-            entry.dirty.is_none() && installed.is_some_and(|since| *since + settle <= now)
+            // The running command removes the links that its tree does not have.
+            let is_kept = entry.running.as_ref().is_none_or(|(_, links)| links.contains(link));
+            entry.dirty.is_none() && is_kept && installed.is_some_and(|it| *it + settle <= now)
         };
         !entry.has_failed() && !links.iter().all(carries)
     }

@@ -222,16 +222,17 @@ impl MulticastManager {
         dead.len()
     }
 
-    /// Returns `true` if receivers may miss the tree only because the network does not carry the
-    /// reported links yet.
+    /// Returns `true` if receivers may miss the tree only because the network does not carry all
+    /// links of their path yet. A reported link that a former tree had too may have lost the links
+    /// above it.
     fn is_installing(&mut self, now: Time, report: LinkReport) -> bool {
         self.pass_trees(now);
         let group = report.group;
         let (Some(installer), Some(tree)) = (&self.installer, self.trees.tree(group)) else {
             return false;
         };
-        let suspects = self.trees.suspects(report);
-        let links = links_of(tree).into_iter().filter(|it| suspects.contains(&it.link));
+        let path = self.trees.path(report);
+        let links = links_of(tree).into_iter().filter(|it| path.contains(&it.link));
         let links: Vec<TreeLink> = links.collect();
         installer.is_installing(now, group, &links, self.trees.settle())
     }

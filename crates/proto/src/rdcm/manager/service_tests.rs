@@ -176,6 +176,49 @@ fn cuts_are_ignored_until_the_network_has_the_tree() {
 }
 
 #[test]
+fn cuts_below_links_that_are_being_installed_are_ignored() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let switches = names(&["left", "right", "one", "two"]);
+    let mut topology = Topology::new(names(&["a", "b", "c"]), switches, false).expect("a topology");
+    for (from, to) in [(0, 3), (1, 4), (2, 4), (3, 5), (3, 6), (4, 5), (4, 6)] {
+        topology.link(Vertex(from), Vertex(to)).expect("a link");
+    }
+    let hosts = [1, 2, 3].map(|node| (NodeId(node), Vertex(node as u32 - 1)));
+    let network = Network::Known { topology: topology.into(), hosts: Hosts::from_iter(hosts) };
+    let mut service = ManagerService::new(network, 1);
+    service.install_trees();
+    service.ask(1, 1, open(0));
+    service.ask(1, 2, join(&[2, 3]));
+    assert_eq!(service.poll_tree(NOW), None, "more receivers may join");
+    let gathered = NOW + Duration::from_millis(100);
+    service.poll_tree(gathered).expect("a tree");
+    service.handle_installed(gathered, GROUP, Ok(()));
+    let mut number = 2;
+    let mut cut = |service: &mut ManagerService, now| {
+        number += 1;
+        let command = Command::Cut { ring: 4, successor: NodeId(2) };
+        let request = Request { group: GROUP, opening: 1, number, command };
+        service.handle(now, NodeId(1), endpoint(1), &request.encode());
+        service.counters().links_found_dead
+    };
+    let later = gathered + Duration::from_secs(10);
+    service.report_link(later, ["one", "left"], LinkState::Down).expect("a link");
+    let later = later + Duration::from_secs(1);
+    assert_eq!(cut(&mut service, later), 0, "the links above the receivers are not installed");
+    service.poll_tree(later).expect("a tree over the other switch");
+    assert_eq!(cut(&mut service, later), 0, "the command runs");
+    service.report_link(later, ["one", "left"], LinkState::Up).expect("a link");
+    service.report_link(later, ["two", "left"], LinkState::Down).expect("a link");
+    let later = later + Duration::from_secs(1);
+    assert_eq!(cut(&mut service, later), 0, "the command removes the links of the former tree");
+    service.handle_installed(later, GROUP, Ok(()));
+    assert_eq!(cut(&mut service, later), 0, "the first tree is to be installed again");
+    service.poll_tree(later).expect("the first tree");
+    service.handle_installed(later, GROUP, Ok(()));
+    assert_eq!(cut(&mut service, later + Duration::from_secs(1)), 1);
+}
+
+#[test]
 fn driver_is_given_each_tree_that_a_report_moves() {
     let mut service = service_with_two_paths();
     service.install_trees();

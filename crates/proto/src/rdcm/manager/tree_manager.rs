@@ -221,9 +221,19 @@ impl TreeManager {
     }
 
     /// Returns the links one of which must be dead if a report is true.
-    pub(super) fn suspects(&self, report: LinkReport) -> Vec<LinkId> {
+    fn suspects(&self, report: LinkReport) -> Vec<LinkId> {
         let managed = self.groups.get(&report.group);
         managed.map_or_else(Vec::new, |it| it.suspects(report.ring, report.successor))
+    }
+
+    /// Returns the links on the path from the sender through the suspects of a report.
+    pub(super) fn path(&self, report: LinkReport) -> Vec<LinkId> {
+        let Some(managed) = self.groups.get(&report.group) else { return Vec::new() };
+        let tree = &managed.tree;
+        let above = core::iter::successors(tree.above(report.ring), |it| tree.above(it.vertex));
+        let mut path = managed.suspects(report.ring, report.successor);
+        path.extend(above.map(|it| it.link));
+        path
     }
 
     fn is_dead(&self, link: LinkId) -> bool {

@@ -15,7 +15,7 @@ use crate::wire::DecodeError;
 /// | 8 | first missing packet |
 /// | 8 | number below which all missing packets are known |
 /// | 8 | number after the last packet that is expected |
-/// | 4 | packets that arrived through the tree, modulo 2^32 |
+/// | 4 | packets that arrived through the tree, at the receiver or in its branch, modulo 2^32 |
 /// | 2 | number of ranges |
 /// | 8 each | range of present packets: offset from the first missing packet u32, length u32 |
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,8 @@ pub struct RingAck {
     pub known_to: u64,
     /// Number after the last packet that may be sent.
     pub limit: u64,
-    /// Number of packets that the acknowledging receiver itself got through the tree, modulo 2^32.
+    /// Number of packets that the receiver, or all receivers of its branch together, got through
+    /// the tree, modulo 2^32.
     pub by_tree: u32,
 }
 

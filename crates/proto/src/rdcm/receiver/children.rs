@@ -17,6 +17,7 @@ pub(super) struct Children {
 struct Child {
     known_to: u64,
     limit: u64,
+    by_tree: u32,
     heard_at: Time,
     is_silent: bool,
 }
@@ -29,7 +30,7 @@ impl Children {
         let has_changed = !self.children.keys().eq(&others);
         self.children.retain(|child, _| others.contains(child));
         for child in others {
-            let new = Child { known_to: 0, limit, heard_at: now, is_silent: false };
+            let new = Child { known_to: 0, limit, by_tree: 0, heard_at: now, is_silent: false };
             self.children.entry(child).or_insert(new);
         }
         self.ring = place.children_ring;
@@ -46,7 +47,7 @@ impl Children {
         let child = self.children.get_mut(&from).filter(|_| ack.ring == self.ring);
         let Some(child) = child else { return false };
         child.known_to = child.known_to.max(ack.known_to.min(end));
-        child.limit = ack.limit;
+        (child.limit, child.by_tree) = (ack.limit, ack.by_tree);
         (child.heard_at, child.is_silent) = (now, false);
         true
     }
@@ -68,6 +69,12 @@ impl Children {
 
     pub(super) fn limit(&self, own: u64) -> u64 {
         self.heard().map(|child| child.limit).fold(own, u64::min)
+    }
+
+    /// Returns the number of packets that this receiver, with its own count `own`, and all branches
+    /// of its children got through the tree. It stops only if the tree reaches none of them.
+    pub(super) fn by_tree(&self, own: u32) -> u32 {
+        self.children.values().map(|child| child.by_tree).fold(own, u32::wrapping_add)
     }
 
     /// Returns the children, except silent ones, which request packets from the sender.

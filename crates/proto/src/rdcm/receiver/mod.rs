@@ -316,7 +316,7 @@ impl Receiver {
         let has = self.window.branch().unwrap_or_else(|| self.window.own.clone());
         let limit = self.children.limit(self.limit(config));
         let known_to = self.children.known_to(self.end.known_to);
-        RingAck::new(ring, &has, known_to, limit, self.by_tree as u32)
+        RingAck::new(ring, &has, known_to, limit, self.children.by_tree(self.by_tree as u32))
     }
 
     fn limit(&self, config: &Config) -> u64 {

@@ -256,6 +256,8 @@ fn successor_is_cut_off_if_only_its_predecessor_gets_the_tree() {
     assert!(!is_cut(&mut window, 0, 0));
     assert_eq!(repairs(&mut window, 10).len(), 20);
     assert!(!is_cut(&mut window, 100, 20), "it is too early");
+    assert!(!is_cut(&mut window, 250, 20), "it may be gone");
+    window.on_ack(at(250), NEXT, &ack(RING, 0, &[], 0), false);
     assert!(!is_cut(&mut window, 250, 5), "its predecessor is not reached either");
     assert!(is_cut(&mut window, 250, 20));
     assert!(!is_cut(&mut window, 260, 50), "it was reported");

@@ -288,7 +288,8 @@ impl Successor {
     }
 
     /// Returns `true`, and restarts the measurement, if the tree has not reached the successor for
-    /// the time `cut_after`, but has reached its predecessor.
+    /// the time `cut_after`, but has reached its predecessor. A successor that was not heard lately
+    /// may be gone or suspended, and is not cut off: only its acknowledgments prove that it lives.
     pub(super) fn is_cut(&mut self, now: Time, own_by_tree: u64, cut_after: Duration) -> bool {
         let watch = &mut self.watch;
         if watch.repairs == 0 {
@@ -297,7 +298,8 @@ impl Successor {
         let repairs = u64::from(REPAIRS_BEFORE_CUT);
         let is_cut = watch.repairs >= REPAIRS_BEFORE_CUT
             && own_by_tree - watch.own_by_tree >= repairs
-            && now.since(watch.since) >= cut_after;
+            && now.since(watch.since) >= cut_after
+            && now.since(self.heard_at) < cut_after / 2;
         if is_cut {
             (watch.since, watch.own_by_tree, watch.repairs) = (now, own_by_tree, 0);
         }
