@@ -268,6 +268,22 @@ fn successor_is_cut_off_if_only_its_predecessor_gets_the_tree() {
     assert!(!is_cut(&mut window, 480, 90), "it got something by the tree meanwhile");
 }
 
+#[test]
+fn packets_before_a_failure_of_both_do_not_prove_a_cut() {
+    let cut_after = Duration::from_millis(200);
+    let mut window = window_of(50, &[(RING, NEXT)], false);
+    let is_cut = |window: &mut RepairWindow, ms, by_tree| {
+        let successor = window.successors.first_mut().expect("there is one");
+        successor.is_cut(at(ms), by_tree, cut_after)
+    };
+    assert!(!is_cut(&mut window, 0, 0));
+    assert_eq!(repairs(&mut window, 10).len(), 20);
+    assert!(!is_cut(&mut window, 50, 100), "it is too early");
+    window.on_ack(at(250), NEXT, &ack(RING, 0, &[], 0), false);
+    assert!(!is_cut(&mut window, 250, 100), "its predecessor is not reached either");
+    assert!(is_cut(&mut window, 260, 110));
+}
+
 proptest! {
     #[test]
     fn successor_ends_with_everything_under_any_losses(

@@ -45,8 +45,8 @@ pub(super) struct Successor {
 struct Watch {
     since: Time,
     by_tree: u32,
-    /// Number of packets that its predecessor had received through the tree at that time.
-    own_by_tree: u64,
+    /// Number of packets that its predecessor had received through the tree some time later.
+    own_by_tree: Option<u64>,
     repairs: u32,
 }
 
@@ -181,8 +181,7 @@ impl Successor {
             self.round_trip.forget_known(fresh.end);
         } else {
             self.round_trip.on_known(now, fresh.end);
-            self.watch.by_tree = ack.by_tree;
-            (self.watch.since, self.watch.repairs) = (now, 0);
+            self.watch = Watch { since: now, by_tree: ack.by_tree, ..Watch::default() };
         }
         fresh
     }
@@ -293,15 +292,19 @@ impl Successor {
     pub(super) fn is_cut(&mut self, now: Time, own_by_tree: u64, cut_after: Duration) -> bool {
         let watch = &mut self.watch;
         if watch.repairs == 0 {
-            (watch.since, watch.own_by_tree) = (now, own_by_tree);
+            watch.since = now;
         }
+        // What its predecessor got earlier may have been sent before the tree failed for both.
+        let is_early = now.since(watch.since) < cut_after / 2;
+        let own_before = watch.own_by_tree.filter(|_| !is_early).unwrap_or(own_by_tree);
+        watch.own_by_tree = Some(own_before);
         let repairs = u64::from(REPAIRS_BEFORE_CUT);
         let is_cut = watch.repairs >= REPAIRS_BEFORE_CUT
-            && own_by_tree - watch.own_by_tree >= repairs
+            && own_by_tree - own_before >= repairs
             && now.since(watch.since) >= cut_after
             && now.since(self.heard_at) < cut_after / 2;
         if is_cut {
-            (watch.since, watch.own_by_tree, watch.repairs) = (now, own_by_tree, 0);
+            *watch = Watch { since: now, by_tree: watch.by_tree, ..Watch::default() };
         }
         is_cut
     }
