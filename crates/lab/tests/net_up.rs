@@ -13,19 +13,45 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A running `net up`, killed when it is dropped.
-struct Up {
-    child: Child,
-    /// The directory in which commands find the lab.
-    temporary: Arc<TempDir>,
-}
+/// A process, killed when it is dropped.
+struct Guard(Child);
 
-impl Drop for Up {
+impl Drop for Guard {
     fn drop(&mut self) {
         // Both calls fail if it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
+}
+
+impl Guard {
+    fn start(command: &mut Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(command.spawn().expect("the binary was built for this test"))
+    }
+
+    /// Waits for the end. Returns the exit code, and the rest of both outputs.
+    fn end(&mut self) -> (Option<i32>, String, String) {
+        let status = eventually("the end of a process", || self.0.try_wait().expect("it exists"));
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let output = self.0.stdout.as_mut().expect("it is piped");
+        output.read_to_string(&mut stdout).expect("it is text");
+        let output = self.0.stderr.as_mut().expect("it is piped");
+        output.read_to_string(&mut stderr).expect("it is text");
+        (status.code(), stdout, stderr)
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.0.id().to_string()]).status();
+        assert!(sent.expect("it is installed").success());
+    }
+}
+
+/// A running `net up`.
+struct Up {
+    process: Guard,
+    /// The directory in which commands find the lab.
+    temporary: Arc<TempDir>,
 }
 
 impl Up {
@@ -36,21 +62,23 @@ impl Up {
 
     fn start_in(temporary: &Arc<TempDir>) -> Option<Self> {
         let mut command = lab(temporary.path());
-        command.args(["net", "up", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary was built for this test");
+        let mut process = Guard::start(command.args(["net", "up", "--json"]));
         let mut line = String::new();
-        let stdout = child.stdout.as_mut().expect("it is piped");
+        let stdout = process.0.stdout.as_mut().expect("it is piped");
         BufReader::new(stdout).read_line(&mut line).expect("it is text");
-        let mut up = Self { child, temporary: Arc::clone(temporary) };
+        let mut up = Self { process, temporary: Arc::clone(temporary) };
         if line.is_empty() {
-            let mut text = String::new();
-            let stderr = up.child.stderr.as_mut().expect("it is piped");
-            stderr.read_to_string(&mut text).expect("it is text");
+            let (_, _, text) = up.process.end();
             assert!(text.contains("user namespaces") || text.contains("not installed"), "{text}");
             skipping::lacking(&text.replace('\n', "; "));
             return None;
         }
         Some(up)
+    }
+
+    /// Starts a command of `carom-lab net`.
+    fn start_net(&self, args: &[&str]) -> Guard {
+        Guard::start(lab(self.temporary.path()).arg("net").args(args))
     }
 
     fn run(&self, args: &[&str]) -> Output {
@@ -98,6 +126,11 @@ impl Up {
         assert_eq!(self.deliver(from, to, 20, false), 0, "from {from} to h{to}");
     }
 
+    /// Waits until a host loses everything.
+    fn await_silence(&self, from: &str, to: usize) {
+        eventually("an outage", || (self.deliver(from, to, 5, false) == 0).then_some(()));
+    }
+
     /// Returns the number of datagrams that a host has received on closed ports.
     fn arrivals(&self, host: usize) -> u64 {
         let counters = self.net(&["exec", &format!("h{host}"), "--", "cat", "/proc/net/snmp"]);
@@ -114,6 +147,18 @@ impl Up {
 
     fn folders(&self) -> usize {
         std::fs::read_dir(self.temporary.path()).expect("it exists").count()
+    }
+}
+
+/// Returns the first value of `attempt`, which may take some attempts.
+fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = attempt() {
+            return value;
+        }
+        assert!(Instant::now() < give_up, "{what} did not occur in {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -143,10 +188,8 @@ fn commands_find_and_enter_a_running_lab_until_its_end() {
     let refusal = "error: the lab has no host 'h3'\nfix: use h1 to h2\n";
     assert_eq!(text(&output.stderr), refusal);
 
-    let id = up.child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &id]).status().expect("it is installed");
-    assert!(sent.success());
-    assert_eq!(up.child.wait().expect("it is our child").code(), Some(0));
+    up.process.signal("-INT");
+    assert_eq!(up.process.end().0, Some(0));
     assert_eq!(up.folders(), 0);
 }
 
@@ -196,17 +239,59 @@ fn loss_and_rate_of_a_host_change_until_they_are_none() {
 #[test]
 fn outage_loses_everything_until_it_is_over() {
     let Some(up) = Up::start() else { return };
-    let mut outage = lab(up.temporary.path());
-    outage.args(["net", "outage", "h2", "4s"]).stdout(Stdio::piped());
-    let mut outage = outage.spawn().expect("the binary was built");
-    let mut has_lost = false;
-    while outage.try_wait().expect("it is our child").is_none() {
-        has_lost |= up.deliver("h1", 2, 5, false) < 5;
+    let mut outage = up.start_net(&["outage", "h2", "5s"]);
+    let mut rounds = Vec::new();
+    while outage.0.try_wait().expect("it exists").is_none() {
+        rounds.push(up.deliver("h1", 2, 5, false));
     }
-    assert!(has_lost);
-    let said = outage.wait_with_output().expect("it is our child").stdout;
-    assert_eq!(text(&said), "h2 had an outage of 4000 ms\n");
+    assert_eq!(outage.end().1, "h2 had an outage of 5000 ms\n");
+    // The first round may precede the beginning, and the last one may follow the end.
+    let during: Vec<_> = rounds.iter().skip_while(|arrived| **arrived > 0).collect();
+    let (_last, during) = during.split_last().expect("a round is in the outage");
+    assert!(!during.is_empty() && during.iter().all(|arrived| **arrived == 0), "{rounds:?}");
     up.assert_delivers("h1", 2);
+}
+
+#[test]
+fn losses_change_during_an_outage_and_a_second_is_refused() {
+    let Some(up) = Up::start() else { return };
+    let _outage = up.start_net(&["outage", "h2", "60min"]);
+    up.await_silence("h1", 2);
+    assert_eq!(up.net(&["loss", "h2", "none"]), "losses of h2: none\n");
+    up.assert_loses("h1", 2);
+    up.refusal(&["outage", "h2", "1s"], "h2 already has an outage");
+}
+
+#[test]
+fn outage_ends_with_the_command_that_began_it() {
+    let Some(up) = Up::start() else { return };
+    let mut outage = up.start_net(&["outage", "h2", "60min"]);
+    up.await_silence("h1", 2);
+    outage.signal("-STOP");
+    outage.signal("-CONT");
+    up.assert_loses("h1", 2);
+    assert_eq!(outage.0.try_wait().expect("it exists"), None, "it has survived a pause");
+    outage.signal("-INT");
+    outage.end();
+    let has_ended = || (up.deliver("h1", 2, 5, false) == 5).then_some(());
+    eventually("the end of the outage", has_ended);
+    up.net(&["outage", "h2", "1ms"]);
+}
+
+#[test]
+fn requests_with_numbers_out_of_range_are_refused() {
+    let Some(up) = Up::start() else { return };
+    for request in [
+        r#"{"change":"outage","host":"h2","length_ms":3600001}"#,
+        r#"{"change":"rate","host":"h2","bits_per_second":7999}"#,
+    ] {
+        let mut stream = UnixStream::connect(up.socket()).expect("the lab accepts");
+        stream.set_read_timeout(Some(PATIENCE)).expect("it is open");
+        writeln!(stream, "{request}").expect("the lab reads");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).expect("the lab replies");
+        assert!(reply.contains("the request is invalid"), "{reply}");
+    }
 }
 
 #[test]
@@ -236,8 +321,8 @@ fn changes_that_are_not_possible_are_refused_with_a_fix() {
     assert!(fix.starts_with("use none, a share such as 1%"), "{fix}");
     let fix = up.refusal(&["rate", "h1", "fast"], "<BITS>: rate 'fast' is invalid");
     assert!(fix.contains("at least 8000"), "{fix}");
-    let fix = up.refusal(&["outage", "h1", "0ms"], "<TIME>: an outage of 0ms is not possible");
-    assert_eq!(fix, "use a duration from 1ms to 60min");
+    let fix = up.refusal(&["outage", "h1", "0ms"], "<TIME>: outage '0ms' is invalid");
+    assert_eq!(fix, "use whole milliseconds from 1ms to 60min");
 }
 
 #[test]
@@ -254,13 +339,11 @@ fn change_without_a_name_is_refused_while_two_labs_run() {
 #[test]
 fn change_of_a_lab_that_ends_meanwhile_is_refused() {
     let Some(mut up) = Up::start() else { return };
-    let mut outage = lab(up.temporary.path());
-    outage.args(["net", "outage", "h2", "60min"]).stderr(Stdio::piped());
-    let outage = outage.spawn().expect("the binary was built");
-    while up.deliver("h1", 2, 5, false) > 0 {}
-    up.child.kill().expect("it runs");
-    up.child.wait().expect("it is our child");
-    let said = text(&outage.wait_with_output().expect("it is our child").stderr);
+    let mut outage = up.start_net(&["outage", "h2", "60min"]);
+    up.await_silence("h1", 2);
+    up.process.signal("-KILL");
+    up.process.end();
+    let (_, _, said) = outage.end();
     assert!(said.starts_with("error: the lab ") && said.contains(" has ended\nfix: "), "{said}");
     let fix = up.refusal(&["heal"], "no lab is running");
     assert_eq!(fix, "start one in another terminal: `carom-lab net up`");
@@ -269,8 +352,8 @@ fn change_of_a_lab_that_ends_meanwhile_is_refused() {
 #[test]
 fn nothing_is_left_of_a_killed_lab_after_clean() {
     let Some(mut up) = Up::start() else { return };
-    up.child.kill().expect("it runs");
-    up.child.wait().expect("it is our child");
+    up.process.signal("-KILL");
+    up.process.end();
     let give_up = Instant::now() + Duration::from_secs(10);
     while up.folders() > 0 && Instant::now() < give_up {
         assert!(up.run(&["net", "clean"]).status.success());

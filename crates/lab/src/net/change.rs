@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::control;
 use super::loss_spec;
-use super::request::Request;
+use super::request::{LEAST_RATE, LONGEST_OUTAGE, Request, SHORTEST_OUTAGE};
 use super::state::State;
 
 /// The options of every change.
@@ -24,7 +24,7 @@ struct Common {
 
 /// Drop everything between two hosts of a running lab
 ///
-/// The hosts notice nothing but silence. `carom-lab net heal` restores the connection.
+/// The links stay up, and no error is reported to the senders. `carom-lab net heal` restores the connection.
 #[derive(clap::Args)]
 #[command(after_help = CUT_EXAMPLE)]
 pub(super) struct Cut {
@@ -84,7 +84,8 @@ pub(super) struct Rate {
 
 /// Drop all UDP datagrams to a host of a running lab for a time
 ///
-/// Returns when the outage is over. The losses of the host then continue.
+/// Returns when the outage is over. Ctrl-C ends it early. The losses of the host
+/// continue behind it.
 #[derive(clap::Args)]
 #[command(after_help = OUTAGE_EXAMPLE)]
 pub(super) struct Outage {
@@ -188,16 +189,18 @@ fn rate(text: &str) -> Result<Limit, UnitError> {
 fn outage_ms(text: &str) -> Result<u64, UnitError> {
     let length = units::duration(text)?;
     match u64::try_from(length.as_millis()) {
-        Ok(ms) if ms > 0 && length <= LONGEST_OUTAGE => Ok(ms),
+        Ok(ms)
+            if (SHORTEST_OUTAGE..=LONGEST_OUTAGE).contains(&length)
+                && length == Duration::from_millis(ms) =>
+        {
+            Ok(ms)
+        }
         _ => Err(UnitError {
-            cause: format!("an outage of {text} is not possible"),
-            fix: "use a duration from 1ms to 60min".to_owned(),
+            cause: format!("outage '{text}' is invalid"),
+            fix: "use whole milliseconds from 1ms to 60min".to_owned(),
         }),
     }
 }
-
-const LEAST_RATE: u64 = 8000;
-const LONGEST_OUTAGE: Duration = Duration::from_secs(3600);
 
 const CUT_EXAMPLE: &str = "Examples:
   carom-lab net cut h1 h2
@@ -232,7 +235,7 @@ mod tests {
     fn outages_last_from_a_millisecond_to_an_hour() {
         assert_eq!(outage_ms("20ms"), Ok(20));
         assert_eq!(outage_ms("60min"), Ok(3_600_000));
-        for text in ["0ms", "0.2ms", "61min", "20"] {
+        for text in ["0ms", "0.2ms", "1.9ms", "61min", "20"] {
             assert!(outage_ms(text).is_err(), "{text}");
         }
     }

@@ -1,6 +1,7 @@
 //! The socket by which other commands change a running lab: one line of JSON in each direction.
 
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use carom_netns::{Lab, Owner};
 use carom_terminal::{CliError, plain};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::de::DeserializeOwned;
 
 use super::request::{Reply, Request};
@@ -21,22 +24,23 @@ pub(super) fn serve(listener: UnixListener, lab: Arc<Lab>) -> Result<(), CliErro
     let accept = move || {
         let connections = Arc::new(());
         for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // The limit of open files may last.
+                thread::sleep(TURN);
+                continue;
+            };
             let connection = Arc::clone(&connections);
             // The count includes the original. A client without a reply reports it.
             if Arc::strong_count(&connections) > MOST_CONNECTIONS + 1 {
                 continue;
             }
             let lab = Arc::clone(&lab);
-            let answer = move |stream| {
+            // A thread that cannot start drops the connection, which the client reports.
+            let _ = spawn(move || {
                 // A client that has ended needs no reply.
                 let _ = answer(&stream, &lab);
                 drop(connection);
-            };
-            let started = stream.and_then(|stream| spawn(move || answer(stream)));
-            if started.is_err() {
-                // The limit of open files or of threads may last.
-                thread::sleep(TURN);
-            }
+            });
         }
     };
     spawn(accept).map_err(|error| {
@@ -73,11 +77,32 @@ fn exchange(socket: &Path, request: &Request) -> io::Result<Reply> {
 
 fn answer(stream: &UnixStream, lab: &Lab) -> io::Result<()> {
     let reply = match read_line::<Request>(stream, PATIENCE) {
-        Ok(request) => request.apply(lab).err().unwrap_or(Reply::Done),
+        Ok(request) => {
+            let wait = |length| await_hangup(stream, length);
+            request.apply(lab, wait).err().unwrap_or(Reply::Done)
+        }
         Err(error) if error.kind() == io::ErrorKind::InvalidData => Reply::invalid(),
         Err(error) => return Err(error),
     };
     write_line(stream, &serde_json::to_string(&reply)?)
+}
+
+/// Waits for `length`, or until the client has ended.
+fn await_hangup(stream: &UnixStream, length: Duration) {
+    let end = Instant::now() + length;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        // Whole milliseconds, rounded up so that the last part is not spent in a loop.
+        let ms = left.as_nanos().div_ceil(1_000_000);
+        let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
+        // A hangup is reported without a request for it, and data that a client sends is not.
+        let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+        match poll(&mut fds, timeout) {
+            Ok(0) if end > Instant::now() => {}
+            Err(Errno::EINTR) => {}
+            _ => return,
+        }
+    }
 }
 
 fn write_line(mut stream: &UnixStream, line: &str) -> io::Result<()> {
@@ -93,10 +118,15 @@ fn read_line<T: DeserializeOwned>(mut stream: &UnixStream, patience: Duration) -
         let left = give_up.saturating_duration_since(Instant::now());
         // A timeout of zero would be none.
         stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
-        match stream.read(&mut part)? {
+        let bytes = match stream.read(&mut part) {
+            // A process that is stopped and continued is interrupted.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        match bytes {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             _ if left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
-            bytes => line.extend_from_slice(&part[..bytes]),
+            _ => line.extend_from_slice(&part[..bytes]),
         }
     }
     serde_json::from_slice(&line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))

@@ -36,6 +36,15 @@ impl Request {
         }
     }
 
+    /// Returns `true` if the numbers are in their ranges.
+    fn is_possible(&self) -> bool {
+        match self {
+            Self::Rate { bits_per_second, .. } => bits_per_second.is_none_or(|it| it >= LEAST_RATE),
+            Self::Outage { .. } => (SHORTEST_OUTAGE..=LONGEST_OUTAGE).contains(&self.length()),
+            Self::Cut { .. } | Self::Heal { .. } | Self::Loss { .. } => true,
+        }
+    }
+
     /// Returns the time that the change takes.
     pub(super) fn length(&self) -> Duration {
         match self {
@@ -44,8 +53,12 @@ impl Request {
         }
     }
 
-    /// Changes the lab. Returns when the change has taken effect, and an outage when it is over.
-    pub(super) fn apply(&self, lab: &Lab) -> Result<(), Reply> {
+    /// Changes the lab. Returns when the change has taken effect. An outage lasts as long as
+    /// `wait`, which gets its length.
+    pub(super) fn apply(&self, lab: &Lab, wait: impl FnOnce(Duration)) -> Result<(), Reply> {
+        if !self.is_possible() {
+            return Err(Reply::invalid());
+        }
         let hosts: Option<Vec<&Host>> = self.hosts().iter().map(|name| find(lab, name)).collect();
         match (self, &hosts.ok_or_else(Reply::invalid)?[..]) {
             (Self::Cut { one_way, .. }, [from, to]) => {
@@ -63,7 +76,11 @@ impl Request {
                 host.set_loss(&loss_spec::seeded(loss, host.number()))?;
             }
             (Self::Rate { bits_per_second, .. }, [host]) => host.set_rate(*bits_per_second)?,
-            (Self::Outage { .. }, [host]) => host.outage(self.length())?,
+            (Self::Outage { .. }, [host]) => {
+                let outage = host.begin_outage()?;
+                wait(self.length());
+                outage.end()?;
+            }
             _ => return Err(Reply::invalid()),
         }
         Ok(())
@@ -95,3 +112,8 @@ fn paths(one: &Host, other: &Host) -> [Cut; 2] {
     let (one, other) = (one.number(), other.number());
     [Cut::Path { from: one, to: other }, Cut::Path { from: other, to: one }]
 }
+
+/// Bits per second. A lower limit would pass almost nothing.
+pub(super) const LEAST_RATE: u64 = 8000;
+pub(super) const SHORTEST_OUTAGE: Duration = Duration::from_millis(1);
+pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(3600);
