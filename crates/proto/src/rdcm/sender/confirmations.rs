@@ -1,4 +1,5 @@
 use alloc::collections::{BTreeMap, VecDeque};
+use core::ops::Range;
 
 use crate::NodeId;
 
@@ -6,8 +7,8 @@ use crate::NodeId;
 pub(super) struct Confirmations {
     pending: VecDeque<u64>,
     missed: BTreeMap<NodeId, u32>,
-    /// First missing packets of the members that left during a pending confirmation.
-    left: BTreeMap<NodeId, u64>,
+    /// Packets that members lacked when they left, up to the last pending confirmation.
+    left: BTreeMap<NodeId, Range<u64>>,
 }
 
 impl Confirmations {
@@ -26,8 +27,8 @@ impl Confirmations {
 
     /// Records that a member has left, whose first missing packet is `next`.
     pub(super) fn record_left(&mut self, node: NodeId, next: u64) {
-        if !self.pending.is_empty() {
-            self.left.insert(node, next);
+        if let Some(until) = self.pending.back().filter(|until| next < **until) {
+            self.left.insert(node, next..*until);
         }
     }
 
@@ -42,9 +43,7 @@ impl Confirmations {
         let incomplete = self.incomplete(end, evicted);
         self.pending.pop_front();
         self.missed.clear();
-        if self.pending.is_empty() {
-            self.left.clear();
-        }
+        self.left.retain(|_, lacked| lacked.end > end);
         Some((end, incomplete))
     }
 
@@ -55,10 +54,11 @@ impl Confirmations {
         evicted: impl Iterator<Item = (NodeId, u64)>,
     ) -> Vec<(NodeId, u32)> {
         let mut missed = self.missed.clone();
-        let left = self.left.iter().map(|(node, next)| (*node, *next));
-        for (node, next) in evicted.chain(left).filter(|(_, next)| *next < end) {
+        let left = self.left.iter().map(|(node, it)| (*node, it.start..it.end.min(end)));
+        let evicted = evicted.map(|(node, next)| (node, next..end));
+        for (node, lacked) in evicted.chain(left).filter(|(_, lacked)| !lacked.is_empty()) {
             let missed = missed.entry(node).or_default();
-            *missed = clamped(end - next).max(*missed);
+            *missed = clamped(lacked.end - lacked.start).max(*missed);
         }
         missed.into_iter().collect()
     }
@@ -67,4 +67,26 @@ impl Confirmations {
 /// Returns a number of packets, or the maximum if it does not fit.
 pub(super) fn clamped(packets: u64) -> u32 {
     u32::try_from(packets).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn member_that_left_is_in_no_later_confirmation() {
+        let mut confirmations = Confirmations::default();
+        let lacked = |node, packets| vec![(NodeId(node), packets)];
+        let pop = |confirmations: &mut Confirmations| confirmations.pop(100, core::iter::empty());
+        confirmations.request(5);
+        confirmations.record_left(NodeId(2), 3);
+        confirmations.request(9);
+        confirmations.record_left(NodeId(3), 9);
+        confirmations.record_left(NodeId(4), 8);
+        assert_eq!(pop(&mut confirmations), Some((5, lacked(2, 2))));
+        confirmations.request(12);
+        assert_eq!(pop(&mut confirmations), Some((9, lacked(4, 1))));
+        assert_eq!(pop(&mut confirmations), Some((12, vec![])));
+        assert!(confirmations.left.is_empty());
+    }
 }
