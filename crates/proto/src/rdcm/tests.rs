@@ -1,3 +1,4 @@
+use core::ops::Range;
 use core::time::Duration;
 
 use bytes::Bytes;
@@ -5,11 +6,11 @@ use bytes::Bytes;
 use crate::rdcm::packet::{DataPacket, Fragment, Packet, Place, Report, RingAck, Seat, Way};
 use crate::rdcm::sack_set::SackSet;
 use crate::rdcm::topology::{Topology, Vertex};
-use crate::rdcm::{Config, Network, Rdcm};
+use crate::rdcm::{Config, Hosts, Network, Rdcm};
 use crate::wire::Datagram;
 use crate::{
-    Class, Engine as _, Event, GroupId, GroupSettings, NodeId, Profile, SendError, SendOptions,
-    Time, ViewChange, ViewChangeKind,
+    Class, Endpoint, Engine as _, Event, GroupId, GroupSettings, NetworkChange, NodeId, Profile,
+    SendError, SendOptions, Slow, Time, ViewChange, ViewChangeKind,
 };
 
 const NOW: Time = Time(1_000_000_000);
@@ -185,6 +186,48 @@ fn node_without_a_place_in_the_network_is_evicted_at_once() {
     engine.handle_timeout(NOW);
     assert_eq!(engine.counters().places_sent, 2);
     engine.check();
+}
+
+#[test]
+fn last_receiver_without_a_place_is_waited_for() {
+    let at = Endpoint(([10, 0, 0, 3], 7400).into());
+    let mut hosts = Hosts::from_iter([(SENDER, Vertex(0))]);
+    hosts.place_address(at.0.ip(), None, Vertex(2));
+    let topology = Topology::racks(&[4]).expect("a rack").into();
+    let mut engine = engine_in(Network::Known { topology, hosts }, SENDER, [3]);
+    send(&mut engine, b"kept").expect("there is room");
+    engine.confirm(NOW, GROUP);
+    run_ms(&mut engine, 0..1000);
+    assert_eq!(engine.counters().data_sent, 1);
+    assert_eq!(engine.poll_event(), None, "nobody has the message");
+    assert!(engine.receivers(GROUP).iter().all(|(_, state)| state.evicted_at.is_none()));
+    engine.handle_network(NOW, &NetworkChange::Met(NEXT, at));
+    run_ms(&mut engine, 1000..1500);
+    assert!(engine.counters().places_sent > 0, "the place is requested again");
+}
+
+#[test]
+fn receiver_that_loses_its_place_is_reported_with_what_it_lacks() {
+    let hosts = [(1, 0), (2, 1), (3, 2), (9, 2)];
+    let hosts = hosts.map(|(node, host)| (NodeId(node), Vertex(host))).into_iter().collect();
+    let topology = Topology::racks(&[4]).expect("a rack").into();
+    let mut engine = engine_in(Network::Known { topology, hosts }, SENDER, [2, 3]);
+    send(&mut engine, b"not acknowledged").expect("there is room");
+    run_ms(&mut engine, 0..700);
+    join(&mut engine, 9);
+    let slow = Event::Slow(Slow { group: GROUP, node: NEXT, behind: 1 });
+    assert_eq!(engine.poll_event(), Some(slow));
+}
+
+fn run_ms(engine: &mut Rdcm, ms: Range<u64>) {
+    let mut out = Vec::new();
+    for ms in ms {
+        engine.handle_timeout(NOW + Duration::from_millis(ms));
+        while engine.poll_transmit(&mut out).is_some() {
+            out.clear();
+        }
+        engine.check();
+    }
 }
 
 #[test]

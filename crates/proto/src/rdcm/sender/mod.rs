@@ -76,7 +76,7 @@ impl Sender {
             waits: Waits::default(),
             watch_at: now + config.sender_watch_every(),
         };
-        sender.update_children(config);
+        sender.on_places(cx);
         Ok(sender)
     }
 
@@ -99,7 +99,7 @@ impl Sender {
 
     pub(super) fn on_joined(&mut self, cx: &mut Context<'_>, node: NodeId) {
         self.receivers.join(cx, &[node], self.buffer.next_message());
-        self.update_children(cx.config);
+        self.on_places(cx);
     }
 
     pub(super) fn on_gone(&mut self, cx: &mut Context<'_>, node: NodeId) {
@@ -107,13 +107,18 @@ impl Sender {
             self.confirmations.record_left(node, state.next);
         }
         self.receivers.leave(cx, node);
-        self.update_children(cx.config);
-        self.on_progress(cx);
+        self.on_places(cx);
     }
 
-    fn update_children(&mut self, config: &Config) {
-        let limit = self.buffer.next + config.initial_window();
+    /// Adapts to changed places. No packets are kept for receivers that have none.
+    fn on_places(&mut self, cx: &mut Context<'_>) {
+        for (node, next) in self.receivers.evict_unplaced(cx) {
+            let behind = clamped(self.buffer.next.saturating_sub(next));
+            cx.events.push_back(Event::Slow(Slow { group: cx.group, node, behind }));
+        }
+        let limit = self.buffer.next + cx.config.initial_window();
         self.children.set(&self.receivers.children, limit);
+        self.on_progress(cx);
     }
 
     fn has_data(&self) -> bool {
@@ -201,7 +206,7 @@ impl Sender {
     pub(super) fn on_cut(&mut self, cx: &mut Context<'_>, ring: u32, successor: NodeId) {
         cx.counters.cuts_heard += 1;
         if self.receivers.on_cut(cx, ring, successor) {
-            self.update_children(cx.config);
+            self.on_places(cx);
         }
     }
 
@@ -267,8 +272,7 @@ impl Sender {
         if is_new {
             tracing::info!(group = %cx.group, %node, behind, "evicted");
             cx.events.push_back(Event::Slow(Slow { group: cx.group, node, behind }));
-            self.update_children(cx.config);
-            self.on_progress(cx);
+            self.on_places(cx);
         }
         is_new
     }
@@ -285,7 +289,7 @@ impl Sender {
         let missed = first.saturating_sub(next.max(state.next));
         self.confirmations.record_missed(node, missed);
         self.receivers.readmit(cx, node, first);
-        self.update_children(cx.config);
+        self.on_places(cx);
     }
 
     /// Resumes the stream to a receiver that has ended it, for example because it heard no sender.
@@ -319,6 +323,8 @@ impl Sender {
         for node in gone {
             self.evict(cx, node, EvictionCause::Silent);
         }
+        self.receivers.rejoin_unplaced(cx);
+        self.on_places(cx);
         self.receivers.announce_to_evicted(cx, self.buffer.next);
         self.report_slow(cx);
         let slow_after = config.slow_after.filter(|_| config.slowest != Slowest::Wait);
@@ -373,7 +379,7 @@ impl Sender {
 
     pub(super) fn on_manager(&mut self, cx: &mut Context<'_>, event: ManagerEvent) {
         self.receivers.on_manager(cx, event);
-        self.update_children(cx.config);
+        self.on_places(cx);
     }
 
     /// Ends the stream and reports unconfirmed packets as lost. Returns the number after the last
@@ -390,7 +396,7 @@ impl Sender {
     pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         if self.receivers.handle_timeout(cx) {
-            self.update_children(cx.config);
+            self.on_places(cx);
         }
         self.starts_at = self.starts_at.filter(|at| *at > now);
         self.multicast_again(cx);

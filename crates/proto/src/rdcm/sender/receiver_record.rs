@@ -161,6 +161,15 @@ impl Record {
         self.state.evicted_at.map(|at| at + self.out_for)
     }
 
+    /// Returns `true` if a receiver that cannot be evicted is to be placed again now.
+    pub(super) fn retry(&mut self, now: Time, config: &Config) -> bool {
+        let is_due = now >= self.admitted_at + config.readmit_after;
+        if is_due {
+            self.admitted_at = now;
+        }
+        is_due
+    }
+
     pub(super) fn readmit(&mut self, now: Time, first: u64, since: u32) {
         self.state.evicted_at = None;
         self.admitted_at = now;

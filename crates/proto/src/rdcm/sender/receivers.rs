@@ -13,7 +13,7 @@ use super::super::topology::Vertex;
 use super::manager_client::{ManagedBy, ManagerClient, ManagerEvent};
 use super::receiver_record::{EvictionCause, ReceiverState, Record};
 use super::relays::Relays;
-use crate::{Event, GroupId, Hops, NodeId, Slow, Time};
+use crate::{GroupId, Hops, NodeId, Time};
 
 #[derive(Debug)]
 pub(crate) struct Receivers {
@@ -65,18 +65,41 @@ impl Receivers {
         }
     }
 
-    /// Evicts receivers without a place in the network. They are tried again, like slow receivers.
-    fn evict_unplaced(&mut self, cx: &mut Context<'_>) {
-        if self.manager.is_waiting() {
-            return;
-        }
-        let current = self.records.iter_mut().filter(|(_, record)| record.is_current());
-        for (node, record) in current.filter(|(_, record)| record.place.is_none()) {
+    /// Evicts receivers without a place in the network, and returns them with their first missing
+    /// packets. They are tried again, like slow receivers. The last receiver is not evicted.
+    pub(super) fn evict_unplaced(&mut self, cx: &mut Context<'_>) -> Vec<(NodeId, u64)> {
+        let unplaced = self.unplaced();
+        let has_others = self.current().count() > unplaced.len();
+        let mut evicted = Vec::new();
+        for node in unplaced.into_iter().skip(usize::from(!has_others)) {
+            let Some(record) = self.records.get_mut(&node) else { continue };
             record.evict(cx.now, EvictionCause::Unplaced, cx.config);
             cx.counters.left_behind += 1;
-            let (group, node) = (self.group, *node);
-            cx.events.push_back(Event::Slow(Slow { group, node, behind: 0 }));
+            evicted.push((node, record.state.next));
         }
+        evicted
+    }
+
+    /// Requests a place again for a last receiver without one, which is not evicted.
+    pub(super) fn rejoin_unplaced(&mut self, cx: &mut Context<'_>) {
+        let mut nodes = self.unplaced();
+        nodes.retain(|node| {
+            let record = self.records.get_mut(node);
+            record.is_some_and(|record| record.retry(cx.now, cx.config))
+        });
+        if !nodes.is_empty() {
+            self.manager.join(cx, &nodes);
+            self.update_places(cx);
+        }
+    }
+
+    /// Returns the current receivers to which the manager has given no place.
+    fn unplaced(&self) -> Vec<NodeId> {
+        if self.manager.is_waiting() {
+            return Vec::new();
+        }
+        let current = self.records.iter().filter(|(_, record)| record.is_current());
+        current.filter(|(_, record)| record.place.is_none()).map(|(node, _)| *node).collect()
     }
 
     pub(super) fn evict(
@@ -217,7 +240,6 @@ impl Receivers {
         if is_rearranged || !changes.is_empty() {
             self.send_at = Some(cx.now);
         }
-        self.evict_unplaced(cx);
     }
 
     fn arrange_relays(&mut self, cx: &Context<'_>) -> bool {
