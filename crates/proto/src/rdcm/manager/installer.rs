@@ -135,7 +135,7 @@ impl TreeInstaller {
         if is_same {
             return;
         }
-        if !entry.is_gathering(now) {
+        if !entry.is_gathered() {
             let is_first = !entry.is_installed() && entry.running.is_none();
             let gathers = is_first || entry.is_closed();
             entry.not_before = if gathers { now + GATHER_FOR } else { now };
@@ -278,10 +278,10 @@ impl Entry {
         self.wanted.as_ref().is_some_and(|tree| tree.sender.is_none())
     }
 
-    /// Returns `true` if the tree waits for more receivers, and not for another attempt.
-    fn is_gathering(&self, now: Time) -> bool {
-        let waits = self.is_pending() && !self.is_closed() && now < self.not_before;
-        waits && !self.has_failed()
+    /// Returns `true` if the tree waits for more receivers or for its turn, and not for another
+    /// attempt. Further receivers do not delay it.
+    fn is_gathered(&self) -> bool {
+        self.is_pending() && !self.is_closed() && !self.has_failed()
     }
 
     fn has_failed(&self) -> bool {

@@ -128,6 +128,17 @@ fn commands_of_few_groups_run_at_the_same_time() {
 }
 
 #[test]
+fn tree_that_waits_for_its_turn_is_not_postponed_by_receivers() {
+    let mut run = Run(TreeInstaller::default());
+    let last = MAX_RUNNING as u32 + 1;
+    (1..=last).for_each(|group| run.set(GroupId(group), &[2]));
+    assert_eq!(core::iter::from_fn(|| run.poll()).count(), MAX_RUNNING);
+    run.set_at(GATHERED, GroupId(last), &[2, 3]);
+    run.end(A, Ok(()));
+    assert_eq!(run.poll().map(|it| it.0), Some(GroupId(last)));
+}
+
+#[test]
 fn first_tree_waits_for_the_receivers_of_that_moment() {
     let mut run = Run(TreeInstaller::default());
     run.set(A, &[2]);
