@@ -120,3 +120,38 @@ impl fmt::Display for TransferRun {
         write!(f, "files from {} sources to {} members", self.sources, self.destinations())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use carom_proto::loss::Loss;
+    use carom_proto::rmp::Config;
+    use carom_sim::Ethernet;
+
+    use super::*;
+
+    /// The first packets of several sources exceed their interfaces' queues, so that places and
+    /// retransmissions are late.
+    #[test]
+    fn full_queues_of_live_sources_begin_no_reformation() {
+        for (seed, sources, loss) in [(0, 4, 0.01), (3, 4, 0.01), (4, 2, 0.01), (5, 8, 0.0)] {
+            let setting = Setting {
+                ethernet: Ethernet::default(),
+                loss: if loss > 0.0 { Loss::Uniform(loss) } else { Loss::None },
+                cpu_per_datagram: Duration::ZERO,
+                config: Config::default(),
+                members: 8,
+                seed,
+            };
+            let (apart, file_bytes, message_bytes) = (false, 500_000, 8192);
+            let run =
+                TransferRun { setting, sources, apart, file_bytes, message_bytes, repeats: 1 };
+            let env = &|| false;
+            let mut ring = run.setting.ring(env).expect("the run is not ended early");
+            let before = ring.counts();
+            let span = run.send_files(&mut ring, env).expect("the run is not ended early");
+            let begun = ring.counts().since(before).reformations;
+            assert_eq!(begun, 0, "seed {seed}, {sources} sources");
+            assert!(span.is_some(), "seed {seed}, {sources} sources: a member lacks messages");
+        }
+    }
+}

@@ -45,7 +45,8 @@ pub struct Config {
     /// Maximum timeout, unless the round-trip time is long or has not been measured. Default: 100
     /// ms; the paper uses 2 s (4.6).
     pub largest_timeout: Duration,
-    /// Number of retries after which a reformation begins. Default: 5; the paper uses 10 (4.4).
+    /// Number of retries after which a reformation begins, if the awaited member is not heard
+    /// meanwhile. Default: 5; the paper uses 10 (4.4).
     pub tries: u32,
     /// Minimum interval between two requests of a joiner. Default: 40 ms.
     pub join_retry: Duration,

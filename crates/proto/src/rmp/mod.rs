@@ -42,6 +42,8 @@
 //! * A repeated request keeps its number, so that members deliver it once. A reply to a guest goes
 //!   only to the guest, which requests all fragments after the first ones. The group is notified of
 //!   it. The next holder of the handler's lock receives the open requests.
+//! * A retry counts towards a reformation only if the awaited member has not been heard since the
+//!   last one. With full queues, members that are alive answer later than all retries take.
 //! * Messages that wait for a place when a fault occurs get one before the new list, provided that
 //!   a member of the list has them. Views are therefore virtually synchronous at all levels from
 //!   source order on.

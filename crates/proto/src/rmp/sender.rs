@@ -26,6 +26,8 @@ pub(super) struct Sender {
     unhurried_bytes: usize,
     ordered_at: Time,
     tries: u32,
+    /// Number of tries since the token site was last heard.
+    silent_tries: u32,
 }
 
 #[derive(Debug)]
@@ -76,6 +78,7 @@ impl Sender {
             unhurried_bytes: 0,
             ordered_at: Time::ZERO,
             tries: 0,
+            silent_tries: 0,
         }
     }
 
@@ -154,13 +157,18 @@ impl Sender {
             self.ordered_at = now;
             self.congestion.on_ack(after);
             self.in_flight_bytes -= front.bytes;
-            self.tries = 0;
+            (self.tries, self.silent_tries) = (0, 0);
             self.in_flight.pop_front();
         }
     }
 
     pub(super) fn on_nack(&mut self, seqno: SeqNo) {
         self.congestion.on_nack(seqno);
+    }
+
+    // The token site is alive, so the places are merely late.
+    pub(super) fn on_token_site_heard(&mut self) {
+        self.silent_tries = 0;
     }
 
     fn due(&self, cx: &Context<'_>) -> Option<Time> {
@@ -180,18 +188,20 @@ impl Sender {
         }
     }
 
+    /// Returns the packets to send again, and the number of tries since the token site was heard.
     pub(super) fn on_timeout(&mut self, now: Time) -> (Vec<SeqNo>, u32) {
         self.congestion.on_timeout();
         self.tries += 1;
+        self.silent_tries += 1;
         let again = self.in_flight.iter_mut().take(RESENT_AT_ONCE).map(|packet| {
             (packet.sent_at, packet.is_resent) = (now, true);
             packet.seqno
         });
-        (again.collect(), self.tries)
+        (again.collect(), self.silent_tries)
     }
 
     pub(super) fn restart(&mut self, now: Time) {
-        self.tries = 0;
+        (self.tries, self.silent_tries) = (0, 0);
         for packet in &mut self.in_flight {
             (packet.sent_at, packet.is_resent) = (now, true);
         }

@@ -63,9 +63,18 @@ impl Application {
         Ok(())
     }
 
+    pub(super) fn on_token_site_heard(&mut self) {
+        self.sender.on_token_site_heard();
+        self.changes.on_token_site_heard();
+    }
+
     pub(super) fn retransmit(&mut self, cx: &mut Context<'_>, ring: &Ring) -> bool {
-        let (again, tries) = self.sender.on_timeout(cx.now);
-        if tries > cx.config.tries {
+        if ring.token() == ring.me() {
+            // This member has to receive missing packets before it orders its own.
+            self.sender.on_token_site_heard();
+        }
+        let (again, silent_tries) = self.sender.on_timeout(cx.now);
+        if silent_tries > cx.config.tries {
             return false;
         }
         for packet in again.into_iter().filter_map(|seqno| DataPacket::kept(ring, ring.me(), seqno))

@@ -2,7 +2,7 @@
 //!
 //! A member that lacks a packet or round requests it from one node after another. If nothing is
 //! missing while the token is in flight, the member also waits for the next round, which may have
-//! been lost completely. A member that gets no answer from any node begins a
+//! been lost completely. A member that neither gets an answer nor hears the first node begins a
 //! [reformation](super::reformation).
 
 use alloc::collections::BTreeMap;
@@ -18,6 +18,8 @@ use crate::{NodeId, SeqNo, Time};
 #[derive(Debug, Default)]
 pub(super) struct Nacks {
     tries: u32,
+    /// Number of tries since the first node to query was last heard.
+    silent_tries: u32,
     missing: Gaps,
     awaited: Gaps,
     retransmissions: Retransmissions,
@@ -28,7 +30,7 @@ impl Nacks {
     pub(super) fn set_timer(&mut self, cx: &mut Context<'_>, ring: &Ring, changes_wait: bool) {
         let missing = ring.gaps();
         if missing != self.missing {
-            self.tries = 0;
+            (self.tries, self.silent_tries) = (0, 0);
         }
         if !missing.is_empty() {
             let wait = match self.tries {
@@ -50,15 +52,22 @@ impl Nacks {
             }
         } else {
             cx.cancel(Timer::Ask);
-            self.tries = 0;
+            (self.tries, self.silent_tries) = (0, 0);
             self.awaited = Gaps::default();
         }
         self.missing = missing;
     }
 
     pub(super) fn on_applied(&mut self, cx: &mut Context<'_>) {
-        self.tries = 0;
+        (self.tries, self.silent_tries) = (0, 0);
         cx.cancel(Timer::Ask);
+    }
+
+    // A node that is alive has the packets that it sent, so its answers are merely late or lost.
+    pub(super) fn on_heard(&mut self, ring: &Ring, node: NodeId) {
+        if self.silent_tries > 0 && first_responder(ring, &self.missing).node == node {
+            self.silent_tries = 0;
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -67,8 +76,9 @@ impl Nacks {
 
     pub(super) fn on_timer(&mut self, cx: &mut Context<'_>, ring: &Ring) -> bool {
         self.tries += 1;
+        self.silent_tries += 1;
         let named_tries = cx.config.tries.min(ring.view().len() as u32);
-        if self.tries > cx.config.tries + named_tries {
+        if self.silent_tries > cx.config.tries + named_tries {
             return false;
         }
         let mut missing = ring.gaps();
@@ -76,26 +86,14 @@ impl Nacks {
             // A message waits for rounds that this member has never received.
             missing.to = Timestamp::MAX;
         }
-        let asked = self.next_responder(ring, &missing, named_tries);
+        let turn = (self.tries - 1) % (cx.config.tries + named_tries);
+        let asked = responder(ring, &missing, turn as usize).filter(|_| turn < named_tries);
         let nack = nack(ring.epoch(), asked, missing);
         cx.counters.nacks_sent += 1;
         // Other members receive the request as well and need not repeat it.
         cx.multicast(&nack);
         cx.set(Timer::Ask, cx.timing.timeout(cx.config, self.tries));
         true
-    }
-
-    /// Returns the node to query, or `None` if any member may answer (4.2). The last known token
-    /// site or the source is first, and other members follow, one for each of `named_tries`.
-    fn next_responder(&self, ring: &Ring, missing: &Gaps, named_tries: u32) -> Option<NodeId> {
-        let early = ring.log().early().last().map(|round| round.site);
-        let source = missing.runs.first().map(|run| run.source);
-        let last = early.or(source).unwrap_or(ring.token());
-        let others: Vec<Process> = ring.view().processes().filter(|it| *it != ring.me()).collect();
-        let first = others.iter().position(|other| *other == last).unwrap_or(0);
-        let turn = self.tries as usize - 1;
-        (turn < others.len().min(named_tries as usize))
-            .then(|| others[(first + turn) % others.len()].node)
     }
 
     pub(super) fn on_nack(&mut self, cx: &mut Context<'_>, ring: &Ring, to: NodeId, nack: &Nack) {
@@ -141,6 +139,21 @@ impl Nacks {
             RetransmitTo::None => {}
         }
     }
+}
+
+/// Returns the node to query first: the last known token site or the source (4.2).
+fn first_responder(ring: &Ring, missing: &Gaps) -> Process {
+    let early = ring.log().early().last().map(|round| round.site);
+    let source = missing.runs.first().map(|run| run.source);
+    early.or(source).unwrap_or(ring.token())
+}
+
+/// Returns the node to query, or `None` if all have had a turn. Any member may then answer (4.2).
+fn responder(ring: &Ring, missing: &Gaps, turn: usize) -> Option<NodeId> {
+    let others: Vec<Process> = ring.view().processes().filter(|it| *it != ring.me()).collect();
+    let first = first_responder(ring, missing);
+    let first = others.iter().position(|other| *other == first).unwrap_or(0);
+    (turn < others.len()).then(|| others[(first + turn) % others.len()].node)
 }
 
 pub(super) fn request_from(cx: &mut Context<'_>, node: NodeId, epoch: Epoch, missing: Gaps) {

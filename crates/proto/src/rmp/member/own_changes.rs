@@ -14,11 +14,14 @@ pub(super) struct OwnChanges {
     pub(super) waiting: VecDeque<ListChange>,
     next_number: u32,
     tries: u32,
+    /// Number of tries since the token site was last heard.
+    silent_tries: u32,
 }
 
 impl OwnChanges {
     pub(super) fn new(me: Process, first_number: SeqNo) -> Self {
-        Self { me, waiting: VecDeque::new(), next_number: first_number.0.max(1), tries: 0 }
+        let (waiting, next_number) = (VecDeque::new(), first_number.0.max(1));
+        Self { me, waiting, next_number, tries: 0, silent_tries: 0 }
     }
 
     // Leaving and releasing are always allowed, because such requests are bounded by the locks.
@@ -58,7 +61,7 @@ impl OwnChanges {
     }
 
     pub(super) fn request(&mut self, cx: &mut Context<'_>, ring: &Ring, changes: &mut ViewChanges) {
-        self.tries = 0;
+        (self.tries, self.silent_tries) = (0, 0);
         self.repeat(cx, ring, changes);
     }
 
@@ -70,6 +73,11 @@ impl OwnChanges {
         cx.set(Timer::Request, cx.timing.timeout(cx.config, self.tries));
     }
 
+    // The token site is alive, so the answer is merely late.
+    pub(super) fn on_token_site_heard(&mut self) {
+        self.silent_tries = 0;
+    }
+
     pub(super) fn on_timer(
         &mut self,
         cx: &mut Context<'_>,
@@ -78,9 +86,10 @@ impl OwnChanges {
         is_leaving: bool,
     ) -> bool {
         // Requests for locks wait for a quorum without limit.
-        self.tries += u32::from(ring.shortage().is_none() || is_leaving);
+        let counts = u32::from(ring.shortage().is_none() || is_leaving);
+        (self.tries, self.silent_tries) = (self.tries + counts, self.silent_tries + counts);
         // Changes of the members are made one after another. Each takes one rotation of the token.
-        let has_tries = self.tries <= cx.config.tries + ring.view().len() as u32;
+        let has_tries = self.silent_tries <= cx.config.tries + ring.view().len() as u32;
         if has_tries {
             self.repeat(cx, ring, changes);
         }

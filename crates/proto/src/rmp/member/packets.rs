@@ -14,6 +14,7 @@ use crate::rmp::rpc;
 
 impl LocalMember {
     pub(crate) fn on_packet(&mut self, cx: &mut Context<'_>, sender: NodeId, packet: Packet) {
+        self.note_heard(sender, &packet);
         match packet {
             Packet::Data(DataPacket { source, seqno, data }) => {
                 cx.counters.data_received += 1;
@@ -74,6 +75,17 @@ impl LocalMember {
             Packet::NonMemberAck(ack) => self.application.client.on_ack(cx, sender, ack),
             // The engine has already reassembled the parts. A part within a part is invalid.
             Packet::Part(_) => cx.counters.malformed += 1,
+        }
+    }
+
+    /// Notes that a member is alive. However late its answers are, it is not suspected.
+    fn note_heard(&mut self, sender: NodeId, packet: &Packet) {
+        let Some(session) = &mut self.session else { return };
+        if packet.is_of_member(&session.ring, sender) {
+            if session.ring.token().node == sender {
+                self.application.on_token_site_heard();
+            }
+            session.on_heard(sender);
         }
     }
 

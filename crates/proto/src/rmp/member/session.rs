@@ -194,6 +194,14 @@ impl Session {
         }
     }
 
+    pub(super) fn on_heard(&mut self, node: NodeId) {
+        // A member that passes the token knows of no later token site until the pass is accepted.
+        if self.ring.token().node == node {
+            self.token.pass.on_next_heard();
+        }
+        self.nacks.on_heard(&self.ring, node);
+    }
+
     pub(super) fn is_current(&mut self, cx: &mut Context<'_>, change: ListChange) -> bool {
         let process = change.process;
         let later = self.ring.view().process_of(process.node).filter(|it| it.follows(process));

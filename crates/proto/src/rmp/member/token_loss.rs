@@ -1,9 +1,9 @@
 //! Loss of the token: a pass that is not accepted (4.2, 4.4).
 //!
 //! A member passes the token with a round. It repeats the round until the next token site accepts
-//! it, with a round of its own or with a Confirm. If that site never accepts it, the token is lost,
-//! and the member begins a [reformation](super::reformation). The other members wait for the next
-//! round ([`nack`](super::nack)) and then do the same.
+//! it, with a round of its own or with a Confirm. If nothing is heard from that site during all
+//! tries, the token is lost, and the member begins a [reformation](super::reformation). The other
+//! members wait for the next round ([`nack`](super::nack)) and then do the same.
 
 use crate::ring::{Epoch, Timestamp};
 use crate::rmp::context::{Context, Timer};
@@ -14,6 +14,8 @@ use crate::rmp::ring::{Ring, Round};
 pub(super) struct TokenPass {
     pub(super) round: Option<Timestamp>,
     tries: u32,
+    /// Number of tries since the next token site was last heard.
+    silent_tries: u32,
 }
 
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub(super) enum PassTimeout {
 
 impl TokenPass {
     pub(super) fn begin(&mut self, cx: &mut Context<'_>, epoch: Epoch, round: &Round) {
-        (self.round, self.tries) = (Some(round.at), 0);
+        (self.round, self.tries, self.silent_tries) = (Some(round.at), 0, 0);
         cx.timing.on_passed(cx.now, epoch, round.at, round.next);
         cx.set(Timer::Pass, cx.timing.pass_timeout(cx.config, 0));
     }
@@ -50,6 +52,11 @@ impl TokenPass {
         is_accepted
     }
 
+    // The next token site is alive, but may still lack packets that the round orders.
+    pub(super) fn on_next_heard(&mut self) {
+        self.silent_tries = 0;
+    }
+
     fn on_accepted(&mut self, cx: &mut Context<'_>) {
         self.forget(cx);
         cx.timing.on_accepted(cx.now, cx.config);
@@ -64,7 +71,8 @@ impl TokenPass {
     ) -> Option<PassTimeout> {
         let at = self.round?;
         self.tries += 1;
-        if self.tries > cx.config.tries && !is_out {
+        self.silent_tries += 1;
+        if self.silent_tries > cx.config.tries && !is_out {
             return Some(PassTimeout::Lost);
         }
         Some(PassTimeout::Repeat(ring.log().at(at)?.clone()))

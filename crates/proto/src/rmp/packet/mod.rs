@@ -306,6 +306,18 @@ impl Packet {
         }
     }
 
+    /// Returns `true` if the packet shows that its sender is an active member of the ring.
+    pub(super) fn is_of_member(&self, ring: &Ring, sender: NodeId) -> bool {
+        match self {
+            Self::Data(data) => data.source.node == sender && ring.view().contains(data.source),
+            Self::Ack { epoch, .. }
+            | Self::Confirm { epoch, .. }
+            | Self::Nack(Nack { epoch, .. })
+            | Self::NewList(NewList::Change { epoch, .. }) => *epoch == ring.epoch(),
+            _ => false,
+        }
+    }
+
     /// Returns the author of a packet that other members may repeat, and `None` for other packets.
     pub(super) fn author(&self) -> Option<Process> {
         match self {
