@@ -8,6 +8,8 @@ mod bench;
 mod medium;
 #[cfg(target_os = "linux")]
 mod net;
+#[cfg(target_os = "linux")]
+mod nodes;
 mod paper;
 mod sim;
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use carom::blocking::{Group, Node};
-use carom::{Event, Receiver};
+use carom::{Event, PathChoice, Receiver};
 use futures_util::stream::{SelectAll, StreamExt as _, select_all};
 use pollster::block_on;
 
@@ -29,6 +29,10 @@ impl Carom {
     pub(super) fn start(work: &Assignment, recorder: &Arc<Recorder>) -> Result<Self, NodeError> {
         let settings = Settings::read(work.settings.as_deref())?;
         let mut builder = Node::builder().interface(work.address.to_string());
+        builder = builder.registry(&settings.registry);
+        if settings.only_multicast {
+            builder = builder.path(PathChoice::Multicast);
+        }
         if let Some(mtu) = settings.mtu {
             builder = builder.mtu(mtu);
         }

@@ -16,6 +16,10 @@ pub(super) struct Settings {
     pub(super) mtu: Option<u16>,
     /// UDP port of all multicast traffic.
     pub(super) multicast_port: Option<u16>,
+    /// Address of a registry, in a network without discovery.
+    pub(super) registry: Option<String>,
+    /// `true` if data only goes by multicast, in a network that does not answer probes of paths.
+    pub(super) only_multicast: bool,
     /// Events that the queue of a group holds.
     pub(super) queue: Option<usize>,
 }
@@ -68,6 +72,9 @@ mod tests {
         assert_eq!(tuned.group_profile(), carom::Profile::time_critical().rate_of_fire(4, 3));
         let ordered = read("profile = \"ordered\"\nmtu = 9000").expect("it is valid");
         assert_eq!(ordered.group_profile(), carom::Profile::ordered());
+        assert_eq!(ordered.registry, None);
+        let managed = read("registry = \"10.0.0.1\"\nonly_multicast = true").expect("it is valid");
+        assert!(managed.registry.as_deref() == Some("10.0.0.1") && managed.only_multicast);
         let error = read("speed = 1").expect_err("it is invalid").to_string();
         assert!(error.contains("tuned.toml") && error.contains("unknown field `speed`"), "{error}");
     }

@@ -4,7 +4,7 @@ use carom_bench::plan::Row;
 use carom_netns::Lab;
 
 use super::leftovers;
-use super::nodes::Nodes;
+use crate::nodes::Nodes;
 
 /// The outages and the kill of a row, in the order of their times.
 pub(super) struct Faults {

@@ -10,9 +10,9 @@ use carom_bench::account::Account;
 use carom_netns::{Loss, Process};
 
 use super::failure::Failure;
-use super::log_tail::LogTail;
 use super::manifest::FileCommands;
 use super::trial::{Measured, Trial};
+use crate::nodes::LogTail;
 
 impl Trial<'_> {
     /// Sends a file of `mib` mebibytes from node 0 to the others, by the commands of the system.

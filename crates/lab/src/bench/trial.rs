@@ -17,10 +17,10 @@ use super::faults::Faults;
 use super::leftovers;
 use super::limits::Limits;
 use super::losses::Losses;
-use super::nodes::Nodes;
 use super::scratch;
 use super::syscalls::SyscallCounter;
 use super::system::System;
+use crate::nodes::Nodes;
 
 /// One run of one system.
 pub(super) struct Trial<'a> {

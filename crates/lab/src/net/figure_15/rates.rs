@@ -54,40 +54,85 @@ fn parse(text: &str) -> Count {
     }
 }
 
+/// Counts of the sender and of all receivers at a time.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    /// `CLOCK_MONOTONIC` in nanoseconds.
+    pub(super) at_ns: u64,
+    pub(super) counts: Vec<Count>,
+}
+
+/// Messages that a receiver has delivered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Deliveries {
+    /// Times of the deliveries by `CLOCK_MONOTONIC`, in nanoseconds and in order.
+    pub(super) times: Vec<u64>,
+    /// Number of messages before the last delivered one that were not delivered.
+    pub(super) lost: u64,
+}
+
+impl Deliveries {
+    /// Returns the number of deliveries from `begin` up to but excluding `end`.
+    fn between(&self, begin: u64, end: u64) -> usize {
+        let before = |limit: u64| self.times.partition_point(|time| *time < limit);
+        before(end) - before(begin)
+    }
+}
+
 /// Rates of one interval, in Mbit/s.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Bin {
     /// Beginning and end, in seconds.
     pub(super) span: (f64, f64),
+    /// IP octets that the sender multicasts.
     pub(super) sent: f64,
-    /// Rates received by tree and by overlay, for each receiver.
-    pub(super) received: Vec<(f64, f64)>,
+    /// Rates of each receiver.
+    pub(super) received: Vec<Received>,
+}
+
+/// Rates of a receiver in one interval, in Mbit/s.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Received {
+    /// Delivered messages, without any header or duplicate. `None` for the receiver that is
+    /// killed, whose record is lost.
+    pub(super) payload: Option<f64>,
+    /// IP octets by multicast.
+    pub(super) tree: f64,
+    /// IP octets by unicast: repairs, and acknowledgments of others.
+    pub(super) unicast: f64,
 }
 
 impl Bin {
-    /// Computes the rates between two samples of the sender and of all receivers.
-    pub(super) fn between(before: &(f64, Vec<Count>), after: &(f64, Vec<Count>)) -> Self {
-        let seconds = (after.0 - before.0).max(1e-6);
-        let rate = |octets: u64| octets as f64 * 8.0 / 1e6 / seconds;
-        let counts: Vec<(&Count, &Count)> = before.1.iter().zip(&after.1).collect();
+    /// Computes the rates between two samples. Times are relative to `begun_ns`. `deliveries` are
+    /// those of each receiver, with messages of `size` bytes.
+    pub(super) fn between(
+        [before, after]: [&Sample; 2],
+        begun_ns: u64,
+        deliveries: &[Option<Deliveries>],
+        size: usize,
+    ) -> Self {
+        let seconds = |at_ns: u64| (at_ns - begun_ns) as f64 / 1e9;
+        let span = (seconds(before.at_ns), seconds(after.at_ns));
+        let rate = |octets: u64| octets as f64 * 8.0 / 1e6 / (span.1 - span.0).max(1e-6);
+        let counts: Vec<(&Count, &Count)> = before.counts.iter().zip(&after.counts).collect();
         let sent = counts.first().map_or(0, |(before, after)| after.multicast - before.multicast);
-        let received = counts.iter().skip(1).map(|(before, after)| {
-            let by_tree = after.by_tree - before.by_tree;
-            let all = after.received - before.received;
-            (rate(by_tree), rate(all.saturating_sub(by_tree)))
+        let receivers = counts.iter().skip(1).zip(deliveries);
+        let received = receivers.map(|((earlier, later), delivered)| {
+            let tree = later.by_tree - earlier.by_tree;
+            let all = later.received - earlier.received;
+            let payload = delivered.as_ref().map(|delivered| {
+                rate((delivered.between(before.at_ns, after.at_ns) * size) as u64)
+            });
+            Received { payload, tree: rate(tree), unicast: rate(all.saturating_sub(tree)) }
         });
-        Self { span: (before.0, after.0), sent: rate(sent), received: received.collect() }
-    }
-
-    pub(super) fn total(&self, receiver: usize) -> f64 {
-        let (by_tree, by_overlay) = self.received[receiver];
-        by_tree + by_overlay
+        Self { span, sent: rate(sent), received: received.collect() }
     }
 }
 
-/// Lowest share of the sending rate that a living receiver gets in one interval.
+/// Lowest rate of delivered messages of a receiver in one interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Lowest {
+    /// Share of the set sending rate.
     pub(super) share: f64,
     pub(super) at: f64,
     pub(super) receiver: usize,
@@ -96,18 +141,17 @@ pub(super) struct Lowest {
     pub(super) below: usize,
 }
 
-/// Share of the sending rate that each living receiver must get in each interval.
+/// Share of the set sending rate that each receiver must deliver in each interval.
 pub(super) const SHARE: f64 = 0.9;
 
-/// Judges the intervals from `from` on. `killed` is a receiver with the time of its death.
-pub(super) fn lowest(bins: &[Bin], from: f64, killed: (usize, f64)) -> Option<Lowest> {
+/// Judges intervals by the set sending `rate`, not by what the sender sends: a pause of the sender
+/// is a dip for its receivers.
+pub(super) fn lowest<'a>(bins: impl Iterator<Item = &'a Bin>, rate: f64) -> Option<Lowest> {
     let mut lowest: Option<Lowest> = None;
-    for bin in bins.iter().filter(|bin| bin.span.0 >= from && bin.sent > 0.0) {
-        for receiver in 0..bin.received.len() {
-            if receiver == killed.0 && bin.span.1 > killed.1 {
-                continue;
-            }
-            let share = bin.total(receiver) / bin.sent;
+    for bin in bins {
+        let payloads = bin.received.iter().enumerate();
+        for (receiver, payload) in payloads.filter_map(|(place, it)| Some((place, it.payload?))) {
+            let share = payload / rate;
             let here = Lowest { share, at: bin.span.0, receiver, pairs: 0, below: 0 };
             let lowest = lowest.get_or_insert(here);
             if share < lowest.share {
@@ -118,6 +162,13 @@ pub(super) fn lowest(bins: &[Bin], from: f64, killed: (usize, f64)) -> Option<Lo
         }
     }
     lowest
+}
+
+/// Returns the beginning of the first interval after the time `cut_at` in which each of the
+/// `below` receivers gets at least half of the set `rate` by multicast.
+pub(super) fn rebuilt_at(bins: &[Bin], cut_at: f64, below: &[usize], rate: f64) -> Option<f64> {
+    let is_reached = |bin: &&Bin| below.iter().all(|it| bin.received[*it].tree >= rate / 2.0);
+    bins.iter().filter(|bin| bin.span.0 >= cut_at).find(is_reached).map(|bin| bin.span.0)
 }
 
 #[cfg(test)]
@@ -133,24 +184,42 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_judged_at_living_receivers_after_the_fault() {
-        let count = |all, by_tree, multicast| Count { received: all, by_tree, multicast };
-        let sample = |at: f64, sent, got: [u64; 2]| {
-            (at, vec![count(0, 0, sent), count(got[0], 0, 0), count(got[1], got[1], 0)])
+    fn interval_has_the_deliveries_and_octets_of_its_time() {
+        let sample = |at_ns, received, by_tree, multicast| {
+            let receiver = Count { received, by_tree, multicast: 0 };
+            let counts = vec![Count { multicast, ..Count::default() }, receiver, receiver];
+            Sample { at_ns, counts }
         };
-        let samples = [
-            sample(0.0, 0, [0, 0]),
-            sample(1.0, 1000, [100, 1000]),
-            sample(2.0, 2000, [1095, 1950]),
-            sample(3.0, 3000, [1095, 2950]),
-        ];
-        let pairs = samples.windows(2);
-        let bins: Vec<Bin> = pairs.map(|it| Bin::between(&it[0], &it[1])).collect();
-        assert_eq!(bins[0].received, [(0.0, 0.0008), (0.008, 0.0)]);
-        let lowest = |from| lowest(&bins, from, (0, 2.5)).expect("some intervals");
-        let all = lowest(0.0);
-        assert!((all.share - 0.1).abs() < 1e-9 && all.receiver == 0, "{all:?}");
-        assert_eq!((all.pairs, all.below), (5, 1), "the dead receiver does not count");
-        assert_eq!((lowest(1.0).receiver, lowest(1.0).below), (1, 0));
+        let samples = [sample(5_000_000_000, 0, 0, 0), sample(6_000_000_000, 5000, 2000, 9000)];
+        let times = vec![4_999_999_999, 5_000_000_000, 5_999_999_999, 6_000_000_000];
+        let deliveries = [Some(Deliveries { times, lost: 0 }), None];
+        let [before, after] = &samples;
+        let bin = Bin::between([before, after], 4_000_000_000, &deliveries, 1000);
+        assert_eq!((bin.span, bin.sent), ((1.0, 2.0), 0.072));
+        let received = Received { payload: Some(0.016), tree: 0.016, unicast: 0.024 };
+        assert_eq!(bin.received, [received, Received { payload: None, ..received }]);
+    }
+
+    fn bin(number: u32, sent: f64, payload: Option<f64>, tree: f64) -> Bin {
+        let at = f64::from(number);
+        Bin { span: (at, at + 1.0), sent, received: vec![Received { payload, tree, unicast: 0.0 }] }
+    }
+
+    #[test]
+    fn pause_of_the_sender_is_a_dip_of_its_receivers() {
+        let bins = [bin(0, 10.0, Some(9.5), 10.0), bin(1, 0.0, Some(0.0), 0.0)];
+        let lowest = |bins: &[Bin]| lowest(bins.iter(), 10.0).expect("some intervals");
+        assert_eq!((lowest(&bins).share, lowest(&bins).at), (0.0, 1.0));
+        assert_eq!((lowest(&bins).pairs, lowest(&bins).below), (2, 1));
+        assert_eq!(lowest(&bins[..1]).below, 0);
+        assert_eq!(super::lowest([bin(0, 10.0, None, 0.0)].iter(), 10.0), None, "it is killed");
+    }
+
+    #[test]
+    fn tree_is_rebuilt_once_multicast_arrives_below_the_link() {
+        let bins = [9.0, 9.0, 0.0, 0.1, 9.0].into_iter().zip(0..);
+        let bins: Vec<Bin> = bins.map(|(tree, number)| bin(number, 9.0, Some(9.0), tree)).collect();
+        assert_eq!(rebuilt_at(&bins, 1.5, &[0], 10.0), Some(4.0));
+        assert_eq!(rebuilt_at(&bins[..4], 1.5, &[0], 10.0), None, "by repairs only");
     }
 }

@@ -2,7 +2,7 @@ use std::fmt::Write as _;
 
 use carom_figures::{Axis, Figure, Kind, Shape, draw};
 
-use super::rates::{Bin, Lowest, SHARE, lowest};
+use super::rates::{Bin, Lowest, Received, SHARE, lowest, rebuilt_at};
 
 /// Results of the experiment.
 pub(super) struct Report {
@@ -10,11 +10,12 @@ pub(super) struct Report {
     pub(super) rate: f64,
     pub(super) names: Vec<String>,
     pub(super) link: [String; 2],
-    /// A receiver below the link that fails.
-    pub(super) affected: usize,
+    /// Receivers below the link that fails.
+    pub(super) below: Vec<usize>,
     pub(super) killed: (usize, f64),
     pub(super) cut_at: f64,
-    pub(super) rebuilt_at: Option<f64>,
+    /// Messages that the other receivers have not delivered.
+    pub(super) lost: u64,
     pub(super) bins: Vec<Bin>,
 }
 
@@ -23,11 +24,21 @@ const DETECTION: f64 = 0.1;
 
 impl Report {
     pub(super) fn holds(&self) -> bool {
-        self.rebuilt_at.is_some() && self.lowest().is_some_and(|it| it.share >= SHARE)
+        let has_no_dip = self.lowest().is_some_and(|it| it.share >= SHARE);
+        has_no_dip && self.rebuilt_at().is_some() && self.lost == 0
     }
 
     fn lowest(&self) -> Option<Lowest> {
-        lowest(&self.bins, self.cut_at + DETECTION, self.killed)
+        let from = self.cut_at + DETECTION;
+        lowest(self.bins.iter().filter(|bin| bin.span.0 >= from), self.rate)
+    }
+
+    fn lowest_before(&self) -> Option<Lowest> {
+        lowest(self.bins.iter().filter(|bin| bin.span.1 <= self.cut_at), self.rate)
+    }
+
+    fn rebuilt_at(&self) -> Option<f64> {
+        rebuilt_at(&self.bins, self.cut_at, &self.below, self.rate)
     }
 
     /// Returns the names and contents of the files.
@@ -42,44 +53,67 @@ impl Report {
 
     /// Returns the relation and the faults in words.
     pub(super) fn text(&self) -> String {
-        let Self { rate, link: [from, to], cut_at, .. } = self;
+        let Self { rate, link: [from, to], cut_at, lost, .. } = self;
         let (dead, died_at) = (&self.names[self.killed.0], self.killed.1);
+        let below: Vec<&str> = self.below.iter().map(|it| self.names[*it].as_str()).collect();
         let mut text = format!(
             "{rate} Mbit/s of data to {} receivers in a BCube(4,1)\n\
-            {cut_at:.1} s: the link from {from} to {to} fails\n\
+            {cut_at:.1} s: the link from {from} to {to} fails, above {}\n\
             {died_at:.1} s: {dead} is killed\n",
-            self.names.len()
+            self.names.len(),
+            below.join(", ")
         );
-        match self.rebuilt_at {
+        match self.rebuilt_at() {
             Some(at) => {
-                let _ = writeln!(text, "the tree is rebuilt {:.1} s after the fault", at - cut_at);
+                let after = at - cut_at;
+                let _ = writeln!(text, "multicast reaches them again {after:.1} s after the fault");
             }
-            None => text += "the tree is not rebuilt\n",
+            None => text += "multicast does not reach all of them again\n",
+        }
+        if let Some(Lowest { pairs, below, .. }) = self.lowest_before() {
+            let _ = writeln!(text, "before the fault, {below} of {pairs} intervals are below 90 %");
         }
         if let Some(Lowest { share, at, receiver, pairs, below }) = self.lowest() {
             let (percent, name) = (share * 100.0, &self.names[receiver]);
             let _ = writeln!(
                 text,
-                "lowest share of the sending rate: {percent:.0} % at {name}, {at:.1} s"
+                "lowest delivery, of the set rate: {percent:.0} % at {name}, {at:.1} s\n\
+                intervals of a receiver below 90 %: {below} of {pairs}"
             );
-            let _ = writeln!(text, "intervals of a receiver below 90 %: {below} of {pairs}");
         }
+        text += &self.pauses();
+        let _ = writeln!(text, "messages not delivered: {lost}");
         let verdict = if self.holds() { "holds" } else { "does not hold" };
-        let _ = writeln!(text, "relation (no visible dip, the tree is rebuilt): {verdict}");
+        let _ = writeln!(
+            text,
+            "relation (no visible dip, multicast reaches all again, no loss): {verdict}"
+        );
         text
     }
 
+    /// Returns the intervals after the fault in which the sender sends less than half of its rate.
+    fn pauses(&self) -> String {
+        let is_pause = |bin: &&Bin| bin.span.0 >= self.cut_at && bin.sent < self.rate / 2.0;
+        let times = self.bins.iter().filter(is_pause).map(|bin| format!("{:.1}", bin.span.0));
+        let times: Vec<String> = times.collect();
+        match times.len() {
+            0 => "the sender does not pause\n".to_owned(),
+            count => format!("the sender pauses in {count} intervals: {} s\n", times.join(", ")),
+        }
+    }
+
     fn csv(&self) -> String {
-        let mut text = "seconds,sent_mbit".to_owned();
+        let mut text = "seconds,sent_ip_mbit".to_owned();
         for name in &self.names {
             let name = name.replace(' ', "-");
-            let _ = write!(text, ",{name}_tree_mbit,{name}_overlay_mbit");
+            let _ = write!(text, ",{name}_payload_mbit,{name}_tree_ip_mbit,{name}_unicast_ip_mbit");
         }
         text.push('\n');
         for bin in &self.bins {
             let _ = write!(text, "{:.3},{:.3}", bin.span.0, bin.sent);
-            for (by_tree, by_overlay) in &bin.received {
-                let _ = write!(text, ",{by_tree:.3},{by_overlay:.3}");
+            for Received { payload, tree, unicast } in &bin.received {
+                let payload = payload.map_or_else(String::new, |it| format!("{it:.3}"));
+                let _ = write!(text, ",{payload},{tree:.3},{unicast:.3}");
             }
             text.push('\n');
         }
@@ -90,31 +124,27 @@ impl Report {
         self.bins.iter().map(|bin| (bin.span.0, rate(bin))).collect()
     }
 
-    /// Returns the mean receiving rate of the living receivers.
-    fn mean(&self, bin: &Bin) -> f64 {
-        let is_alive = |it: &usize| *it != self.killed.0 || bin.span.1 <= self.killed.1;
-        let rates: Vec<f64> =
-            (0..self.names.len()).filter(is_alive).map(|it| bin.total(it)).collect();
-        rates.iter().sum::<f64>() / rates.len() as f64
-    }
-
     fn rates(&self) -> Figure {
         let (x, y) = (Axis::linear("time in s"), Axis::linear("Mbit/s"));
-        let title = "(a) Sending rate, and mean receiving rate of living receivers";
+        let mean = |bin: &Bin| {
+            let payloads: Vec<f64> = bin.received.iter().filter_map(|it| it.payload).collect();
+            payloads.iter().sum::<f64>() / payloads.len() as f64
+        };
+        let title = "(a) Sending rate (IP), and mean delivery of living receivers (payload)";
         Figure::new("rates", title, x, y)
             .with("sender", Kind::Ours, Shape::Curve, self.points(|bin| bin.sent))
-            .with("receivers", Kind::Ours, Shape::Curve, self.points(|bin| self.mean(bin)))
+            .with("receivers", Kind::Ours, Shape::Curve, self.points(mean))
     }
 
     fn ways(&self) -> Figure {
         let (x, y) = (Axis::linear("time in s"), Axis::linear("Mbit/s"));
-        let name = &self.names[self.affected];
-        let by_tree = self.points(|bin| bin.received[self.affected].0);
-        let by_overlay = self.points(|bin| bin.received[self.affected].1);
-        Figure::new("ways", format!("(b) Receiving rate at {name}, below the link"), x, y)
-            .with("tree", Kind::Ours, Shape::Curve, by_tree)
-            .with("overlay", Kind::Ours, Shape::Curve, by_overlay)
-            .with("all", Kind::Ours, Shape::Curve, self.points(|bin| bin.total(self.affected)))
+        let affected = self.below[0];
+        let received = |of: fn(&Received) -> f64| self.points(|bin| of(&bin.received[affected]));
+        let name = &self.names[affected];
+        Figure::new("ways", format!("(b) Rates at {name}, below the link"), x, y)
+            .with("tree (IP)", Kind::Ours, Shape::Curve, received(|it| it.tree))
+            .with("unicast (IP)", Kind::Ours, Shape::Curve, received(|it| it.unicast))
+            .with("delivered", Kind::Ours, Shape::Curve, received(|it| it.payload.unwrap_or(0.0)))
     }
 }
 
@@ -122,30 +152,45 @@ impl Report {
 mod tests {
     use super::*;
 
+    /// Returns a report in which the second receiver, below the link, delivers a share of the rate.
     fn report(share: f64) -> Report {
         let bin = |number: u32| {
             let at = f64::from(number) / 10.0;
-            let received = vec![(10.0, 0.0), (0.0, 10.0 * share)];
-            Bin { span: (at, at + 0.1), sent: 10.0, received }
+            let killed = Received { payload: None, tree: 10.0, unicast: 0.0 };
+            let tree = if (2..6).contains(&number) { 0.0 } else { 10.0 };
+            let below = Received { payload: Some(10.0 * share), tree, unicast: 10.0 - tree };
+            Bin { span: (at, at + 0.1), sent: 10.0, received: vec![killed, below] }
         };
         Report {
             rate: 10.0,
             names: vec!["server 0.1".into(), "server 0.2".into()],
             link: ["switch 0:0".into(), "server 0.2".into()],
-            affected: 1,
+            below: vec![1],
             killed: (0, 0.9),
             cut_at: 0.2,
-            rebuilt_at: Some(0.6),
+            lost: 0,
             bins: (0..10).map(bin).collect(),
         }
     }
 
     #[test]
     fn relation_holds_without_a_dip_if_the_tree_is_rebuilt() {
-        assert!(report(0.95).holds());
+        assert!(report(0.95).holds(), "{}", report(0.95).text());
+        assert!(report(0.95).text().contains("again 0.4 s after"), "{}", report(0.95).text());
         assert!(!report(0.85).holds());
-        assert!(!Report { rebuilt_at: None, ..report(0.95) }.holds());
         assert!(report(0.85).text().contains("85 % at server 0.2"), "{}", report(0.85).text());
+        assert!(!Report { lost: 1, ..report(0.95) }.holds());
+        let mut by_repairs_only = report(0.95);
+        by_repairs_only.bins.truncate(6);
+        assert!(!by_repairs_only.holds());
+    }
+
+    #[test]
+    fn pauses_of_the_sender_are_named() {
+        let mut report = report(0.95);
+        assert!(report.text().contains("the sender does not pause"));
+        report.bins[7].sent = 0.0;
+        assert!(report.text().contains("pauses in 1 intervals: 0.7 s"), "{}", report.text());
     }
 
     #[test]
@@ -153,7 +198,7 @@ mod tests {
         let [csv, svg, _] = report(1.0).files().map(|(_, text)| text);
         let lines: Vec<&str> = csv.lines().collect();
         assert_eq!(lines.len(), 11);
-        assert_eq!(lines[1], "0.000,10.000,10.000,0.000,0.000,10.000");
+        assert_eq!(lines[1], "0.000,10.000,,10.000,0.000,10.000,10.000,0.000");
         assert!(svg.contains("(a)") && svg.contains("(b)"));
     }
 }

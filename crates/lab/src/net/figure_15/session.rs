@@ -1,32 +1,36 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
+use carom_bench::Magic;
+use carom_bench::record::NodeFiles;
 use carom_netns::Process;
 use carom_proto::rdcm::topology::{Topology, Vertex};
 use carom_terminal::{CliError, plain};
 
 use super::fabric::{self, Fabric, RECEIVERS, SENDER};
-use super::rates::Octets;
+use super::rates::{Deliveries, Octets};
 use crate::net::refusal::refused;
+use crate::nodes::Nodes;
 
 /// Programs that the experiment starts.
 pub(super) struct Programs {
     carom: PathBuf,
     on_tree: PathBuf,
+    /// This program, which is also the sender and the receivers.
+    own: PathBuf,
 }
 
 /// Processes of the registry, the sender and the receivers. The registry is on the sender's server.
 pub(super) struct Session {
     /// State of the command that installs trees.
     pub(super) trees: PathBuf,
-    receivers: Vec<Process>,
-    sender: Process,
+    /// The sender, then the receivers.
+    nodes: Nodes,
     registry: Process,
     files: PathBuf,
 }
@@ -42,47 +46,49 @@ impl Programs {
                 CliError::new(cause, format!("use {flag} with the path of the program"))
             })
         };
-        Ok(Self { carom: real(carom, "--carom")?, on_tree: real(on_tree, "--on-tree")? })
+        let own = std::env::current_exe().map_err(|error| {
+            let cause = format!("the path of this program is unknown: {}", plain(&error));
+            CliError::new(cause, "check that /proc is mounted")
+        })?;
+        Ok(Self { carom: real(carom, "--carom")?, on_tree: real(on_tree, "--on-tree")?, own })
     }
 }
 
 impl Session {
-    /// Starts to send a file of some bytes at a rate in bytes per second.
+    /// Starts to send at a rate in bytes per second.
     pub(super) fn start(
         fabric: &Fabric,
         programs: &Programs,
         files: &Path,
-        (rate, bytes): (u64, u64),
+        rate: u64,
     ) -> Result<Self, CliError> {
         let files = fs::canonicalize(files).map_err(|error| io_error(files, &error))?;
         let path = |name: &str| files.join(name).display().to_string();
-        let (topology, data) = (path("network.toml"), path("data"));
-        write_files(fabric.topology(), &topology, &data, bytes)
+        let (network, settings) = (path("network.toml"), path("settings.toml"));
+        write_files(fabric.topology(), &network, &settings)
             .map_err(|error| io_error(&files, &error))?;
         let trees = files.join("trees");
-        let start = |vertex: Vertex, log: &str, args: &[&str]| {
-            let program = programs.carom.display().to_string();
-            let mut command = fabric.node(vertex).command(&program, args);
-            command.env("CAROM_TREE_STATE", &trees);
-            started(command, &files.join(log))
-        };
         let (store, hook) = (path("store"), programs.on_tree.display().to_string());
-        let args = ["registry", "--store", &store, "--topology", &topology, "--on-tree", &hook];
-        let registry = start(SENDER, "registry.log", &args)?;
-        let service = fabric::address(SENDER).to_string();
-        let mut receivers = Vec::new();
-        for (number, vertex) in RECEIVERS.into_iter().enumerate() {
-            let folder = path(&format!("receiver-{number}"));
-            fs::create_dir_all(&folder).map_err(|error| io_error(&files, &error))?;
-            let args = ["recv", "--from", "figure-15", &folder, "--registry", &service];
-            receivers.push(start(vertex, &format!("receiver-{number}.log"), &args)?);
+        let args = ["registry", "--store", &store, "--topology", &network, "--on-tree", &hook];
+        let program = programs.carom.display().to_string();
+        let mut command = fabric.node(SENDER).command(&program, &args);
+        command.env("CAROM_TREE_STATE", &trees);
+        let registry = started(command, &files.join("registry.log"))?;
+        let mut nodes = Nodes::new();
+        for (index, vertex) in std::iter::once(SENDER).chain(RECEIVERS).enumerate() {
+            let folder = folder_of(&files, index);
+            fs::create_dir_all(&folder).map_err(|error| io_error(&folder, &error))?;
+            let args = node_args(vertex, index, rate, &folder, &settings);
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let command = fabric.node(vertex).command(&programs.own.display().to_string(), &args);
+            nodes.start(command, &folder.join("log")).map_err(|error| failed(error, &files))?;
         }
-        let (count, rate) = (RECEIVERS.len().to_string(), format!("{}kbit", rate * 8 / 1000));
-        let to = ["send", &data, "--to", "figure-15", "--receivers", &count];
-        let how = ["--registry", &service, "--path", "multicast", "--rate", &rate];
-        let patience = ["--patience", "2s"];
-        let sender = start(SENDER, "sender.log", &[&to[..], &how, &patience].concat())?;
-        Ok(Self { trees, receivers, sender, registry, files })
+        let mut session = Self { trees, nodes, registry, files };
+        session.wait("a node is not ready", |session| {
+            session.nodes.have_printed("ready", |_| true).then_some(())
+        })?;
+        session.nodes.write("go");
+        Ok(session)
     }
 
     /// Waits until a tree to all receivers is installed.
@@ -94,12 +100,15 @@ impl Session {
 
     /// Waits until the stream has the rate.
     pub(super) fn await_stream(&mut self, sender: &Octets, rate: u64) -> Result<(), CliError> {
-        let mut before = None;
+        let mut before = (Instant::now(), None);
         self.wait("the sender does not reach the rate", |_| {
-            thread::sleep(Duration::from_millis(500));
+            let seconds = before.0.elapsed().as_secs_f64();
+            if seconds < 0.5 {
+                return None;
+            }
             let count = sender.read().ok()?.multicast;
-            let last = before.replace(count)?;
-            (count - last >= rate * 2 / 5).then_some(())
+            let last = std::mem::replace(&mut before, (Instant::now(), Some(count))).1?;
+            ((count - last) as f64 >= rate as f64 * seconds * 0.8).then_some(())
         })
     }
 
@@ -113,32 +122,36 @@ impl Session {
             if let Some(found) = found(self) {
                 return Ok(found);
             }
-            let has_ended = self.sender.child().try_wait().is_ok_and(|status| status.is_some());
-            if has_ended || Instant::now() > give_up {
-                let fix = format!("see the logs in {}", self.files.display());
-                return Err(CliError::new(problem, fix));
+            if Instant::now() > give_up {
+                return Err(failed(problem, &self.files));
             }
-            thread::sleep(Duration::from_millis(20));
+            let polled = self.nodes.poll(Duration::from_millis(20));
+            polled.map_err(|error| failed(error, &self.files))?;
         }
     }
 
     /// Kills a receiver.
     pub(super) fn kill(&mut self, receiver: usize) -> Result<(), CliError> {
-        self.receivers[receiver].kill().map_err(|error| refused(&error))
+        self.nodes.kill(receiver + 1).map_err(|error| failed(error, &self.files))
     }
 
-    /// Waits until all receivers except `killed` have the whole file, and for the ends of the other
-    /// processes.
-    pub(super) fn finish(mut self, killed: usize) -> Result<(), CliError> {
-        for (number, receiver) in self.receivers.iter_mut().enumerate() {
-            if number != killed && !receiver.wait().map_err(|error| refused(&error))?.success() {
-                let cause = format!("receiver {number} has not received the file");
-                return Err(CliError::new(cause, format!("see {}", self.files.display())));
-            }
-        }
-        let sender = self.sender.wait().map(|_| ());
+    /// Stops all processes, and returns the deliveries of the receivers except those of `killed`.
+    pub(super) fn finish(mut self, killed: usize) -> Result<Vec<Option<Deliveries>>, CliError> {
+        self.nodes.stop(PATIENCE).map_err(|error| failed(error, &self.files))?;
         let registry = self.registry.interrupt().and_then(|()| self.registry.wait());
-        sender.and(registry.map(|_| ())).map_err(|error| refused(&error))
+        registry.map_err(|error| refused(&error))?;
+        let deliveries = (0..RECEIVERS.len()).map(|receiver| {
+            if receiver == killed {
+                return Ok(None);
+            }
+            let files = NodeFiles::read(&folder_of(&self.files, receiver + 1));
+            let delivered = files.map_err(|error| failed(error, &self.files))?.delivered;
+            let numbers: BTreeSet<u32> = delivered.iter().map(|it| it.number).collect();
+            let sent = numbers.last().map_or(0, |last| u64::from(*last) + 1);
+            let times = delivered.iter().map(|it| it.at_ns).collect();
+            Ok(Some(Deliveries { times, lost: sent - numbers.len() as u64 }))
+        });
+        deliveries.collect()
     }
 }
 
@@ -157,10 +170,6 @@ impl TreeFile {
             Some([fabric.vertex(from)?, fabric.vertex(to)?])
         });
         Some(Self(links.collect()))
-    }
-
-    pub(super) fn contains(&self, link: [Vertex; 2]) -> bool {
-        self.0.contains(&link)
     }
 
     fn reaches_all(&self) -> bool {
@@ -189,18 +198,48 @@ impl TreeFile {
     }
 }
 
-fn write_files(topology: &Topology, network: &str, data: &str, bytes: u64) -> io::Result<()> {
+/// Returns the arguments of a node: the sender is node 0.
+fn node_args(
+    vertex: Vertex,
+    index: usize,
+    rate: u64,
+    folder: &Path,
+    settings: &str,
+) -> Vec<String> {
+    let role = if index == 0 { "sender" } else { "receiver" };
+    let per_second = rate as f64 / MESSAGE_BYTES as f64;
+    let pairs = [
+        ("--system", "carom".to_owned()),
+        ("--role", role.to_owned()),
+        ("--index", index.to_string()),
+        ("--nodes", (RECEIVERS.len() + 1).to_string()),
+        ("--address", fabric::address(vertex).to_string()),
+        ("--groups", "1".to_owned()),
+        ("--messages", ((per_second * LONGEST.as_secs_f64()) as u32).to_string()),
+        ("--rate", per_second.to_string()),
+        ("--size", MESSAGE_BYTES.to_string()),
+        ("--magic", Magic(*b"figure15").to_string()),
+        ("--dir", folder.display().to_string()),
+        ("--settings", settings.to_owned()),
+    ];
+    let words = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+    ["bench", "node"].map(str::to_owned).into_iter().chain(words).collect()
+}
+
+fn folder_of(files: &Path, index: usize) -> PathBuf {
+    files.join(format!("node-{index}"))
+}
+
+fn write_files(topology: &Topology, network: &str, settings: &str) -> io::Result<()> {
     let mut text = "[bcube]\nports = 4\nk = 1\n\n[hosts]\n".to_owned();
     for server in (0..topology.hosts()).map(Vertex) {
         let (name, address) = (topology.name(server), fabric::address(server));
         let _ = writeln!(text, "\"{name}\" = \"{address}\"");
     }
     fs::write(network, text)?;
-    let mut file = io::BufWriter::new(File::create(data)?);
-    for number in 0..bytes / 8 {
-        file.write_all(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())?;
-    }
-    file.flush()
+    let registry = fabric::address(SENDER);
+    let text = format!("profile = \"bulk\"\nregistry = \"{registry}\"\nonly_multicast = true\n");
+    fs::write(settings, text)
 }
 
 fn started(mut command: Command, log: &Path) -> Result<Process, CliError> {
@@ -210,10 +249,18 @@ fn started(mut command: Command, log: &Path) -> Result<Process, CliError> {
     Process::start(command).map_err(|error| refused(&error))
 }
 
+fn failed(problem: impl ToString, files: &Path) -> CliError {
+    CliError::new(problem.to_string(), format!("see the logs in {}", files.display()))
+}
+
 /// Returns the error for a file that cannot be used.
 pub(super) fn io_error(path: &Path, error: &io::Error) -> CliError {
     let cause = format!("{}: {}", path.display(), plain(error));
     CliError::new(cause, "check that the directory of --out is writable and has space")
 }
 
+/// Size of a message, which fits in one packet.
+pub(super) const MESSAGE_BYTES: usize = 1400;
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Time for which the sender can send at most.
+const LONGEST: Duration = Duration::from_secs(200);

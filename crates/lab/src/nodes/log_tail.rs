@@ -4,13 +4,13 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 /// The last lines of a log. It is shown as one line that begins with `: `, or as nothing.
-pub(super) struct LogTail {
+pub(crate) struct LogTail {
     lines: Vec<String>,
 }
 
 impl LogTail {
     /// Reads the end of a log. A log that cannot be read counts as empty.
-    pub(super) fn of(path: &Path) -> Self {
+    pub(crate) fn of(path: &Path) -> Self {
         let mut bytes = Vec::new();
         let read = File::open(path).and_then(|mut file| {
             let length = file.metadata()?.len();

@@ -1,3 +1,7 @@
+//! The processes of nodes that a harness starts, and their lines.
+
+mod log_tail;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -9,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use carom_netns::Process;
 
-use super::log_tail::LogTail;
+pub(crate) use self::log_tail::LogTail;
 
 /// The processes of one run, one for each node. They are killed when this is dropped.
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     nodes: Vec<Node>,
     lines: Receiver<(usize, Option<String>)>,
     sender: Sender<(usize, Option<String>)>,
@@ -28,13 +32,13 @@ struct Node {
 }
 
 impl Nodes {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (sender, lines) = channel();
         Self { nodes: Vec::new(), lines, sender }
     }
 
     /// Starts the next node. Its standard error goes to the file `log`.
-    pub(super) fn start(&mut self, mut command: Command, log: &Path) -> Result<(), String> {
+    pub(crate) fn start(&mut self, mut command: Command, log: &Path) -> Result<(), String> {
         let index = self.nodes.len();
         let file = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
         // Ctrl-C is for the bench, which then ends its nodes.
@@ -59,7 +63,7 @@ impl Nodes {
     }
 
     /// Writes a line to all nodes that have not ended.
-    pub(super) fn write(&mut self, line: &str) {
+    pub(crate) fn write(&mut self, line: &str) {
         for node in &mut self.nodes {
             if let Some(input) = &mut node.input {
                 // A node that has ended is noticed by the end of its output.
@@ -69,7 +73,7 @@ impl Nodes {
     }
 
     /// Waits up to `timeout` for a line or an end. Returns an error if a node has ended.
-    pub(super) fn poll(&mut self, timeout: Duration) -> Result<(), String> {
+    pub(crate) fn poll(&mut self, timeout: Duration) -> Result<(), String> {
         match self.lines.recv_timeout(timeout) {
             Ok((index, Some(line))) => {
                 let lines = &mut self.nodes[index].lines;
@@ -90,13 +94,13 @@ impl Nodes {
     }
 
     /// Returns `true` if all of these nodes that were not killed have printed `line`.
-    pub(super) fn have_printed(&self, line: &str, which: impl Fn(usize) -> bool) -> bool {
+    pub(crate) fn have_printed(&self, line: &str, which: impl Fn(usize) -> bool) -> bool {
         let mut nodes = self.nodes.iter().enumerate();
         nodes.all(|(index, node)| !which(index) || node.is_killed || node.has_printed(line))
     }
 
     /// Returns the last lines of the log of the first node that has not printed `line`.
-    pub(super) fn silent(&self, line: &str) -> String {
+    pub(crate) fn silent(&self, line: &str) -> String {
         let mut nodes = self.nodes.iter().enumerate();
         let silent = nodes.find(|(_, node)| !node.has_printed(line));
         silent.map_or_else(String::new, |(index, node)| {
@@ -105,19 +109,19 @@ impl Nodes {
     }
 
     /// Ends a node by SIGKILL.
-    pub(super) fn kill(&mut self, index: usize) -> Result<(), String> {
+    pub(crate) fn kill(&mut self, index: usize) -> Result<(), String> {
         let node = &mut self.nodes[index];
         node.is_killed = true;
         node.process.kill().map_err(|error| error.cause().to_owned())
     }
 
     /// Returns `true` if the node was killed.
-    pub(super) fn is_killed(&self, index: usize) -> bool {
+    pub(crate) fn is_killed(&self, index: usize) -> bool {
         self.nodes[index].is_killed
     }
 
     /// Stops all nodes, and waits for their ends. Nodes that do not end in time are killed.
-    pub(super) fn stop(&mut self, patience: Duration) -> Result<(), String> {
+    pub(crate) fn stop(&mut self, patience: Duration) -> Result<(), String> {
         self.write("stop");
         let give_up = Instant::now() + patience;
         let mut failure = None;
