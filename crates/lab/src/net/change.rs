@@ -24,7 +24,8 @@ struct Common {
 
 /// Drop everything between two hosts of a running lab
 ///
-/// The links stay up, and no error is reported to the senders. `carom-lab net heal` restores the connection.
+/// The links stay up, and no error is reported to the senders. `carom-lab net heal` restores the
+/// connection.
 #[derive(clap::Args)]
 #[command(after_help = CUT_EXAMPLE)]
 pub(super) struct Cut {
