@@ -20,7 +20,7 @@ impl Addresses {
     /// Returns the address of a group.
     pub(super) fn of(&mut self, group: GroupId) -> Ipv4Addr {
         let next =
-            u16::try_from(self.known.len() + 1).expect("a world has less than 65,535 groups");
+            u16::try_from(self.known.len() + 1).expect("a world has fewer than 65,535 groups");
         let [third, fourth] = next.to_be_bytes();
         let address = Ipv4Addr::new(239, self.second, third, fourth);
         *self.known.entry(group).or_insert(address)

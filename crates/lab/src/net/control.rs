@@ -132,7 +132,8 @@ fn read_line<T: DeserializeOwned>(mut stream: &UnixStream, patience: Duration) -
     serde_json::from_slice(&line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Returns `true` if the process has ended. Its sockets are closed shortly before.
+/// Returns `true` if the process has ended. The kernel closes the sockets of a process shortly
+/// before it ends.
 fn has_ended(owner: Owner) -> bool {
     (0..20).any(|_| {
         let is_alive = owner.is_alive();

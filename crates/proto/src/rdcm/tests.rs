@@ -199,7 +199,7 @@ fn last_receiver_without_a_place_is_waited_for() {
     engine.confirm(NOW, GROUP);
     run_ms(&mut engine, 0..1000);
     assert_eq!(engine.counters().data_sent, 1);
-    assert_eq!(engine.poll_event(), None, "nobody has the message");
+    assert_eq!(engine.poll_event(), None, "no member has the message");
     assert!(engine.receivers(GROUP).iter().all(|(_, state)| state.evicted_at.is_none()));
     engine.handle_network(NOW, &NetworkChange::Met(NEXT, at));
     run_ms(&mut engine, 1000..1500);

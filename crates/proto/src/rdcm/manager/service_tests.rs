@@ -4,6 +4,9 @@ use crate::rdcm::topology::Topology;
 
 const GROUP: GroupId = GroupId(7);
 const NOW: Time = Time(1_000_000_000);
+/// The racks of [`service_with_racks`].
+const LEFT: u32 = 0;
+const RIGHT: u32 = 1;
 
 fn endpoint(node: u64) -> Endpoint {
     Endpoint(([10, 0, 0, node as u8], 7400).into())
@@ -102,15 +105,39 @@ fn malformed_and_unfit_requests_are_counted_and_refused() {
 
 /// Two racks with one host each, which two switches connect.
 fn service_with_two_paths() -> ManagerService {
+    service_with_racks(&[LEFT, RIGHT])
+}
+
+/// Returns the service of a network of two racks with a path over each of the switches one and two.
+/// `racks` are those of the hosts a, b, and so on, which are nodes 1, 2, and so on.
+fn service_with_racks(racks: &[u32]) -> ManagerService {
+    let hosts = racks.len() as u32;
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let (hosts, switches) = (names(&["a", "b"]), names(&["left", "right", "one", "two"]));
-    let mut topology = Topology::new(hosts, switches, false).expect("a topology");
-    for (from, to) in [(0, 2), (1, 3), (2, 4), (2, 5), (3, 4), (3, 5)] {
+    let switches = names(&["left", "right", "one", "two"]);
+    let mut topology =
+        Topology::new(names(&["a", "b", "c"][..racks.len()]), switches, false).expect("a topology");
+    let of_hosts = (0..).zip(racks).map(|(host, rack)| (host, hosts + rack));
+    let uplinks = [(LEFT, 2), (LEFT, 3), (RIGHT, 2), (RIGHT, 3)];
+    let uplinks = uplinks.map(|(from, to)| (hosts + from, hosts + to));
+    for (from, to) in of_hosts.chain(uplinks) {
         topology.link(Vertex(from), Vertex(to)).expect("a link");
     }
-    let hosts = [1, 2].map(|node| (NodeId(node), Vertex(node as u32 - 1)));
+    let hosts = (0..hosts).map(|host| (NodeId(u64::from(host) + 1), Vertex(host)));
     let hosts = Hosts::from_iter(hosts);
     ManagerService::new(Network::Known { topology: topology.into(), hosts }, 1)
+}
+
+/// Returns a function that reports node 2 as cut off in `ring`, and returns the number of links
+/// that were found dead so far.
+fn cuts(ring: u32) -> impl FnMut(&mut ManagerService, Time) -> u64 {
+    let mut number = 2;
+    move |service, now| {
+        number += 1;
+        let command = Command::Cut { ring, successor: NodeId(2) };
+        let request = Request { group: GROUP, opening: 1, number, command };
+        service.handle(now, NodeId(1), endpoint(1), &request.encode());
+        service.counters().links_found_dead
+    }
 }
 
 impl ManagerService {
@@ -146,26 +173,11 @@ fn reported_link_leaves_all_trees_until_it_is_up() {
 
 #[test]
 fn cuts_are_ignored_until_the_network_has_the_tree() {
-    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let switches = names(&["left", "right", "one", "two"]);
-    let mut topology = Topology::new(names(&["a", "b", "c"]), switches, false).expect("a topology");
-    for (from, to) in [(0, 3), (1, 4), (2, 3), (3, 5), (3, 6), (4, 5), (4, 6)] {
-        topology.link(Vertex(from), Vertex(to)).expect("a link");
-    }
-    let hosts = [1, 2, 3].map(|node| (NodeId(node), Vertex(node as u32 - 1)));
-    let network = Network::Known { topology: topology.into(), hosts: Hosts::from_iter(hosts) };
-    let mut service = ManagerService::new(network, 1);
+    let mut service = service_with_racks(&[LEFT, RIGHT, LEFT]);
     service.install_trees();
     service.ask(1, 1, open(0));
     service.ask(1, 2, join(&[2, 3]));
-    let mut number = 2;
-    let mut cut = |service: &mut ManagerService, now| {
-        number += 1;
-        let command = Command::Cut { ring: 3, successor: NodeId(2) };
-        let request = Request { group: GROUP, opening: 1, number, command };
-        service.handle(now, NodeId(1), endpoint(1), &request.encode());
-        service.counters().links_found_dead
-    };
+    let mut cut = cuts(3);
     assert_eq!(cut(&mut service, NOW), 0, "the command has not started");
     let gathered = NOW + Duration::from_millis(100);
     service.poll_tree(gathered).expect("a tree");
@@ -177,15 +189,7 @@ fn cuts_are_ignored_until_the_network_has_the_tree() {
 
 #[test]
 fn cuts_below_links_that_are_being_installed_are_ignored() {
-    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let switches = names(&["left", "right", "one", "two"]);
-    let mut topology = Topology::new(names(&["a", "b", "c"]), switches, false).expect("a topology");
-    for (from, to) in [(0, 3), (1, 4), (2, 4), (3, 5), (3, 6), (4, 5), (4, 6)] {
-        topology.link(Vertex(from), Vertex(to)).expect("a link");
-    }
-    let hosts = [1, 2, 3].map(|node| (NodeId(node), Vertex(node as u32 - 1)));
-    let network = Network::Known { topology: topology.into(), hosts: Hosts::from_iter(hosts) };
-    let mut service = ManagerService::new(network, 1);
+    let mut service = service_with_racks(&[LEFT, RIGHT, RIGHT]);
     service.install_trees();
     service.ask(1, 1, open(0));
     service.ask(1, 2, join(&[2, 3]));
@@ -193,14 +197,7 @@ fn cuts_below_links_that_are_being_installed_are_ignored() {
     let gathered = NOW + Duration::from_millis(100);
     service.poll_tree(gathered).expect("a tree");
     service.handle_installed(gathered, GROUP, Ok(()));
-    let mut number = 2;
-    let mut cut = |service: &mut ManagerService, now| {
-        number += 1;
-        let command = Command::Cut { ring: 4, successor: NodeId(2) };
-        let request = Request { group: GROUP, opening: 1, number, command };
-        service.handle(now, NodeId(1), endpoint(1), &request.encode());
-        service.counters().links_found_dead
-    };
+    let mut cut = cuts(4);
     let later = gathered + Duration::from_secs(10);
     service.report_link(later, ["one", "left"], LinkState::Down).expect("a link");
     let later = later + Duration::from_secs(1);

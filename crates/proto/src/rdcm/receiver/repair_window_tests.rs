@@ -46,6 +46,13 @@ fn window_of(packets: u64, successors: &[(u32, NodeId)], has_children: bool) -> 
     window
 }
 
+/// Returns `true` if the first successor is found cut off from the tree, by which its predecessor
+/// has received `by_tree` packets.
+fn is_cut(window: &mut RepairWindow, ms: u64, by_tree: u64) -> bool {
+    let successor = window.successors.first_mut().expect("there is one");
+    successor.is_cut(at(ms), by_tree, Duration::from_millis(200))
+}
+
 fn repairs(window: &mut RepairWindow, ms: u64) -> Vec<(NodeId, u64)> {
     core::iter::from_fn(|| window.poll_repair(at(ms))).collect()
 }
@@ -247,12 +254,7 @@ fn packet_without_room_is_refused_and_accepted_later() {
 
 #[test]
 fn successor_is_cut_off_if_only_its_predecessor_gets_the_tree() {
-    let cut_after = Duration::from_millis(200);
     let mut window = window_of(50, &[(RING, NEXT)], false);
-    let is_cut = |window: &mut RepairWindow, ms, by_tree| {
-        let successor = window.successors.first_mut().expect("there is one");
-        successor.is_cut(at(ms), by_tree, cut_after)
-    };
     assert!(!is_cut(&mut window, 0, 0));
     assert_eq!(repairs(&mut window, 10).len(), 20);
     assert!(!is_cut(&mut window, 100, 20), "it is too early");
@@ -270,12 +272,7 @@ fn successor_is_cut_off_if_only_its_predecessor_gets_the_tree() {
 
 #[test]
 fn packets_before_a_failure_of_both_do_not_prove_a_cut() {
-    let cut_after = Duration::from_millis(200);
     let mut window = window_of(50, &[(RING, NEXT)], false);
-    let is_cut = |window: &mut RepairWindow, ms, by_tree| {
-        let successor = window.successors.first_mut().expect("there is one");
-        successor.is_cut(at(ms), by_tree, cut_after)
-    };
     assert!(!is_cut(&mut window, 0, 0));
     assert_eq!(repairs(&mut window, 10).len(), 20);
     assert!(!is_cut(&mut window, 50, 100), "it is too early");
