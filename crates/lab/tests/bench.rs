@@ -182,7 +182,8 @@ fn lost_messages_are_those_of_the_drop_log() {
     let files = fs::read_dir(place.folder.join("out")).expect("it was created").flatten();
     let mut files: Vec<_> = files.map(|file| file.file_name()).collect();
     files.sort();
-    assert_eq!(files, ["benchmarks.json", "benchmarks.md", "small.svg"]);
+    assert_eq!(files, ["benchmarks", "benchmarks.json", "benchmarks.md"]);
+    assert!(place.folder.join("out/benchmarks/small.svg").exists());
     assert_eq!(place.leftovers(), [] as [String; 0]);
 }
 
@@ -208,8 +209,8 @@ fn peer_that_forges_its_deliveries_is_found_out() {
     let twice = account(&report, "twice");
     assert_eq!((number(twice, "missing"), number(twice, "duplicates")), (0, 6));
     let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
-    assert!(text.contains("| broken | failed in 1 of 1 runs: node "), "{text}");
-    assert!(text.contains("failed: exit status: 9: out of order |"), "{text}");
+    assert!(text.contains("\nbroken: failed in 1 of 1 runs: node "), "{text}");
+    assert!(text.contains("failed: exit status: 9: out of order.\n"), "{text}");
     let shown = String::from_utf8_lossy(&output.stderr);
     assert!(shown.contains("out of order\nfix: "), "{shown}");
     assert!(text.contains("Not measured: missing (not built: "), "{text}");
@@ -289,7 +290,7 @@ fn killed_bench_leaves_the_report_of_its_rows() {
 #[test]
 fn benches_that_differ_are_compared_with_exit_code_1() {
     let place = Place::new("bench-compare");
-    let write = |name: &str, p50: u64| {
+    let write = |name: &str, p50: u64, interrupted: bool| {
         let quantiles = |p50: u64| {
             let (count, mean) = (9, 0.0);
             json!({ "count": count, "mean": mean, "p50": p50, "p90": 0, "p99": 0, "p999": 0,
@@ -304,16 +305,17 @@ fn benches_that_differ_are_compared_with_exit_code_1() {
                 "spread": quantiles(0),
             });
             let result = json!({ "measured": account });
-            json!({ "row": "pace", "system": system, "kind": kind, "order": "none",
+            json!({ "row": "pace", "system": system, "turn": 1, "kind": kind, "order": "none",
                     "result": result })
         };
         let runs = [run("carom", "carom", 1000), run("raw", "raw", p50)];
-        let text = json!({ "runs": runs, "interrupted": false }).to_string();
+        let text = json!({ "runs": runs, "interrupted": interrupted }).to_string();
         fs::write(place.folder.join(name), text).expect("the folder is writable");
     };
-    write("a.json", 500);
-    write("b.json", 550);
-    write("c.json", 1000);
+    write("a.json", 500, false);
+    write("b.json", 550, false);
+    write("c.json", 1000, false);
+    write("part.json", 500, true);
     let compared = |first: &str, second: &str| {
         let mut command = Command::new(&place.program);
         command.args(["bench", "compare", first, second]).current_dir(&place.folder);
@@ -322,10 +324,13 @@ fn benches_that_differ_are_compared_with_exit_code_1() {
         (output.status.code(), text)
     };
     let (code, text) = compared("a.json", "b.json");
-    assert_eq!((code, &*text), (Some(0), "0 of 1 ratios differ by more than 20 %\n"));
+    let line = "1 ratios, of which 0 are ranges: 0 differences of more than 20 %\n";
+    assert_eq!((code, &*text), (Some(0), line));
     let (code, text) = compared("a.json", "c.json");
     let line = "pace, carom, latency p50 to raw sockets: 2 (raw) and 1 (raw), 100 %\n";
     assert!(code == Some(1) && text.starts_with(line), "{text}");
+    let (code, text) = compared("a.json", "part.json");
+    assert!(code == Some(2) && text.contains("was interrupted"), "{text}");
     let (code, text) = compared("a.json", "plan.toml");
     assert!(code == Some(2) && text.contains("\nfix: "), "{text}");
 }
@@ -358,7 +363,7 @@ fn datagrams_discarded_at_a_full_buffer_are_counted() {
     assert_eq!(number(&slow["latency_kept"], "count"), 0);
     assert_eq!(report["runs"][0]["limit"], "delivery");
     let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
-    assert!(text.contains("| slow | time limit reached in 1 of 1 runs |"), "{text}");
+    assert!(text.contains("\nslow: time limit reached in 1 of 1 runs.\n"), "{text}");
     assert_eq!(place.leftovers(), [] as [String; 0]);
 }
 

@@ -1,55 +1,68 @@
-use super::ratios::{self, Ratio};
+use super::ratios::{self, Ratio, TOLERANCE};
 use super::results::Report;
 
-/// The ratios of two reports of the same rows.
+/// The ratios of two reports of the same rows. Ratios to systems that were measured in one turn of
+/// several are not compared: they have no spread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Number of ratios that either report has, of rows that both have.
+    /// Number of ratios that either report has.
     pub ratios: usize,
-    /// A line for each ratio that differs too much, or that one report lacks.
+    /// Number of these ratios whose turns disagree in either report, so that their ranges are
+    /// compared instead of their medians.
+    pub unsteady: usize,
+    /// A line for each ratio that differs too much, or that one report lacks, and for each row that
+    /// one report lacks.
     pub differences: Vec<String>,
 }
 
 impl Comparison {
-    /// Compares the ratios of two reports. Two ratios differ if the larger one exceeds the smaller
-    /// one by more than `tolerance`, a share.
-    pub fn of(first: &Report, second: &Report, tolerance: f64) -> Self {
-        let rows: Vec<&str> =
-            first.rows().into_iter().filter(|row| second.rows().contains(row)).collect();
-        let ratios = |report| -> Vec<Ratio<'_>> {
-            let all = ratios::all(report);
-            all.into_iter().filter(|ratio| rows.contains(&ratio.row)).collect()
-        };
-        let (ours, theirs) = (ratios(first), ratios(second));
+    /// Largest difference of two ratios that is not reported, as a share: the larger one exceeds
+    /// the smaller one by this part of it.
+    pub const TOLERANCE: f64 = TOLERANCE;
+
+    /// Compares the ratios of two reports.
+    pub fn of(first: &Report, second: &Report) -> Self {
         let mut comparison = Self::default();
+        comparison.add_rows(first, second, "second");
+        comparison.add_rows(second, first, "first");
+        let ratios = |report, other: &Report| -> Vec<Ratio<'_>> {
+            let mut all = ratios::all(report);
+            all.retain(|ratio| other.rows().contains(&ratio.row));
+            all
+        };
+        let (ours, theirs) = (ratios(first, second), ratios(second, first));
         for ratio in &ours {
             let other = theirs.iter().find(|other| other.is_same(ratio));
-            comparison.add(ratio, difference(Some(ratio), other, tolerance));
+            comparison.add(ratio, Some(ratio), other);
         }
         for ratio in theirs.iter().filter(|ratio| !ours.iter().any(|other| other.is_same(ratio))) {
-            comparison.add(ratio, difference(None, Some(ratio), tolerance));
+            comparison.add(ratio, None, Some(ratio));
         }
         comparison
     }
 
-    fn add(&mut self, ratio: &Ratio<'_>, difference: Option<String>) {
-        let Ratio { row, system, metric, reference, .. } = ratio;
-        self.ratios += 1;
-        self.differences.extend(difference.map(|difference| {
-            format!("{row}, {system}, {} to {reference}: {difference}", metric.name())
-        }));
+    /// Adds the rows that the other report lacks.
+    fn add_rows(&mut self, report: &Report, other: &Report, name: &str) {
+        let lacking = report.rows().into_iter().filter(|row| !other.rows().contains(row));
+        self.differences.extend(lacking.map(|row| format!("{row}: not in the {name} report")));
     }
-}
 
-/// Returns both ratios and their difference if it exceeds `tolerance`.
-fn difference(
-    first: Option<&Ratio<'_>>,
-    second: Option<&Ratio<'_>>,
-    tolerance: f64,
-) -> Option<String> {
-    let text = |ratio: Option<&Ratio<'_>>| ratio.map_or("none".to_owned(), Ratio::to_string);
-    let both = format!("{} and {}", text(first), text(second));
-    let (Some(first), Some(second)) = (first, second) else { return Some(both) };
-    let excess = first.value.max(second.value) / first.value.min(second.value) - 1.0;
-    (excess > tolerance).then(|| format!("{both}, {:.0} %", 100.0 * excess))
+    fn add(&mut self, ratio: &Ratio<'_>, first: Option<&Ratio<'_>>, second: Option<&Ratio<'_>>) {
+        let both = || first.into_iter().chain(second);
+        if both().any(|ratio| ratio.is_unrepeated) {
+            return;
+        }
+        self.ratios += 1;
+        self.unsteady += usize::from(both().any(|ratio| !ratio.is_steady()));
+        let text = |ratio: Option<&Ratio<'_>>| ratio.map_or("none".to_owned(), Ratio::to_string);
+        let texts = format!("{} and {}", text(first), text(second));
+        let difference = match first.zip(second).map(|(first, second)| first.difference(second)) {
+            None => texts,
+            Some(share) if share > TOLERANCE => format!("{texts}, {:.0} %", 100.0 * share),
+            Some(_) => return,
+        };
+        let Ratio { row, system, metric, reference, .. } = ratio;
+        let line = format!("{row}, {system}, {} to {reference}: {difference}", metric.name());
+        self.differences.push(line);
+    }
 }

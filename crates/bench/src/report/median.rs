@@ -4,9 +4,9 @@ use carom_figures::significant;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Median {
     pub(super) value: f64,
-    least: f64,
-    most: f64,
-    pub(super) runs: usize,
+    pub(super) least: f64,
+    pub(super) most: f64,
+    runs: usize,
 }
 
 impl Median {
@@ -21,13 +21,6 @@ impl Median {
             _ => values[half],
         };
         Some(Self { value, least, most, runs })
-    }
-
-    /// Returns the smallest and the largest ratio of one run to one run of `other`. `None` if both
-    /// are single runs.
-    pub(super) fn ratios_to(&self, other: &Self) -> Option<(f64, f64)> {
-        let is_repeated = self.runs > 1 || other.runs > 1;
-        is_repeated.then(|| (self.least / other.most, self.most / other.least))
     }
 
     /// Returns the value, and the largest minus the smallest one in percent of it.

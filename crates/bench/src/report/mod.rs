@@ -23,6 +23,12 @@ impl Report {
         sections.join("\n")
     }
 
+    /// Returns a table in Markdown of the main metrics of Carom in each row, with their ratios to the
+    /// best peer and to raw sockets.
+    pub fn overview(&self) -> String {
+        table::overview(self)
+    }
+
     /// Returns the charts of all rows as one SVG.
     pub fn svg(&self) -> String {
         carom_figures::draw(&charts::figures(self))
@@ -33,11 +39,10 @@ impl Report {
         let ratios = table::ratios(self, row);
         if !ratios.is_empty() {
             text += &format!("\n{ratios}");
-            for runs in self.systems(row).iter().filter(|runs| runs.is(Kind::Carom)) {
-                let system = runs.system();
-                text += &runs.flaw().map_or_else(String::new, |flaw| {
-                    format!("\nThe ratios of {system} are those of its measured runs: {flaw}.\n")
-                });
+        }
+        for runs in self.systems(row) {
+            if let Some(flaw) = runs.flaw() {
+                text += &format!("\n{}: {flaw}.\n", runs.system());
             }
         }
         for (metric, system, count) in ratios::not_compared(self, row) {
@@ -81,7 +86,11 @@ mod tests {
         };
         let result = RunResult::Measured(Box::new(account));
         let (row, system) = ("fan-out".to_owned(), system.to_owned());
-        Run { row, system, kind, order: Order::Total, limit: None, result }
+        Run { row, system, turn: 1, kind, order: Order::Total, limit: None, result }
+    }
+
+    fn second(run: Run) -> Run {
+        Run { turn: 2, ..run }
     }
 
     fn report() -> Report {
@@ -93,57 +102,65 @@ mod tests {
             run("carom", Kind::Carom, 100_000, 30e6, 0),
             run("aeron", Kind::Peer, 80_000, 20e6, 0),
             run("raw", Kind::Raw, 50_000, 60e6, 10),
-            run("carom", Kind::Carom, 120_000, 30e6, 0),
             run("norm", Kind::Peer, 400_000, 10e6, 0),
+            second(run("carom", Kind::Carom, 120_000, 30e6, 0)),
+            second(run("aeron", Kind::Peer, 90_000, 15e6, 0)),
             skipped,
         ];
         Report { runs, ..Report::default() }
     }
 
-    fn line(report: &Report, system: &str) -> String {
-        let (text, start) = (report.markdown(), format!("| {system} |"));
-        text.lines().find(|line| line.starts_with(&start)).unwrap_or_default().to_owned()
+    /// Returns the cells of a system in the table of the row: those of the runs, of `name`, ...
+    fn cell(report: &Report, system: &str, name: &str) -> String {
+        let text = report.markdown();
+        let cells = |line: &str| -> Vec<String> {
+            line.replace("\\|", "/").split('|').map(|cell| cell.trim().to_owned()).collect()
+        };
+        let mut lines = text.lines().skip(2);
+        let column = cells(lines.next().unwrap_or_default()).iter().position(|it| it == system);
+        let line = lines.map(cells).find(|cells| cells.get(1).is_some_and(|it| it == name));
+        line.zip(column).map_or_else(String::new, |(cells, column)| cells[column].clone())
     }
 
     #[test]
     fn table_has_medians_spreads_and_missing_copies() {
         let report = report();
-        assert!(line(&report, "carom").contains("| 110 (18 %) |"), "{}", report.markdown());
-        let raw = line(&report, "raw");
-        assert!(raw.contains("| 90 % |") && raw.contains("| 60 |"), "{raw}");
+        assert_eq!(cell(&report, "carom", "latency p99, µs"), "110 (18 %)");
+        assert_eq!(cell(&report, "raw", "delivered"), "90 %");
+        assert_eq!(cell(&report, "raw", "goodput, slowest, MB/s"), "60");
+        assert_eq!(cell(&report, "norm", "order"), "total, agree");
+        assert_eq!(cell(&report, "jgroups", "runs"), "", "it has no column");
         let text = report.markdown();
         assert!(text.contains("Not measured: jgroups (no Java)."), "{text}");
+        assert!(!text.contains("recovered"), "no system has such values: {text}");
     }
 
     #[test]
     fn failed_runs_are_counted_and_make_a_peer_no_best_peer() {
         let mut report = report();
         let failed = RunResult::Failed("it | broke\ntwice".to_owned());
-        let aeron = Run { result: failed.clone(), ..run("aeron", Kind::Peer, 0, 0.0, 0) };
-        report.runs.push(aeron);
+        report.runs.push(Run { result: failed.clone(), ..run("aeron", Kind::Peer, 0, 0.0, 0) });
         report.runs.push(Run { result: failed, ..run("norn", Kind::Peer, 0, 0.0, 0) });
         let skipped = RunResult::Skipped("no Java".to_owned());
         report.runs.push(run("jgroups", Kind::Peer, 1_000, 1e9, 0));
         report.runs.push(Run { result: skipped, ..run("jgroups", Kind::Peer, 0, 0.0, 0) });
-        let reason = "| aeron | failed in 1 of 2 runs: it \\| broke twice | 100 % |";
-        assert!(line(&report, "aeron").starts_with(reason), "{}", line(&report, "aeron"));
-        let reason = "| norn | failed in 1 of 1 runs: it \\| broke twice |  |";
-        assert!(line(&report, "norn").starts_with(reason), "{}", line(&report, "norn"));
-        let jgroups = line(&report, "jgroups");
-        assert!(jgroups.contains("failed in 2 of 3 runs: no Java"), "{jgroups}");
         let text = report.markdown();
-        assert!(text.contains("0.275 (norm, 1 run;") && !text.contains("(aeron"), "{text}");
+        assert_eq!(cell(&report, "aeron", "runs"), "2 of 3");
+        assert!(text.contains("\naeron: failed in 1 of 3 runs: it | broke twice.\n"), "{text}");
+        assert_eq!(cell(&report, "norn", "runs"), "0 of 1");
+        assert_eq!(cell(&report, "norn", "delivered"), "");
+        assert!(text.contains("\njgroups: failed in 2 of 3 runs: no Java.\n"), "{text}");
+        assert!(text.contains("0.25 (norm, 1 turn)") && !text.contains("(aeron"), "{text}");
     }
 
     #[test]
-    fn ratios_of_a_flawed_carom_are_marked() {
+    fn values_of_a_flawed_carom_are_marked() {
         let mut report = report();
-        assert!(!report.markdown().contains("The ratios of"), "{}", report.markdown());
         let failed = RunResult::Failed("broke".to_owned());
         report.runs.push(Run { result: failed, ..run("carom", Kind::Carom, 0, 0.0, 0) });
-        let mark = "The ratios of carom are those of its measured runs: \
-                    failed in 1 of 3 runs: broke.";
+        let mark = "| latency p99 | 110 µs (2 of 3 runs) | **1.29 (aeron;";
         assert!(report.markdown().contains(mark), "{}", report.markdown());
+        assert!(report.markdown().contains("\ncarom: failed in 1 of 3 runs: broke.\n"));
     }
 
     #[test]
@@ -151,8 +168,10 @@ mod tests {
         let mut report = report();
         let fast = run("pgm", Kind::Peer, 1_000, 1e9, 0);
         report.runs.push(Run { limit: Some(Limit::Sending), ..fast });
-        assert!(line(&report, "pgm").contains("time limit reached in 1 of 1 runs"));
-        assert!(report.markdown().contains("1.38 (aeron, 1 run;"), "{}", report.markdown());
+        let text = report.markdown();
+        assert_eq!(cell(&report, "pgm", "runs"), "0 of 1");
+        assert!(text.contains("pgm: time limit reached in 1 of 1 runs."), "{text}");
+        assert!(text.contains("1.29 (aeron;"), "{text}");
     }
 
     #[test]
@@ -167,20 +186,49 @@ mod tests {
             report
         };
         let (broken, unordered) = (with(Order::Total), with(Order::None));
-        assert!(line(&broken, "pgm").contains("| total | **differ** |"));
-        assert!(broken.markdown().contains("1.38 (aeron, 1 run;"));
-        assert!(line(&unordered, "pgm").contains("| none | differ |"));
-        assert!(unordered.markdown().contains("(pgm, 1 run;"));
+        assert_eq!(cell(&broken, "pgm", "order"), "total, **differ**");
+        assert!(broken.markdown().contains("1.29 (aeron;"));
+        assert_eq!(cell(&unordered, "pgm", "order"), "none, differ");
+        assert!(unordered.markdown().contains("(pgm, 1 turn)"));
     }
 
     #[test]
-    fn ratios_compare_with_the_best_peer_and_raw_sockets() {
+    fn ratios_are_those_of_the_turns() {
         let text = report().markdown();
-        let p99 = "| carom | latency p99 | 110 µs | 1.38 (aeron, 1 run; 1.25 to 1.5) | \
-             2.2 (raw, 1 run; 2 to 2.4) |";
-        let goodput = "| goodput, slowest | 30 MB/s | 1.5 (aeron, 1 run; 1.5 to 1.5) | \
-             0.5 (raw, 1 run; 0.5 to 0.5) |";
-        assert!(text.contains(p99) && text.contains(goodput), "{text}");
+        let p99 = "| carom | latency p99 | 110 µs | **1.29 (aeron; 1.25 to 1.33)** | \
+                   2 (raw, 1 turn) |";
+        let goodput = "| goodput, slowest | 30 MB/s | 1.5 to 2 (aeron) | 0.5 (raw, 1 turn) |";
+        assert!(text.contains(p99), "{text}");
+        assert!(text.contains(goodput), "the turns differ by 33 %: {text}");
+    }
+
+    #[test]
+    fn overview_has_the_main_metrics_of_each_row() {
+        let text = report().overview();
+        let line = "| fan-out | carom | goodput, slowest | 30 MB/s | 1.5 to 2 (aeron) | \
+                    0.5 (raw, 1 turn) |";
+        assert!(text.contains(line) && !text.contains("latency"), "{text}");
+        let mut paced = report();
+        for run in &mut paced.runs {
+            if let RunResult::Measured(account) = &mut run.result {
+                account.is_paced = true;
+                account.datagrams_dropped = 1;
+            }
+        }
+        assert_eq!(paced.overview().lines().count(), 2, "nothing was recovered");
+        for run in &mut paced.runs {
+            if let RunResult::Measured(account) = &mut run.result {
+                account.latency_recovered = account.latency;
+            }
+        }
+        assert!(paced.overview().contains("| fan-out | carom | recovered p99 | 110 µs |"));
+    }
+
+    #[test]
+    fn plain_sockets_with_settings_are_no_reference() {
+        let mut report = report();
+        report.runs.push(run("raw:stamped", Kind::Raw, 1_000, 1e9, 0));
+        assert!(report.markdown().contains("| 2 (raw, 1 turn) |"), "{}", report.markdown());
     }
 
     #[test]
@@ -196,7 +244,7 @@ mod tests {
             text.contains("latency p99 is not compared: pgm has 72 values in a run."),
             "{text}"
         );
-        assert!(!text.contains("1.38 (aeron"), "the worse peer is no reference: {text}");
+        assert!(!text.contains("1.29 (aeron"), "the worse peer is no reference: {text}");
     }
 
     #[test]
@@ -215,11 +263,11 @@ mod tests {
     fn peer_that_misses_copies_is_no_best_peer() {
         let mut report = report();
         report.runs.push(run("pgm", Kind::Peer, 1_000, 1e9, 1));
-        assert!(report.markdown().contains("1.38 (aeron, 1 run;"), "{}", report.markdown());
+        assert!(report.markdown().contains("1.29 (aeron;"), "{}", report.markdown());
     }
 
     #[test]
-    fn system_calls_have_a_column_where_they_were_counted() {
+    fn system_calls_have_a_line_where_they_were_counted() {
         let mut report = report();
         assert!(!report.markdown().contains("system calls"));
         let mut add = |system: &str, per_message, reason: Option<&str>| {
@@ -230,31 +278,47 @@ mod tests {
         add("carom", Some(12.34), None);
         add("norm", None, Some("no strace"));
         let text = report.markdown();
-        assert!(text.contains("| system calls per message |"), "{text}");
-        assert!(line(&report, "carom").ends_with("| 12.3 |"), "{text}");
-        assert!(line(&report, "norm").ends_with("|  |"), "{text}");
+        assert_eq!(cell(&report, "carom", "system calls per message"), "12.3");
+        assert_eq!(cell(&report, "norm", "system calls per message"), "");
         assert!(text.contains("System calls not counted: norm (no strace)."), "{text}");
+    }
+
+    /// Returns a report whose two results of the best peer are these.
+    fn with_aeron(p99: u64, goodput: f64) -> Report {
+        let mut report = report();
+        report.runs[1] = run("aeron", Kind::Peer, p99, goodput, 0);
+        report.runs[5] = second(run("aeron", Kind::Peer, p99 * 9 / 8, goodput, 0));
+        report
     }
 
     #[test]
     fn reports_differ_where_a_ratio_does() {
-        let same = Comparison::of(&report(), &report(), 0.2);
-        assert_eq!((same.ratios, &*same.differences), (6, &[] as &[String]));
+        let same = Comparison::of(&report(), &report());
+        assert_eq!((same.ratios, same.unsteady, &*same.differences), (3, 1, &[] as &[String]));
+        let close = Comparison::of(&report(), &with_aeron(70_000, 15e6));
+        assert_eq!(close.differences, [] as [String; 0], "14 %, and within the range");
+        let far = Comparison::of(&report(), &with_aeron(64_000, 12e6));
+        let lines = [
+            "fan-out, carom, latency p99 to best peer: 1.29 (aeron; 1.25 to 1.33) and \
+             1.61 (aeron; 1.56 to 1.67), 25 %",
+            "fan-out, carom, goodput, slowest to best peer: 1.5 to 2 (aeron) and 2.5 (aeron), 25 %",
+        ];
+        assert_eq!((far.ratios, &*far.differences), (3, &lines.map(str::to_owned)[..]));
+    }
+
+    #[test]
+    fn reports_differ_where_one_lacks_a_ratio_or_a_row() {
         let mut other = report();
-        other.runs[1] = run("aeron", Kind::Peer, 100_000, 20e6, 0);
-        let close = Comparison::of(&report(), &other, 0.26);
-        assert_eq!(close.differences, [] as [String; 0]);
-        let far = Comparison::of(&report(), &other, 0.2);
-        let line = "fan-out, carom, latency p99 to best peer: 1.38 (aeron, 1 run; 1.25 to 1.5) \
-                    and 1.1 (aeron, 1 run; 1 to 1.2), 25 %";
-        assert_eq!((far.ratios, &*far.differences), (6, &[line.to_owned()][..]));
-        other.runs.retain(|run| run.kind != Kind::Raw);
-        let lacking = Comparison::of(&report(), &other, 0.3);
-        assert_eq!((lacking.ratios, lacking.differences.len()), (6, 3));
+        other.runs.retain(|run| run.kind != Kind::Peer);
+        let lacking = Comparison::of(&report(), &other);
+        assert_eq!((lacking.ratios, lacking.differences.len()), (3, 3));
         assert!(lacking.differences[0].ends_with(") and none"), "{lacking:?}");
-        assert_eq!(Comparison::of(&other, &report(), 0.3).differences.len(), 3);
+        let reverse = Comparison::of(&other, &report());
+        assert!(reverse.differences[0].contains(": none and 1 (aeron"), "{reverse:?}");
         other.runs.iter_mut().for_each(|run| run.row = "else".to_owned());
-        assert_eq!(Comparison::of(&report(), &other, 0.2).ratios, 0);
+        let rows = Comparison::of(&report(), &other);
+        let lines = ["fan-out: not in the second report", "else: not in the first report"];
+        assert_eq!((rows.ratios, &*rows.differences), (0, &lines.map(str::to_owned)[..]));
     }
 
     #[test]

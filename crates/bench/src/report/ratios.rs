@@ -16,14 +16,10 @@ pub(super) struct Ratio<'a> {
     pub(super) reference: Reference,
     /// Name of the other system.
     other: &'a str,
-    /// Median of Carom.
-    pub(super) ours: f64,
-    /// Ratio of the medians.
-    pub(super) value: f64,
-    /// Smallest and largest ratio of one run of each system. `None` if each has a single run.
-    range: Option<(f64, f64)>,
-    /// `true` if Carom was measured repeatedly and the other system once.
-    is_unrepeated: bool,
+    /// Median of the ratios of the turns in which both were measured.
+    turns: Median,
+    /// `true` if Carom was measured in several turns and the other system in one.
+    pub(super) is_unrepeated: bool,
 }
 
 /// The meaning of the system with which Carom is compared.
@@ -43,51 +39,54 @@ pub(super) fn all(report: &Report) -> Vec<Ratio<'_>> {
 pub(super) fn of_row<'a>(report: &'a Report, row: &'a str) -> Vec<Ratio<'a>> {
     let systems = report.systems(row);
     let mut ratios = Vec::new();
-    for runs in systems.iter().filter(|runs| runs.is(Kind::Carom)) {
-        for metric in COMPARED {
-            let Some(ours) = runs.median(metric) else { continue };
+    for ours in systems.iter().filter(|runs| runs.is(Kind::Carom)) {
+        for metric in COMPARED.into_iter().filter(|metric| ours.median(*metric).is_some()) {
             for reference in [Reference::BestPeer, Reference::Raw] {
-                let Some((other, theirs)) = best(&systems, metric, reference) else { continue };
-                let value = ours.value / theirs.value;
-                // A result of 0 has no ratio.
-                if value > 0.0 && value.is_finite() {
-                    let range = ours.ratios_to(&theirs);
-                    let is_unrepeated = ours.runs > 1 && theirs.runs == 1;
-                    let (system, ours) = (runs.system(), ours.value);
-                    ratios.push(Ratio {
-                        row,
-                        system,
-                        metric,
-                        reference,
-                        other,
-                        ours,
-                        value,
-                        range,
-                        is_unrepeated,
-                    });
-                }
+                let Some(theirs) = best(&systems, metric, reference) else { continue };
+                let Some(turns) = by_turn(ours, theirs, metric) else { continue };
+                ratios.push(Ratio {
+                    row,
+                    system: ours.system(),
+                    metric,
+                    reference,
+                    other: theirs.system(),
+                    turns,
+                    is_unrepeated: ours.count() > 1 && theirs.count() == 1,
+                });
             }
         }
     }
     ratios
 }
 
-/// Returns the name and the result of the system with which a row compares.
-fn best<'a>(
-    systems: &[Runs<'a>],
+/// Returns the median of the ratios of the turns in which both systems were measured, so that what
+/// disturbs the machine during one turn is in both results of a ratio.
+fn by_turn(ours: &Runs<'_>, theirs: &Runs<'_>, metric: Metric) -> Option<Median> {
+    let ratios = ours.turns(metric).filter_map(|(turn, own)| {
+        let (_, other) = theirs.turns(metric).find(|(there, _)| *there == turn)?;
+        Some(own / other)
+    });
+    // A result of 0 has no ratio.
+    Median::of(ratios.map(|ratio| (ratio > 0.0 && ratio.is_finite()).then_some(ratio)))
+}
+
+/// Returns the system with which a row compares.
+fn best<'a, 'b>(
+    systems: &'b [Runs<'a>],
     metric: Metric,
     reference: Reference,
-) -> Option<(&'a str, Median)> {
+) -> Option<&'b Runs<'a>> {
     // Without its value, a worse peer would be the best one.
     if lacking(systems, metric, reference).is_some() {
         return None;
     }
     let wanted = systems.iter().filter(|runs| is_wanted(runs, reference));
-    let medians = wanted.filter_map(|runs| Some((runs.system(), runs.median(metric)?)));
-    medians.min_by(|(_, a), (_, b)| match metric.is_better_if_higher() {
-        true => b.value.total_cmp(&a.value),
-        false => a.value.total_cmp(&b.value),
-    })
+    let medians = wanted.filter_map(|runs| Some((runs, runs.median(metric)?.value)));
+    let best = medians.min_by(|(_, a), (_, b)| match metric.is_better_if_higher() {
+        true => b.total_cmp(a),
+        false => a.total_cmp(b),
+    });
+    best.map(|(runs, _)| runs)
 }
 
 /// Returns the metrics of a row that are not compared with the best peer, because a peer has too
@@ -119,7 +118,10 @@ fn lacking<'a>(
 fn is_wanted(runs: &Runs<'_>, reference: Reference) -> bool {
     match reference {
         Reference::BestPeer => runs.is(Kind::Peer) && runs.may_be_best(),
-        Reference::Raw => runs.is(Kind::Raw) && runs.flaw().is_none(),
+        // With settings, such as time stamps, plain sockets show something else.
+        Reference::Raw => {
+            runs.is(Kind::Raw) && !runs.system().contains(':') && runs.flaw().is_none()
+        }
     }
 }
 
@@ -128,6 +130,30 @@ impl Ratio<'_> {
     pub(super) fn is_same(&self, other: &Ratio<'_>) -> bool {
         let key = |it: &Ratio<'_>| (it.metric, it.reference);
         (self.row, self.system) == (other.row, other.system) && key(self) == key(other)
+    }
+
+    /// Returns `true` if the turns agree within the tolerance, so that their median is a result.
+    pub(super) fn is_steady(&self) -> bool {
+        self.turns.most <= self.turns.least * (1.0 + TOLERANCE)
+    }
+
+    /// Returns `true` if the other system has the better result.
+    pub(super) fn is_behind(&self) -> bool {
+        match self.metric.is_better_if_higher() {
+            true => self.turns.value < 1.0,
+            false => self.turns.value > 1.0,
+        }
+    }
+
+    /// Returns by which share two ratios differ: the larger one exceeds the smaller one. The range
+    /// of an unsteady ratio counts from its nearer end.
+    pub(super) fn difference(&self, other: &Ratio<'_>) -> f64 {
+        let (first, second) = (&self.turns, &other.turns);
+        let excess = match self.is_steady() && other.is_steady() {
+            true => first.value.max(second.value) / first.value.min(second.value),
+            false => first.least.max(second.least) / first.most.min(second.most),
+        };
+        (excess - 1.0).max(0.0)
     }
 }
 
@@ -141,18 +167,26 @@ impl fmt::Display for Reference {
 }
 
 impl fmt::Display for Ratio<'_> {
-    /// Writes the ratio, the other system, and the range over the runs.
+    /// Writes the ratio, the other system, and the range over the turns. An unsteady ratio has only
+    /// its range.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let once = if self.is_unrepeated { ", 1 run" } else { "" };
-        write!(f, "{} ({}{once}", short(self.value), self.other)?;
-        if let Some((least, most)) = self.range {
-            write!(f, "; {} to {}", short(least), short(most))?;
+        let Median { value, least, most, .. } = self.turns;
+        let range = format!("{} to {}", short(least), short(most));
+        match (self.is_unrepeated, self.is_steady()) {
+            (true, _) => write!(f, "{} ({}, 1 turn)", short(value), self.other),
+            (false, true) if least < most => {
+                write!(f, "{} ({}; {range})", short(value), self.other)
+            }
+            (false, true) => write!(f, "{} ({})", short(value), self.other),
+            (false, false) => write!(f, "{range} ({})", self.other),
         }
-        f.write_str(")")
     }
 }
 
-const COMPARED: [Metric; 8] = [
+/// Largest difference of two ratios that counts as noise of the machine, as a share.
+pub(super) const TOLERANCE: f64 = 0.2;
+
+pub(super) const COMPARED: [Metric; 8] = [
     Metric::LatencyP50,
     Metric::LatencyP99,
     Metric::LatencyP999,

@@ -47,9 +47,27 @@ impl<'a> Runs<'a> {
         Median::of(self.accounts().into_iter().map(|account| metric.value(account)))
     }
 
-    /// Returns the number of runs, and what is wrong with some of them.
+    /// Returns the value of each turn in which the system was measured.
+    pub(super) fn turns(&self, metric: Metric) -> impl Iterator<Item = (u32, f64)> {
+        self.0.iter().filter_map(move |run| match &run.result {
+            RunResult::Measured(account) => Some((run.turn, metric.value(account)?)),
+            RunResult::Failed(_) | RunResult::Skipped(_) => None,
+        })
+    }
+
+    /// Returns the number of turns in which the system ran.
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the number of runs, and of those that were measured to their end if some were not.
     pub(super) fn described(&self) -> String {
-        self.flaw().unwrap_or_else(|| self.0.len().to_string())
+        let is_whole =
+            |run: &&&Run| matches!(run.result, RunResult::Measured(_)) && run.limit.is_none();
+        match (self.0.iter().filter(is_whole).count(), self.0.len()) {
+            (whole, total) if whole == total => total.to_string(),
+            (whole, total) => format!("{whole} of {total}"),
+        }
     }
 
     /// Returns the runs without results or that reached a time limit, with the reasons. `None` if
@@ -65,7 +83,7 @@ impl<'a> Runs<'a> {
         let mut flaws = Vec::new();
         if !failures.is_empty() {
             let count = failures.len();
-            let reasons = distinct(failures.into_iter()).join("; ");
+            let reasons = distinct(failures.into_iter()).join("; ").replace('\n', " ");
             flaws.push(format!("failed in {count} of {total} runs: {reasons}"));
         }
         if late > 0 {

@@ -2,61 +2,107 @@ use carom_figures::significant;
 
 use super::median::{Median, short};
 use super::metric::Metric;
-use super::ratios::{self, Reference};
+use super::ratios::{self, Ratio, Reference};
 use super::results::Report;
-use super::run::Order;
+use super::run::{Kind, Order};
 use super::runs::Runs;
 use crate::account::Account;
 
-/// Returns the table of a row: one line for each system that ran, one column for each metric that
+/// Returns the table of a row: a column for each system that ran, and a line for each metric that
 /// any system has. The median over the runs is followed by their spread.
 pub(super) fn measured(report: &Report, row: &str) -> String {
     let systems = report.systems(row);
-    let has = |metric: &Metric| systems.iter().any(|runs| runs.median(*metric).is_some());
-    let metrics: Vec<Metric> = Metric::ALL.into_iter().filter(has).collect();
-    let mut columns = COLUMNS.map(str::to_owned).to_vec();
-    columns.extend(metrics.iter().map(|metric| match metric.unit() {
+    let line = |name: String, cell: &dyn Fn(&Runs<'_>) -> String| {
+        std::iter::once(name).chain(systems.iter().map(cell)).collect::<Vec<String>>()
+    };
+    let mut lines = vec![line("runs".to_owned(), &|runs| runs.described())];
+    for (place, name) in COUNTS.iter().enumerate() {
+        lines.push(line((*name).to_owned(), &|runs| counts(&runs.accounts())[place].clone()));
+    }
+    lines.push(line("order".to_owned(), &|runs| orders(runs)));
+    for metric in Metric::ALL {
+        let median = |runs: &Runs<'_>| runs.median(metric).map_or_else(String::new, Median::text);
+        lines.push(line(named(metric), &median));
+    }
+    let calls = |runs: &Runs<'_>| report.syscalls(row, runs.system());
+    let calls = |runs: &Runs<'_>| calls(runs).map_or_else(String::new, short);
+    lines.push(line("system calls per message".to_owned(), &calls));
+    lines.retain(|cells| cells[1..].iter().any(|cell| !cell.is_empty()));
+    let names = systems.iter().map(|runs| runs.system().to_owned());
+    let columns: Vec<String> = std::iter::once(String::new()).chain(names).collect();
+    markdown(&columns, lines.into_iter())
+}
+
+/// Returns the name of a metric with its unit.
+fn named(metric: Metric) -> String {
+    match metric.unit() {
         "" => metric.name().to_owned(),
         unit => format!("{}, {unit}", metric.name()),
-    }));
-    let calls = |runs: &Runs<'_>| report.syscalls(row, runs.system());
-    let has_calls = systems.iter().any(|runs| calls(runs).is_some());
-    columns.extend(has_calls.then(|| "system calls per message".to_owned()));
-    let lines = systems.iter().map(|runs| {
-        let mut cells = vec![runs.system().to_owned(), runs.described()];
-        cells.extend(counts(&runs.accounts()));
-        cells.extend(orders(runs));
-        let medians = metrics.iter().map(|metric| runs.median(*metric));
-        cells.extend(medians.map(|it| it.map_or_else(String::new, Median::text)));
-        cells.extend(has_calls.then(|| calls(runs).map_or_else(String::new, short)));
-        cells
-    });
-    markdown(&columns, lines)
+    }
 }
 
 /// Returns the ratios of Carom to the best peer and to raw sockets, with their ranges. Returns an
 /// empty string if there is nothing to compare with.
 pub(super) fn ratios(report: &Report, row: &str) -> String {
-    let ratios = ratios::of_row(report, row);
-    let mut lines: Vec<Vec<String>> = Vec::new();
-    for ratio in &ratios {
-        let (name, unit) = (ratio.metric.name(), ratio.metric.unit());
-        let own = format!("{} {unit}", short(ratio.ours)).trim_end().to_owned();
-        let head = [ratio.system.to_owned(), name.to_owned(), own];
-        if lines.last().is_none_or(|line| !line.starts_with(&head)) {
-            lines.push([&head[..], &[String::new(), String::new()]].concat());
-        }
-        let place = match ratio.reference {
-            Reference::BestPeer => 3,
-            Reference::Raw => 4,
-        };
-        lines.iter_mut().last().expect("it was added")[place] = ratio.to_string();
-    }
+    let mut lines = compared(report, row, &ratios::COMPARED);
+    lines.retain(|cells| cells[3..].iter().any(|cell| !cell.is_empty()));
     if lines.is_empty() {
         return String::new();
     }
-    let columns = ["system", "metric", "value", "ratio to best peer", "ratio to raw sockets"];
-    markdown(&columns.map(str::to_owned), lines.into_iter())
+    markdown(&RATIOS.map(str::to_owned), lines.into_iter())
+}
+
+/// Returns the main metrics of Carom in all rows, with their ratios.
+pub(super) fn overview(report: &Report) -> String {
+    let lines = report.rows().into_iter().flat_map(|row| {
+        let lines = compared(report, row, main_metrics(report, row));
+        lines.into_iter().map(move |cells| [&[row.to_owned()], &cells[..]].concat())
+    });
+    let columns = [&["row"], &RATIOS[..]].concat();
+    let columns: Vec<String> = columns.into_iter().map(str::to_owned).collect();
+    markdown(&columns, lines)
+}
+
+/// Returns a line for each metric that Carom has in a row.
+fn compared(report: &Report, row: &str, metrics: &[Metric]) -> Vec<Vec<String>> {
+    let ratios = ratios::of_row(report, row);
+    let mut lines = Vec::new();
+    for ours in report.systems(row).iter().filter(|runs| runs.is(Kind::Carom)) {
+        for metric in metrics {
+            let Some(median) = ours.median(*metric) else { continue };
+            let value = format!("{} {}", short(median.value), metric.unit());
+            let runs = ours.flaw().map(|_| format!(" ({} runs)", ours.described()));
+            let value = value.trim_end().to_owned() + &runs.unwrap_or_default();
+            let ratio = |reference: Reference| {
+                let mut of_system = ratios.iter().filter(|it| it.system == ours.system());
+                let ratio = of_system.find(|it| (it.metric, it.reference) == (*metric, reference));
+                ratio.map_or_else(String::new, marked)
+            };
+            let (peer, raw) = (ratio(Reference::BestPeer), ratio(Reference::Raw));
+            lines.push(vec![ours.system().to_owned(), metric.name().to_owned(), value, peer, raw]);
+        }
+    }
+    lines
+}
+
+/// Returns the ratio, in bold where a peer is ahead.
+fn marked(ratio: &Ratio<'_>) -> String {
+    match ratio.reference == Reference::BestPeer && ratio.is_behind() {
+        true => format!("**{ratio}**"),
+        false => ratio.to_string(),
+    }
+}
+
+/// Returns the metrics that answer the question of a row: goodput at full speed, and at a set rate
+/// the latency of recovered messages, or of all where none are lost.
+fn main_metrics(report: &Report, row: &str) -> &'static [Metric] {
+    let systems = report.systems(row);
+    let has = |metric: Metric| systems.iter().any(|runs| runs.median(metric).is_some());
+    match (has(Metric::GoodputSlowest), has(Metric::Recovered)) {
+        (true, _) => &[Metric::GoodputSlowest],
+        (false, true) => &[Metric::RecoveredP50, Metric::RecoveredP99],
+        (false, false) => &[Metric::LatencyP50, Metric::LatencyP99],
+    }
 }
 
 /// Returns the share of delivered copies, and the numbers of duplicates and of kernel drops.
@@ -81,16 +127,15 @@ fn counts(accounts: &[&Account]) -> [String; 3] {
 }
 
 /// Returns the promised order, and the agreement of the receivers' orders.
-fn orders(runs: &Runs<'_>) -> [String; 2] {
+fn orders(runs: &Runs<'_>) -> String {
     let accounts = runs.accounts();
     let are_equal = accounts.iter().all(|it| it.orders_agree);
-    let orders = match (are_equal, runs.order()) {
-        _ if accounts.is_empty() => "",
-        (true, _) => "agree",
-        (false, Order::Total) => "**differ**",
-        (false, Order::Source | Order::None) => "differ",
-    };
-    [runs.order().to_string(), orders.to_owned()]
+    match (are_equal, runs.order()) {
+        _ if accounts.is_empty() => String::new(),
+        (true, order) => format!("{order}, agree"),
+        (false, Order::Total) => "total, **differ**".to_owned(),
+        (false, order) => format!("{order}, differ"),
+    }
 }
 
 fn markdown(columns: &[String], lines: impl Iterator<Item = Vec<String>>) -> String {
@@ -105,8 +150,9 @@ fn markdown(columns: &[String], lines: impl Iterator<Item = Vec<String>>) -> Str
     text
 }
 
-const COLUMNS: [&str; 7] =
-    ["system", "runs", "delivered", "duplicates", "kernel drops", "promised order", "orders"];
+const COUNTS: [&str; 3] = ["delivered", "duplicates", "kernel drops"];
+const RATIOS: [&str; 5] =
+    ["system", "metric", "value", "ratio to best peer", "ratio to raw sockets"];
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,8 @@ use serde_json::json;
 /// Compare the ratios of two benches
 ///
 /// Prints each ratio of Carom to the best peer or to raw sockets that differs by more than 20 %
-/// between two results of the same rows, or that one of them lacks.
+/// between two results of the same rows, or that one of them lacks. Ratios to systems that were
+/// measured in one turn of several are left out.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
@@ -25,19 +26,27 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
-    let comparison = Comparison::of(&read(&args.first)?, &read(&args.second)?, TOLERANCE);
-    let Comparison { ratios, differences } = &comparison;
+    let comparison = Comparison::of(&read(&args.first)?, &read(&args.second)?);
+    let Comparison { ratios, unsteady, differences } = &comparison;
     if *ratios == 0 {
         let (first, second) = (args.first.display(), args.second.display());
         let cause = format!("{first} and {second} have no row with a ratio in common");
         return Err(CliError::new(cause, "use results of the same rows, with Carom and a peer"));
     }
     match args.json {
-        true => output::json(&json!({ "ratios": ratios, "differences": differences }))?,
+        true => {
+            let (ratios, unsteady) = (*ratios, *unsteady);
+            let object =
+                json!({ "ratios": ratios, "unsteady": unsteady, "differences": differences });
+            output::json(&object)?;
+        }
         false => {
-            let percent = TOLERANCE * 100.0;
-            let count = differences.len();
-            let summary = format!("{count} of {ratios} ratios differ by more than {percent} %");
+            let percent = Comparison::TOLERANCE * 100.0;
+            let summary = format!(
+                "{ratios} ratios, of which {unsteady} are ranges: {} differences of more than \
+                 {percent} %",
+                differences.len()
+            );
             let lines = differences.iter().map(String::as_str).chain([&*summary]);
             output::lines(&lines.collect::<Vec<_>>().join("\n"))?;
         }
@@ -50,6 +59,7 @@ fn read(path: &Path) -> Result<Report, CliError> {
     #[derive(Deserialize)]
     struct Results {
         runs: Vec<Run>,
+        interrupted: bool,
     }
     let name = path.display();
     let fix = "use a benchmarks.json that this version of `carom-lab bench` has written";
@@ -57,11 +67,12 @@ fn read(path: &Path) -> Result<Report, CliError> {
         .map_err(|error| CliError::new(format!("cannot read {name}: {}", plain(&error)), fix))?;
     let results: Results = serde_json::from_str(&text)
         .map_err(|error| CliError::new(format!("{name} is no result of a bench: {error}"), fix))?;
+    if results.interrupted {
+        let cause = format!("{name} lacks rows: its bench was interrupted or still runs");
+        return Err(CliError::new(cause, "use the results of a bench that measured all its rows"));
+    }
     Ok(Report { runs: results.runs, ..Report::default() })
 }
-
-/// Largest difference of two ratios that counts as noise of the machine, as a share.
-const TOLERANCE: f64 = 0.2;
 
 const EXAMPLE: &str = "Example:
   carom-lab bench compare first/benchmarks.json second/benchmarks.json

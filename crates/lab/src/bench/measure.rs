@@ -86,18 +86,18 @@ impl<'a> Bench<'a> {
             counts_syscalls,
         };
         let mut finding = false;
-        for repetition in 1..=row.repetitions {
-            let repeated = |it: &&System| repetition <= row.runs_of(&it.name);
+        for turn in 1..=row.repetitions {
+            let repeated = |it: &&System| turn <= row.runs_of(&it.name);
             for system in systems.iter().filter(repeated) {
                 let measured = trial(system, false).run();
                 self.done += 1;
-                let label = format!("{} {} ({repetition})", row.name, system.name);
                 match measured {
-                    Ok(measured) => finding |= self.measured(row, system, measured, &label, page),
+                    Ok(measured) => finding |= self.measured(row, system, turn, measured, page),
                     Err(Failure::Failed { cause, fix }) => {
                         finding = true;
+                        let label = label(row, system, turn);
                         self.report(&format!("{label}: failed: {cause}\nfix: {fix}"));
-                        page.add(run(row, system, None, RunResult::Failed(cause)));
+                        page.add(run(row, system, turn, None, RunResult::Failed(cause)));
                     }
                     Err(Failure::Interrupted) => return Ok(finding),
                 }
@@ -136,10 +136,11 @@ impl<'a> Bench<'a> {
         &self,
         row: &Row,
         system: &System,
+        turn: u32,
         measured: Measured,
-        label: &str,
         page: &mut Page,
     ) -> bool {
+        let label = label(row, system, turn);
         let Measured { account, version, limit, remarks, .. } = measured;
         page.describe(&system.name, &version, &system.notes);
         let limits = Limits::of(row, system.kind);
@@ -164,7 +165,7 @@ impl<'a> Bench<'a> {
             self.report(&format!("{label}: {remark}\nfix: {BROKEN}"));
             page.remark(&row.name, remark);
         }
-        page.add(run(row, system, limit, RunResult::Measured(Box::new(account))));
+        page.add(run(row, system, turn, limit, RunResult::Measured(Box::new(account))));
         is_broken
     }
 
@@ -179,10 +180,15 @@ fn total(rows: &[Row]) -> u64 {
     rows.iter().map(Row::runs).fold(0, u64::saturating_add)
 }
 
-fn run(row: &Row, system: &System, limit: Option<Limit>, result: RunResult) -> Run {
+fn run(row: &Row, system: &System, turn: u32, limit: Option<Limit>, result: RunResult) -> Run {
     let System { name, kind, order, .. } = system;
     let (row, system) = (row.name.clone(), name.clone());
-    Run { row, system, kind: *kind, order: *order, limit, result }
+    Run { row, system, turn, kind: *kind, order: *order, limit, result }
+}
+
+/// Returns the name of a run for the user.
+fn label(row: &Row, system: &System, turn: u32) -> String {
+    format!("{} {} ({turn})", row.name, system.name)
 }
 
 /// Runs a system once more to count its system calls. Its other results are not used, because
@@ -202,7 +208,7 @@ fn syscalls_per_message(trial: &Trial<'_>) -> Result<f64, Failure> {
 fn skipped(row: &Row, name: &str, reason: String) -> Run {
     let (kind, result) = (System::kind_of(name), RunResult::Skipped(reason));
     let (row, system) = (row.name.clone(), system::full_name(name, row));
-    Run { row, system, kind, order: Order::None, limit: None, result }
+    Run { row, system, turn: 1, kind, order: Order::None, limit: None, result }
 }
 
 /// Returns the main figures of a run in one line.

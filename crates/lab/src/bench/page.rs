@@ -72,9 +72,15 @@ impl Page {
         }
     }
 
-    /// Writes `benchmarks.md`, `benchmarks.json`, and a chart for each row. Each file is replaced
-    /// as a whole, so that a bench that is killed leaves each file whole.
+    /// Writes `benchmarks.md`, `benchmarks.json`, and a chart for each row in the folder
+    /// `benchmarks`. Each file is replaced as a whole, so that a bench that is killed leaves each
+    /// file whole.
     pub(super) fn write(&self, out: &Path, interrupted: bool) -> Result<(), CliError> {
+        let folder = out.join(CHARTS);
+        fs::create_dir_all(&folder).map_err(|error| {
+            let cause = format!("cannot create {}: {}", folder.display(), plain(&error));
+            CliError::new(cause, "use a writable directory with --out")
+        })?;
         let put = |name: &str, text: &str| {
             let path = out.join(name);
             let part = out.join(format!("{name}.part"));
@@ -88,12 +94,12 @@ impl Page {
         put("benchmarks.md", &self.markdown())?;
         let cpu = relations::figure(&self.report, &self.rows);
         if !cpu.is_empty() {
-            put("cpu-by-rate.svg", &cpu)?;
+            put(&format!("{CHARTS}/cpu-by-rate.svg"), &cpu)?;
         }
         for row in &self.rows {
             let svg = self.of(row).svg();
             if !svg.is_empty() {
-                put(&format!("{}.svg", row.name), &svg)?;
+                put(&format!("{CHARTS}/{}.svg", row.name), &svg)?;
             }
         }
         Ok(())
@@ -117,14 +123,15 @@ impl Page {
     }
 
     fn markdown(&self) -> String {
-        let mut text = format!("{HEAD}\nMachine: {}.\n\n", self.machine.described());
-        text += "| system | version |\n|---|---|\n";
+        let mut text = format!("{HEAD}\nMachine: {}.\n", self.machine.described());
+        text += &format!("\n## Main results\n\n{MAIN}\n{}", self.report.overview());
+        text += "\n## Versions\n\n| system | version |\n|---|---|\n";
         for (system, version) in &self.versions {
             text += &format!("| {system} | {version} |\n");
         }
         text += &format!("\n## Rows\n\n{}", self.sections());
         if !relations::figure(&self.report, &self.rows).is_empty() {
-            text += "\n## CPU at set rates\n\n![CPU at set rates](cpu-by-rate.svg)\n";
+            text += "\n## CPU at set rates\n\n![CPU at set rates](benchmarks/cpu-by-rate.svg)\n";
         }
         if !self.notes.is_empty() {
             text += "\n## Notes on the systems\n\n";
@@ -145,7 +152,7 @@ impl Page {
             text += &format!("\n{remark}.\n");
         }
         if !report.svg().is_empty() {
-            text += &format!("\n![Results of {name}]({name}.svg)\n", name = row.name);
+            text += &format!("\n![Results of {name}]({CHARTS}/{name}.svg)\n", name = row.name);
         }
         text
     }
@@ -158,9 +165,16 @@ impl Page {
     }
 }
 
+/// Folder of the charts, beside the page.
+const CHARTS: &str = "benchmarks";
+
 const HEAD: &str = "# Benchmarks
 
-Written by `carom-lab bench`. [Benchmarking](benchmarking.md) defines the columns. A value is the
-median of the repetitions; its spread, the largest minus the smallest value in percent of the
-median, is in parentheses. The systems of a row were measured in turns.
+Written by `carom-lab bench`. [Benchmarking](benchmarking.md) describes the rows, the method and the
+columns.
+";
+
+const MAIN: &str = "A ratio is the result of Carom divided by that of the other system in the same turn: the median of
+the turns, with the other system and the range of the turns in parentheses. Where the turns differ
+by more than 20 %, only the range is shown. A ratio is in bold where the best peer is ahead of Carom.
 ";

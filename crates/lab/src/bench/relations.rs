@@ -139,7 +139,7 @@ mod tests {
         };
         let result = RunResult::Measured(Box::new(account));
         let (row, system) = (row.to_owned(), system.to_owned());
-        Run { row, system, kind: Kind::Carom, order: Order::None, limit: None, result }
+        Run { row, system, turn: 1, kind: Kind::Carom, order: Order::None, limit: None, result }
     }
 
     #[test]
