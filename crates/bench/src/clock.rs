@@ -1,6 +1,5 @@
 //! The clocks of a benchmark.
 
-use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use nix::time::{ClockId, clock_gettime};
 
@@ -18,24 +17,16 @@ pub(crate) fn ns_since(time: nix::sys::time::TimeSpec) -> Option<u64> {
     (now - time).num_nanoseconds().try_into().ok()
 }
 
-/// Returns the processor time of this process in microseconds: user and system, all threads.
-pub fn cpu_us() -> u64 {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a process may query its own usage");
-    let total = usage.user_time() + usage.system_time();
-    total.num_microseconds().try_into().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn clocks_advance_with_work() {
-        let (time, cpu) = (monotonic_ns(), cpu_us());
-        let mut sum = 0_u64;
-        while cpu_us() == cpu {
-            sum = std::hint::black_box(sum.wrapping_mul(3) + 1);
+    fn clock_advances() {
+        let start = monotonic_ns();
+        while monotonic_ns() == start {
+            std::hint::spin_loop();
         }
-        assert!(monotonic_ns() > time);
+        assert!(monotonic_ns() > start);
     }
 }

@@ -23,8 +23,6 @@ pub struct Record {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeReport {
-    /// Processor time of the node and of the processes that it started, in microseconds.
-    pub cpu_us: u64,
     /// Name and version of the system.
     pub system: String,
     /// Counters of the system, by name.
@@ -35,24 +33,12 @@ pub struct NodeReport {
     pub remarks: Vec<String>,
 }
 
-impl NodeReport {
-    /// Returns the processor time after `go`, in microseconds. A start and a warm-up before it, as
-    /// of a Java machine, do not count.
-    pub fn cpu_us_of_run(&self) -> u64 {
-        let before = self.counters.get(CPU_BEFORE_GO).copied().unwrap_or(0);
-        self.cpu_us.saturating_sub(before)
-    }
-}
-
 /// Name of the counter of the delivered bytes of a background transfer.
 pub const BACKGROUND_BYTES: &str = "background_bytes";
 
 /// Name of the counter of the time from the first to the last delivery of a background transfer, in
 /// nanoseconds.
 pub const BACKGROUND_NS: &str = "background_ns";
-
-/// Name of the counter of the processor time before `go`, in microseconds.
-pub const CPU_BEFORE_GO: &str = "cpu_us_before_go";
 
 /// The files of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -210,7 +196,7 @@ mod tests {
         let record = |number| Record { sender: 0, number, at_ns: u64::MAX };
         let counters = BTreeMap::from([("naks".to_owned(), 3)]);
         let remarks = vec!["small buffer".to_owned()];
-        let report = NodeReport { cpu_us: 7, system: "raw 1".to_owned(), counters, remarks };
+        let report = NodeReport { system: "raw 1".to_owned(), counters, remarks };
         let (delivered, received) = (vec![record(1), record(1)], vec![7, 0x0102_0304_0506_0708]);
         let files = NodeFiles { sent: Vec::new(), delivered, received, report };
         files.write(dir.path()).expect("the folder is writable");
@@ -225,7 +211,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder for the test");
         let error = || NodeFiles::read(dir.path()).expect_err("it is invalid").to_string();
         assert!(error().contains("cannot access") && error().contains(REPORT), "{}", error());
-        fs::write(dir.path().join(REPORT), "{\"cpu_us\": 1}").expect("the folder is writable");
+        fs::write(dir.path().join(REPORT), "{\"counters\": {}}").expect("the folder is writable");
         assert!(error().contains("missing field `system`"), "{}", error());
         NodeFiles::default().write(dir.path()).expect("the folder is writable");
         fs::write(dir.path().join(RECEIVED), [0; 8]).expect("the folder is writable");

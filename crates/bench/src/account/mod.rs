@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::drops::Drops;
 use crate::latencies::{Latencies, Quantiles};
-use crate::record::{NodeFiles, NodeReport};
+use crate::record::NodeFiles;
 use arrivals::{Arrivals, Spread};
+pub use load::Cpu;
 use sent::Sent;
 
 /// The evidence of one node.
@@ -22,11 +23,21 @@ pub struct Node {
     pub receives: bool,
     /// Datagrams dropped at the node.
     pub drops: Drops,
+    /// Processor time of the node's processes during the run, if it is known.
+    pub cpu: Option<Cpu>,
     /// Packets that the node's interface received during the run, if they were counted.
     pub packets: Option<u64>,
     /// UDP datagrams that the kernel discarded at the node's sockets, most of them because a
     /// receive buffer was full. `None` if they were not counted.
     pub kernel_drops: Option<u64>,
+}
+
+impl Node {
+    /// Returns `true` if the node sends and has nothing to deliver. A killed node, which has no
+    /// record of what it sent, does not count.
+    fn only_sends(&self) -> bool {
+        !self.receives && !self.files.sent.is_empty()
+    }
 }
 
 /// The results of one run. Times are in nanoseconds.
@@ -82,10 +93,11 @@ pub struct Account {
     /// Longest time without a delivery at any receiver, between its first and its last one. `None`
     /// if no receiver delivered two messages.
     pub silence: Option<u64>,
-    /// Processor time of all nodes after `go` for each delivered copy, in microseconds.
+    /// Processor time of all nodes during the run for each delivered copy, in microseconds. `None`
+    /// if that of a node is not known.
     pub cpu_us_per_copy: Option<f64>,
-    /// Mean processor time of the nodes that only send, in percent of one processor, over the time
-    /// from the first send call to the last delivery.
+    /// Mean processor time of the nodes that only send, in percent of one processor. `None` if that
+    /// of one is not known.
     pub cpu_percent_sender: Option<f64>,
     /// The same of the nodes that had to deliver messages.
     pub cpu_percent_receivers: Option<f64>,
@@ -119,9 +131,9 @@ impl Account {
             arrivals.push(own);
         }
         let hash = |node: &Node| order::hash(&node.files.delivered, groups);
-        let order: Vec<String> = nodes.iter().filter(|node| node.receives).map(hash).collect();
+        let receivers = || nodes.iter().filter(|node| node.receives);
+        let order: Vec<String> = receivers().map(hash).collect();
         let goodputs: Vec<f64> = arrivals.iter().filter_map(|it| it.goodput(bytes)).collect();
-        let cpu: u64 = nodes.iter().map(|node| node.files.report.cpu_us_of_run()).sum();
         let spread = Spread::of(&arrivals, &sent);
         let is_measured = goodputs.len() == arrivals.len() && !goodputs.is_empty();
         Self {
@@ -145,11 +157,12 @@ impl Account {
             spread: spread.times.quantiles(),
             spread_left_out: spread.left_out(),
             silence: arrivals.iter().filter_map(Arrivals::silence_ns).max(),
-            cpu_us_per_copy: ratio(cpu, sum.delivered),
-            cpu_percent_sender: load::cpu_percent(reports(nodes, false), &sent, &arrivals),
-            cpu_percent_receivers: load::cpu_percent(reports(nodes, true), &sent, &arrivals),
-            background_slowest: load::background_slowest(reports(nodes, true)),
-            packets_per_copy: packets(nodes).and_then(|packets| ratio(packets, sum.expected)),
+            cpu_us_per_copy: load::cpu_us(nodes).and_then(|us| ratio(us, sum.delivered)),
+            cpu_percent_sender: load::cpu_percent(nodes.iter().filter(|node| node.only_sends())),
+            cpu_percent_receivers: load::cpu_percent(receivers()),
+            background_slowest: load::background_slowest(receivers().map(|it| &it.files.report)),
+            packets_per_copy: packets(nodes)
+                .and_then(|packets| ratio(packets as f64, sum.expected)),
             is_paced: false,
             goodput_slowest: is_measured.then(|| goodputs.iter().copied().fold(f64::MAX, f64::min)),
             goodput_mean: is_measured.then(|| goodputs.iter().sum::<f64>() / goodputs.len() as f64),
@@ -214,18 +227,12 @@ impl Sum {
     }
 }
 
-/// Returns the reports of the nodes that receive, or of those that only send.
-fn reports(nodes: &[Node], receives: bool) -> impl Iterator<Item = &NodeReport> {
-    let nodes = nodes.iter().filter(move |node| node.receives == receives);
-    nodes.map(|node| &node.files.report)
-}
-
 fn packets(nodes: &[Node]) -> Option<u64> {
     nodes.iter().filter(|node| node.receives).map(|node| node.packets).sum()
 }
 
-fn ratio(sum: u64, count: u64) -> Option<f64> {
-    (count > 0).then(|| sum as f64 / count as f64)
+fn ratio(sum: f64, count: u64) -> Option<f64> {
+    (count > 0).then(|| sum / count as f64)
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pcap_file::pcap::{PcapPacket, PcapWriter};
 
 use super::*;
 use crate::message::{HEADER_BYTES, Header, Magic};
-use crate::record::{BACKGROUND_BYTES, BACKGROUND_NS, Record};
+use crate::record::{BACKGROUND_BYTES, BACKGROUND_NS, NodeReport, Record};
 
 const MAGIC: Magic = Magic([9; 8]);
 /// Time at which the messages that are dropped were sent.
@@ -15,24 +14,24 @@ fn records(sender: u32, times: &[(u32, u64)]) -> Vec<Record> {
     times.iter().map(|(number, at_ns)| Record { sender, number: *number, at_ns: *at_ns }).collect()
 }
 
-fn report(cpu_us: u64) -> NodeReport {
-    let before_go = 1000;
-    let counters = [("cpu_us_before_go".to_owned(), before_go)].into();
-    NodeReport { cpu_us: cpu_us + before_go, counters, ..NodeReport::default() }
+/// Returns a processor time in a run of 1 ms.
+fn cpu(used_us: u64) -> Option<Cpu> {
+    Some(Cpu { used_ns: used_us * 1_000, span_ns: 1_000_000 })
 }
 
 fn sender(times: &[(u32, u64)]) -> Node {
-    let files = NodeFiles { sent: records(0, times), report: report(10), ..NodeFiles::default() };
-    Node { files, kernel_drops: Some(0), ..Node::default() }
+    let files = NodeFiles { sent: records(0, times), ..NodeFiles::default() };
+    Node { files, cpu: cpu(10), kernel_drops: Some(0), ..Node::default() }
 }
 
 fn receiver(times: &[(u32, u64)], dropped: &[(u32, u64)]) -> Node {
     let delivered = records(0, times);
-    let files = NodeFiles { delivered, report: report(5), ..NodeFiles::default() };
+    let files = NodeFiles { delivered, ..NodeFiles::default() };
     Node {
         files,
         receives: true,
         drops: drops(dropped, SENT_NS),
+        cpu: cpu(5),
         packets: Some(6),
         kernel_drops: Some(0),
     }
@@ -181,36 +180,40 @@ fn a_run_without_messages_has_no_ratios() {
     assert_eq!((account.cpu_us_per_copy, account.packets_per_copy, account.goodput_mean), none);
 }
 
-fn busy_node(receives: bool, cpu_us: u64, counters: &[(&str, u64)]) -> Node {
-    let record = |number, at_ns| Record { sender: 0, number, at_ns };
-    let records = |delay| vec![record(0, delay), record(1, 1_000_000 - 100 + delay)];
-    let (sent, delivered) = match receives {
-        true => (Vec::new(), records(100)),
-        false => (records(0), Vec::new()),
-    };
-    let counters: BTreeMap<_, _> =
-        counters.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-    let report = NodeReport { cpu_us, counters, ..NodeReport::default() };
-    let files = NodeFiles { sent, delivered, report, ..NodeFiles::default() };
-    Node { files, receives, ..Node::default() }
+#[test]
+fn processor_time_is_in_percent_of_the_run() {
+    let sender = Node { cpu: cpu(500), ..sender(&[(0, 100)]) };
+    let receiver = |cpu| Node { cpu, ..receiver(&[(0, 150)], &[]) };
+    let account = Account::of(&[sender.clone(), receiver(cpu(100)), receiver(cpu(300))], 1, 32);
+    assert_eq!(account.cpu_percent_sender, Some(50.0));
+    assert_eq!(account.cpu_percent_receivers, Some(20.0));
+    assert_eq!(account.cpu_us_per_copy, Some(450.0));
+    let account = Account::of(&[sender, receiver(cpu(100)), receiver(None)], 1, 32);
+    assert_eq!(account.cpu_percent_sender, Some(50.0));
+    assert_eq!((account.cpu_percent_receivers, account.cpu_us_per_copy), (None, None));
 }
 
 #[test]
-fn processor_time_is_in_percent_of_the_run() {
-    let nodes = [busy_node(false, 500, &[]), busy_node(true, 100, &[]), busy_node(true, 300, &[])];
+fn killed_node_uses_processor_time_and_is_no_sender() {
+    let killed = Node { cpu: cpu(700), ..Node::default() };
+    let nodes = [sender(&[(0, 100)]), receiver(&[(0, 150)], &[]), killed];
     let account = Account::of(&nodes, 1, 32);
-    assert_eq!(account.cpu_percent_sender, Some(50.0));
-    assert_eq!(account.cpu_percent_receivers, Some(20.0));
-    assert_eq!(account.background_slowest, None);
+    assert_eq!((account.cpu_percent_sender, account.cpu_us_per_copy), (Some(1.0), Some(715.0)));
 }
 
 #[test]
 fn background_transfer_has_the_rate_of_the_slowest_receiver() {
-    let counters = |bytes| [(BACKGROUND_BYTES, bytes), (BACKGROUND_NS, 500_000_000)];
-    let slow = busy_node(true, 0, &counters(1_000));
-    let nodes = [busy_node(false, 0, &[]), busy_node(true, 0, &counters(4_000)), slow];
-    assert_eq!(Account::of(&nodes, 1, 32).background_slowest, Some(2_000.0));
-    let missing =
-        [busy_node(false, 0, &[]), busy_node(true, 0, &counters(4_000)), busy_node(true, 0, &[])];
-    assert_eq!(Account::of(&missing, 1, 32).background_slowest, None);
+    let receiver = |counters: &[(&str, u64)]| {
+        let counters = counters.iter().map(|(name, count)| ((*name).to_owned(), *count));
+        let report = NodeReport { counters: counters.collect(), ..NodeReport::default() };
+        let files = NodeFiles { report, ..NodeFiles::default() };
+        Node { files, receives: true, ..Node::default() }
+    };
+    let slowest = |receivers: [Node; 2]| {
+        let nodes = [&[sender(&[(0, 100)])], &receivers[..]].concat();
+        Account::of(&nodes, 1, 32).background_slowest
+    };
+    let rate = |bytes| receiver(&[(BACKGROUND_BYTES, bytes), (BACKGROUND_NS, 500_000_000)]);
+    assert_eq!(slowest([rate(4_000), rate(1_000)]), Some(2_000.0));
+    assert_eq!(slowest([rate(4_000), receiver(&[])]), None);
 }

@@ -24,7 +24,7 @@ pub use error::NodeError;
 
 use crate::clock;
 use crate::message::Header;
-use crate::record::{CPU_BEFORE_GO, NodeFiles, Record};
+use crate::record::{NodeFiles, Record};
 use crate::schedule::Schedule;
 use endpoint::{Background, Endpoint};
 use harness::Harness;
@@ -45,7 +45,6 @@ pub fn run(system: System, work: &Assignment) -> Result<(), NodeError> {
     };
     harness::report("ready")?;
     harness.wait_for("go")?;
-    let cpu_before_go = clock::cpu_us();
     let background = endpoint.background().map(|background| {
         let (work, stopped) = (work.clone(), harness.stopped());
         thread::spawn(move || send_background(&work, background, &stopped))
@@ -59,10 +58,8 @@ pub fn run(system: System, work: &Assignment) -> Result<(), NodeError> {
         background.join().expect("the background transfer does not panic")?;
     }
     let mut report = endpoint.finish();
-    report.cpu_us = clock::cpu_us();
     let mut files = NodeFiles { sent, ..NodeFiles::default() };
     let counters = recorder.take(&mut files);
-    report.counters.insert(CPU_BEFORE_GO.to_owned(), cpu_before_go);
     report.counters.extend(counters.into_iter().map(|(name, count)| (name.to_owned(), count)));
     files.report = report;
     files.write(&work.dir)?;

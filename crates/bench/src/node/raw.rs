@@ -74,7 +74,6 @@ impl Endpoint for Raw {
         let received = self.received.load(Ordering::Relaxed);
         let counters = [("datagrams_received", received), ("sends_refused", self.refused)];
         NodeReport {
-            cpu_us: 0,
             system: format!("raw {}", env!("CARGO_PKG_VERSION")),
             counters: counters.map(|(name, count)| (name.to_owned(), count)).into(),
             remarks: remark.into_iter().collect(),

@@ -76,7 +76,6 @@ fn check(name: &str, case: &Case, account: &Account) {
     let most_missing = if case.system == "raw" { account.expected / 2 } else { 0 };
     assert!(account.missing <= most_missing, "{name}: {account:?}");
     assert!(account.latency.p50 > 0 && account.spread.count > 0, "{name}: {account:?}");
-    assert!(account.cpu_us_per_copy > Some(0.0), "{name}: {account:?}");
     // Only plain sockets report the times of the kernel.
     let stamped = if case.system == "raw" { account.delivered } else { 0 };
     assert_eq!(account.latency_from_kernel.count, stamped, "{name}: {account:?}");

@@ -61,7 +61,6 @@ final class Node {
     private byte[] backgroundMessage;
     private long unrecorded;
     private long beganNs;
-    private long cpuBeforeGoUs;
     private int next;
     private boolean isPrepared;
     private volatile boolean isGoing;
@@ -217,7 +216,6 @@ final class Node {
         while (!isStopped && !isGoing) {
             turn(peer, IDLE_NS);
         }
-        cpuBeforeGoUs = cpuUs();
         long startNs = System.nanoTime();
         while (!isStopped) {
             long waitNs = isReceiver() ? IDLE_NS : sendDue(peer, startNs);
@@ -293,10 +291,6 @@ final class Node {
         return 0;
     }
 
-    private static long cpuUs() {
-        return ProcessHandle.current().info().totalCpuDuration().orElseThrow().toNanos() / 1000;
-    }
-
     void finish(String system) throws IOException {
         if (!isReceiver()) {
             write("sent.bin", sent);
@@ -305,10 +299,8 @@ final class Node {
             write("delivered.bin", delivered);
         }
         String counters = String.format(
-            "{\"cpu_us_before_go\": %d, \"foreign\": %d, \"unrecorded\": %d%s}",
-            cpuBeforeGoUs, foreign, unrecorded, backgroundCounters());
-        String report = String.format("{\"cpu_us\": %d, \"system\": \"%s\", \"counters\": %s}%n",
-            cpuUs(), system, counters);
+            "{\"foreign\": %d, \"unrecorded\": %d%s}", foreign, unrecorded, backgroundCounters());
+        String report = String.format("{\"system\": \"%s\", \"counters\": %s}%n", system, counters);
         Files.writeString(folder.resolve("report.json"), report, StandardCharsets.UTF_8);
     }
 

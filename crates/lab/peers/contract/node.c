@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -228,13 +227,6 @@ static int64_t send_due(struct node *node, const struct system *system, uint64_t
     return 0;
 }
 
-static uint64_t cpu_us(int who) {
-    struct rusage usage;
-    getrusage(who, &usage);
-    return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
-           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-}
-
 static void accept_line(struct node *node) {
     if (strcmp(node->line, "go") == 0)
         node->is_going = true;
@@ -303,7 +295,6 @@ void node_run(struct node *node, const struct system *system) {
     puts("ready");
     while (!node->is_stopped && !node->is_going)
         wait_and_serve(node, system, IDLE_NS);
-    node_count(node, "cpu_us_before_go", cpu_us(RUSAGE_SELF));
     bool has_background = node->role == SENDER && node->background > 0;
     if (has_background && pthread_create(&thread, NULL, send_background, &background) != 0)
         node_fail("permit more threads", "cannot start the background transfer");
@@ -352,8 +343,7 @@ void node_finish(struct node *node, const char *name) {
     }
     node_count(node, "unrecorded", node->overflowed);
     FILE *file = create(node, "report.json");
-    fprintf(file, "{\"cpu_us\": %lu, \"system\": \"%s\", \"counters\": {",
-            cpu_us(RUSAGE_SELF) + cpu_us(RUSAGE_CHILDREN), name);
+    fprintf(file, "{\"system\": \"%s\", \"counters\": {", name);
     for (size_t index = 0; index < node->counter_count; index++)
         fprintf(file, "%s\"%s\": %lu", index == 0 ? "" : ", ", node->counters[index].name,
                 node->counters[index].value);

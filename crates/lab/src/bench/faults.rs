@@ -1,8 +1,11 @@
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use carom_bench::plan::Row;
 use carom_netns::Lab;
 
+use super::cpu::CpuReading;
+use super::failure::Failure;
 use super::leftovers;
 use crate::nodes::Nodes;
 
@@ -10,6 +13,8 @@ use crate::nodes::Nodes;
 pub(super) struct Faults {
     start: Instant,
     pending: Vec<(Duration, Fault)>,
+    /// Processor times of the killed nodes before their end.
+    pub(super) killed: BTreeMap<usize, CpuReading>,
 }
 
 enum Fault {
@@ -29,7 +34,7 @@ impl Faults {
         let mut pending: Vec<_> = outages.chain(kills).collect();
         // The next one is the last.
         pending.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-        Self { start: Instant::now(), pending }
+        Self { start: Instant::now(), pending, killed: BTreeMap::new() }
     }
 
     /// Returns the time up to the next fault.
@@ -39,14 +44,14 @@ impl Faults {
     }
 
     /// Causes the faults whose time has come. Returns after the end of an outage.
-    pub(super) fn apply(&mut self, lab: &Lab, nodes: &mut Nodes) -> Result<(), String> {
+    pub(super) fn apply(&mut self, lab: &Lab, nodes: &mut Nodes) -> Result<(), Failure> {
         while self.next_in().is_some_and(|wait| wait.is_zero()) {
             match self.pending.pop() {
                 Some((_, Fault::Outage(node, length))) => {
-                    let ended = lab.hosts()[node].outage(length);
-                    ended.map_err(|error| error.cause().to_owned())?;
+                    lab.hosts()[node].outage(length)?;
                 }
                 Some((_, Fault::Kill(node))) => {
+                    self.killed.insert(node, CpuReading::of(&lab.hosts()[node])?);
                     nodes.kill(node)?;
                     // A node may have started a daemon, which must die with it.
                     leftovers::kill(&lab.hosts()[node])?;

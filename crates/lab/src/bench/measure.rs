@@ -197,6 +197,9 @@ fn syscalls_per_message(trial: &Trial<'_>) -> Result<f64, Failure> {
     if let Some(reason) = SyscallCounter::unavailable() {
         return Err(reason.into());
     }
+    if trial.row.background_mib.is_some() {
+        return Err("those of the background transfer would be among them".to_owned().into());
+    }
     let Measured { account, syscalls, .. } = trial.run()?;
     let calls = syscalls.ok_or_else(|| "they are not counted in rows with a file".to_owned())?;
     match account.sent {

@@ -2,7 +2,9 @@
 
 mod cases;
 mod compare;
+mod costs;
 mod counters;
+mod cpu;
 mod estimate;
 mod failure;
 mod faults;
@@ -16,6 +18,7 @@ mod manifest;
 mod measure;
 mod node;
 mod page;
+mod processes;
 mod relations;
 mod run;
 mod scratch;

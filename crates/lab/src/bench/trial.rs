@@ -1,17 +1,19 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use carom_bench::Magic;
 use carom_bench::account::{Account, Node};
 use carom_bench::plan::{Roles, Row};
 use carom_bench::record::{NodeFiles, Record};
 use carom_bench::report::{Kind, Limit, Order};
-use carom_netns::Lab;
+use carom_netns::{Host, Lab};
 use carom_terminal::interrupt::Interrupt;
 
+use super::costs::{Cost, Costs};
 use super::counters::Counters;
+use super::cpu::CpuReading;
 use super::failure::Failure;
 use super::faults::Faults;
 use super::leftovers;
@@ -43,7 +45,7 @@ pub(super) struct Measured {
     pub(super) limit: Option<Limit>,
     /// Sentences on the run from its nodes.
     pub(super) remarks: BTreeSet<String>,
-    /// System calls of all nodes from `go` to the last delivery, if they were counted.
+    /// System calls of all nodes between `go` and the end, if they were counted.
     pub(super) syscalls: Option<u64>,
 }
 
@@ -78,16 +80,16 @@ impl Trial<'_> {
         self.pause(&mut nodes, Duration::from_secs(self.system.warm_up_s))?;
         // Some systems do not start while datagrams are lost.
         let losses = Losses::begin(self.lab, self.row, folders)?;
-        let calls = self.count_syscalls(folders)?;
-        let before = self.counters()?;
-        let limit = self.transfer(&mut nodes, &limits)?;
-        let after = self.counters()?;
-        let calls: Vec<u64> =
-            calls.into_iter().map(SyscallCounter::finish).collect::<Result<_, _>>()?;
+        let calls = self.count_syscalls()?;
+        let before = Costs::before(self.hosts())?;
+        let go = SystemTime::now();
+        let (limit, killed) = self.transfer(&mut nodes, &limits)?;
+        let end = SystemTime::now();
+        let costs = Costs::after(self.hosts(), &killed)?.since(&before);
+        let calls = calls.into_iter().map(|it| it.finish(go, end));
+        let calls = calls.collect::<Result<Vec<u64>, _>>()?;
         nodes.stop(limits.stop)?;
-        let counted = before.iter().zip(&after).map(|(before, after)| after.since(*before));
-        let measured =
-            self.account(&nodes, folders, losses, &counted.collect::<Vec<_>>(), magic)?;
+        let measured = self.account(&nodes, folders, losses, &costs, magic)?;
         let syscalls = self.counts_syscalls.then(|| calls.iter().sum());
         Ok(Measured { limit, syscalls, ..measured })
     }
@@ -100,8 +102,7 @@ impl Trial<'_> {
             (Roles::OneSender, 0) => "sender",
             (Roles::OneSender, _) => "receiver",
         };
-        let hosts = &self.lab.hosts()[..*nodes as usize];
-        let peers: Vec<String> = hosts.iter().map(|host| host.address().to_string()).collect();
+        let peers: Vec<String> = self.hosts().iter().map(|host| host.address().to_string()).collect();
         let pairs = [
             ("--role", role.to_owned()),
             ("--index", index.to_string()),
@@ -120,13 +121,23 @@ impl Trial<'_> {
         pairs.flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
-    fn count_syscalls(&self, folders: &[PathBuf]) -> Result<Vec<SyscallCounter>, Failure> {
-        let hosts = self.lab.hosts().iter().zip(folders).filter(|_| self.counts_syscalls);
-        hosts.map(|(host, folder)| SyscallCounter::attach(host, folder)).collect()
+    /// Returns the hosts of the nodes.
+    fn hosts(&self) -> &[Host] {
+        &self.lab.hosts()[..self.row.nodes as usize]
     }
 
-    /// Sends the messages, with the faults of the row. Returns the limit that was reached.
-    fn transfer(&self, nodes: &mut Nodes, limits: &Limits) -> Result<Option<Limit>, Failure> {
+    fn count_syscalls(&self) -> Result<Vec<SyscallCounter>, Failure> {
+        let hosts = self.hosts().iter().filter(|_| self.counts_syscalls);
+        hosts.map(SyscallCounter::attach).collect()
+    }
+
+    /// Sends the messages, with the faults of the row. Returns the limit that was reached, and the
+    /// processor times of the nodes that were killed.
+    fn transfer(
+        &self,
+        nodes: &mut Nodes,
+        limits: &Limits,
+    ) -> Result<(Option<Limit>, BTreeMap<usize, CpuReading>), Failure> {
         nodes.write("go");
         let mut faults = Faults::starting(self.row);
         let sends = |index: usize| self.row.roles == Roles::AllMembers || index == 0;
@@ -137,7 +148,7 @@ impl Trial<'_> {
             let is_complete = nodes.have_printed("complete", receives);
             let now_sent = nodes.have_printed("sent", sends);
             if now_sent && is_complete && faults.next_in().is_none() {
-                return Ok(None);
+                return Ok((None, faults.killed));
             }
             if now_sent && !is_sent {
                 is_sent = true;
@@ -146,7 +157,7 @@ impl Trial<'_> {
             self.poll(nodes, faults.next_in())?;
             faults.apply(self.lab, nodes)?;
         }
-        Ok(limits.reached(is_sent))
+        Ok((limits.reached(is_sent), faults.killed))
     }
 
     fn wait(
@@ -179,21 +190,15 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Returns what the kernel has counted on the host of each node.
-    fn counters(&self) -> Result<Vec<Counters>, Failure> {
-        let hosts = &self.lab.hosts()[..self.row.nodes as usize];
-        hosts.iter().map(Counters::read).collect()
-    }
-
     fn account(
         &self,
         nodes: &Nodes,
         folders: &[PathBuf],
         losses: Losses,
-        counted: &[Counters],
+        costs: &[Cost],
         magic: Magic,
     ) -> Result<Measured, Failure> {
-        let mut all = Vec::new();
+        let (mut all, mut remarks) = (Vec::new(), BTreeSet::new());
         for (index, drops) in losses.drops(magic)?.into_iter().enumerate() {
             let folder = &folders[index];
             let is_killed = nodes.is_killed(index);
@@ -208,12 +213,23 @@ impl Trial<'_> {
                 );
             }
             let receives = self.row.receives(index as u32) && !is_killed;
-            let Counters { packets, udp_errors } = counted[index];
-            let (packets, kernel_drops) = (Some(packets), Some(udp_errors));
-            all.push(Node { files, receives, drops, packets, kernel_drops });
+            let Cost { cpu, counters: Counters { packets, udp_errors } } = costs[index];
+            // A background transfer would be a part of both.
+            let is_alone = self.row.background_mib.is_none();
+            remarks.extend(cpu.is_none().then(|| {
+                format!("a process of node {index} ended during the run: its CPU is not known")
+            }));
+            all.push(Node {
+                files,
+                receives,
+                drops,
+                cpu: cpu.filter(|_| is_alone),
+                packets: is_alone.then_some(packets),
+                kernel_drops: Some(udp_errors),
+            });
         }
-        let remarks = all.iter().flat_map(|node| node.files.report.remarks.iter().cloned());
-        let (remarks, version) = (remarks.collect(), all[0].files.report.system.clone());
+        remarks.extend(all.iter().flat_map(|node| node.files.report.remarks.iter().cloned()));
+        let version = all[0].files.report.system.clone();
         let account = Account::of(&all, self.row.groups, self.row.size);
         let account = Account { is_paced: self.row.rate > 0.0, ..account };
         Ok(Measured { account, version, remarks, ..Measured::default() })

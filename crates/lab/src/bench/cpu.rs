@@ -1,0 +1,86 @@
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use carom_bench::account::Cpu;
+use carom_netns::Host;
+use nix::sys::time::TimeValLike as _;
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
+
+use super::failure::Failure;
+use super::processes;
+
+/// The processor times that the processes of a host have used up to a moment.
+#[derive(Clone, Debug)]
+pub(super) struct CpuReading {
+    at: Instant,
+    /// Nanoseconds of each process: user and system, all its threads.
+    used_ns: BTreeMap<i32, u64>,
+}
+
+impl CpuReading {
+    /// Reads the clocks of all processes on the host: the node, its daemons and their children.
+    pub(super) fn of(host: &Host) -> Result<Self, Failure> {
+        Ok(Self::of_processes(processes::on(host)?))
+    }
+
+    fn of_processes(ids: impl IntoIterator<Item = i32>) -> Self {
+        let at = Instant::now();
+        // A process that has just ended has no clock.
+        let used_ns = ids.into_iter().filter_map(|id| Some((id, used_ns(id)?))).collect();
+        Self { at, used_ns }
+    }
+
+    /// Returns what was used since an earlier reading. Processes that started in between count
+    /// from their start. Returns `None` if one has ended, because its last time is not known.
+    pub(super) fn since(&self, before: &Self) -> Option<Cpu> {
+        let mut used_ns: u64 = self.used_ns.values().sum();
+        for (id, earlier) in &before.used_ns {
+            // An id with less time than before belongs to another process.
+            self.used_ns.get(id).filter(|now| *now >= earlier)?;
+            used_ns -= earlier;
+        }
+        let span_ns = u64::try_from((self.at - before.at).as_nanos()).unwrap_or(u64::MAX);
+        Some(Cpu { used_ns, span_ns })
+    }
+}
+
+fn used_ns(process: i32) -> Option<u64> {
+    let clock = clock_getcpuclockid(Pid::from_raw(process)).ok()?;
+    clock_gettime(clock).ok()?.num_nanoseconds().try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn time_of_another_process_advances_with_its_work() {
+        let mut child = Command::new("sh");
+        let mut child = child.args(["-c", "while :; do :; done"]).spawn().expect("sh is installed");
+        let id = i32::try_from(child.id()).expect("process ids have 22 bits");
+        let before = CpuReading::of_processes([id]);
+        let has_worked = |now: &CpuReading| now.used_ns[&id] > before.used_ns[&id] + 5_000_000;
+        let after = std::iter::repeat_with(|| CpuReading::of_processes([id])).find(has_worked);
+        child.kill().expect("it runs");
+        child.wait().expect("it is our child");
+        let used = after.and_then(|after| after.since(&before)).expect("it has worked");
+        assert!(used.used_ns > 5_000_000 && used.span_ns > 0, "{used:?}");
+        assert!(CpuReading::of_processes([id]).used_ns.is_empty(), "it has ended");
+    }
+
+    fn reading(used: &[(i32, u64)]) -> CpuReading {
+        CpuReading { at: Instant::now(), used_ns: used.iter().copied().collect() }
+    }
+
+    #[test]
+    fn processes_that_started_count_and_those_that_ended_leave_nothing_known() {
+        let before = reading(&[(1, 100), (2, 50)]);
+        let used = |after: &[(i32, u64)]| reading(after).since(&before).map(|cpu| cpu.used_ns);
+        assert_eq!(used(&[(1, 130), (2, 50), (3, 7)]), Some(37));
+        assert_eq!(used(&[(1, 130)]), None, "process 2 has ended");
+        assert_eq!(used(&[(1, 130), (2, 10)]), None, "another process has the id 2");
+    }
+}
