@@ -8,22 +8,20 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     start: Instant,
-    /// Time between two messages. Zero means as fast as possible.
-    interval: Duration,
+    /// Messages per second. 0 means as fast as possible.
+    rate: f64,
 }
 
 impl Schedule {
     /// Creates a schedule that starts at `start`. The rate is in messages per second; `None` means
     /// as fast as possible.
     pub fn new(start: Instant, rate: Option<f64>) -> Self {
-        let seconds = rate.filter(|rate| *rate > 0.0).map_or(0.0, |rate| 1.0 / rate);
-        Self { start, interval: Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST) }
+        Self { start, rate: rate.unwrap_or(0.0) }
     }
 
     /// Returns the time at which message `number`, counted from 0, is due.
     pub fn due(&self, number: u32) -> Instant {
-        let offset = self.interval.checked_mul(number).unwrap_or(LONGEST).min(LONGEST);
-        self.start + offset
+        self.start + offset(self.rate, number)
     }
 
     /// Returns the time from `now` until message `number` is due, or `None` if it is due.
@@ -37,6 +35,12 @@ impl Schedule {
             thread::sleep(left);
         }
     }
+}
+
+/// Returns the time from the start until message `number` is due.
+pub(crate) fn offset(rate: f64, number: u32) -> Duration {
+    let seconds = if rate > 0.0 { f64::from(number) / rate } else { 0.0 };
+    Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST)
 }
 
 /// Bound that keeps times representable.
@@ -53,6 +57,7 @@ mod tests {
         assert_eq!(schedule.due(0), start);
         assert_eq!(schedule.due(2_500), start + Duration::from_millis(2_500));
         let late = start + Duration::from_millis(10);
+        assert_eq!(Schedule::new(start, Some(3.0)).due(9_000), start + Duration::from_secs(3_000));
         assert_eq!(schedule.left(10, late), None);
         assert_eq!(schedule.left(12, late), Some(Duration::from_millis(2)));
     }

@@ -14,6 +14,17 @@ use arrivals::{Arrivals, Spread};
 pub use load::Cpu;
 use sent::Sent;
 
+/// The messages of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Workload {
+    /// Number of groups. Message number `n` is in group `n` modulo this number.
+    pub groups: u32,
+    /// Bytes of a message.
+    pub size: usize,
+    /// Messages per second of each sender. 0 means as fast as possible.
+    pub rate: f64,
+}
+
 /// The evidence of one node.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
@@ -75,6 +86,15 @@ pub struct Account {
     pub order: Vec<String>,
     /// `true` if all receivers have the same order.
     pub orders_agree: bool,
+    /// First deliveries that came after that of a later message of the same sender and group, at all
+    /// receivers.
+    #[serde(default)]
+    pub out_of_order: u64,
+    /// Time by which each send call was later than the schedule of its sender. Empty at full speed.
+    ///
+    /// The schedule begins as early as no send call is before its time.
+    #[serde(default)]
+    pub send_delay: Quantiles,
     /// Time from the send call to the delivery at another node.
     pub latency: Quantiles,
     /// The part of `latency` of copies that were not lost, at receivers without `kernel_drops`.
@@ -116,12 +136,11 @@ pub struct Account {
 }
 
 impl Account {
-    /// Computes the results of a run with `groups` groups and messages of `bytes` bytes. The place
-    /// of a node in `nodes` is its index.
+    /// Computes the results of a run. The place of a node in `nodes` is its index.
     ///
     /// # Panics
-    /// Panics if `groups` is 0.
-    pub fn of(nodes: &[Node], groups: u32, bytes: usize) -> Self {
+    /// Panics if the workload has 0 groups.
+    pub fn of(nodes: &[Node], work: &Workload) -> Self {
         let sent = Sent::of(nodes.iter().map(|node| &*node.files.sent));
         let mut sum = Sum::default();
         let mut arrivals = Vec::new();
@@ -130,10 +149,11 @@ impl Account {
             sum.add(index, node, &own, &sent);
             arrivals.push(own);
         }
-        let hash = |node: &Node| order::hash(&node.files.delivered, groups);
+        let hash = |node: &Node| order::hash(&node.files.delivered, work.groups);
+        let violations = |node: &Node| order::violations(&node.files.delivered, work.groups);
         let receivers = || nodes.iter().filter(|node| node.receives);
         let order: Vec<String> = receivers().map(hash).collect();
-        let goodputs: Vec<f64> = arrivals.iter().filter_map(|it| it.goodput(bytes)).collect();
+        let goodputs: Vec<f64> = arrivals.iter().filter_map(|it| it.goodput(work.size)).collect();
         let spread = Spread::of(&arrivals, &sent);
         let is_measured = goodputs.len() == arrivals.len() && !goodputs.is_empty();
         Self {
@@ -150,6 +170,8 @@ impl Account {
             datagrams_dropped: sum.datagrams_dropped,
             orders_agree: order.windows(2).all(|pair| pair[0] == pair[1]),
             order,
+            out_of_order: receivers().map(violations).sum(),
+            send_delay: sent.delays(work.rate).quantiles(),
             latency: sum.latency().quantiles(),
             latency_kept: sum.kept.quantiles(),
             latency_recovered: sum.recovered.quantiles(),
@@ -163,7 +185,7 @@ impl Account {
             background_slowest: load::background_slowest(receivers().map(|it| &it.files.report)),
             packets_per_copy: packets(nodes)
                 .and_then(|packets| ratio(packets as f64, sum.expected)),
-            is_paced: false,
+            is_paced: work.rate > 0.0,
             goodput_slowest: is_measured.then(|| goodputs.iter().copied().fold(f64::MAX, f64::min)),
             goodput_mean: is_measured.then(|| goodputs.iter().sum::<f64>() / goodputs.len() as f64),
         }

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher as _};
 
 use crate::record::Record;
@@ -23,6 +23,22 @@ pub(super) fn hash(delivered: &[Record], groups: u32) -> String {
     format!("{:016x}", all.finish())
 }
 
+/// Returns the number of first deliveries that come after that of a later message of the same
+/// sender and group.
+pub(super) fn violations(delivered: &[Record], groups: u32) -> u64 {
+    let mut seen = HashSet::new();
+    let mut newest: HashMap<(u32, u32), u32> = HashMap::new();
+    let mut violations = 0;
+    for record in delivered {
+        if seen.insert((record.sender, record.number)) {
+            let newest = newest.entry((record.sender, record.number % groups)).or_default();
+            violations += u64::from(record.number < *newest);
+            *newest = record.number.max(*newest);
+        }
+    }
+    violations
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,5 +55,16 @@ mod tests {
         assert_eq!(hash(&[0, 1, 2, 3], 2), hash(&[1, 0, 2, 3], 2));
         assert_ne!(hash(&[0, 1, 2, 3], 2), hash(&[2, 1, 0, 3], 2));
         assert_ne!(hash(&[0, 1, 2], 1), hash(&[0, 1, 2, 3], 1));
+    }
+    #[test]
+    fn source_order_is_that_of_first_deliveries_in_a_group() {
+        let violations = |numbers: &[u32], groups| violations(&records(numbers), groups);
+        assert_eq!(violations(&[0, 1, 3, 4], 1), 0, "a gap is no violation");
+        assert_eq!(violations(&[0, 1, 0, 2, 1], 1), 0, "nor is a duplicate");
+        assert_eq!(violations(&[0, 3, 1, 2, 4], 1), 2);
+        assert_eq!(violations(&[1, 0, 3, 2], 2), 0, "groups are independent");
+        let others = [(0, 5), (1, 0), (0, 6), (1, 1)];
+        let others = others.map(|(sender, number)| Record { sender, number, at_ns: 0 });
+        assert_eq!(super::violations(&others, 1), 0, "and so are senders");
     }
 }

@@ -1,4 +1,6 @@
+use crate::latencies::Latencies;
 use crate::record::Record;
+use crate::schedule;
 
 /// The times of all sent messages, addressed by sender and number.
 pub(super) struct Sent {
@@ -18,6 +20,23 @@ impl Sent {
 
     pub(super) fn count(&self) -> u64 {
         self.all().count() as u64
+    }
+
+    /// Returns the time by which each send call was later than its schedule, at a rate in messages
+    /// per second. Returns nothing at the rate 0.
+    pub(super) fn delays(&self, rate: f64) -> Latencies {
+        let mut delays = Latencies::default();
+        let due_ns = |number: usize| schedule::offset(rate, number as u32).as_nanos() as u64;
+        for times in self.times.iter().filter(|_| rate > 0.0) {
+            let sent = times.iter().enumerate();
+            let sent = sent.filter_map(|(number, at_ns)| Some((due_ns(number), (*at_ns)?)));
+            // No sender is early, so that its schedule began no later. The first send call alone
+            // would make all others early if it was late.
+            let start_ns = sent.clone().map(|(due_ns, at_ns)| at_ns.saturating_sub(due_ns)).min();
+            let Some(start_ns) = start_ns else { continue };
+            sent.for_each(|(due_ns, at_ns)| delays.record(at_ns - start_ns - due_ns));
+        }
+        delays
     }
 
     /// Returns the sender, number and time of all messages.

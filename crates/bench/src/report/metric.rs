@@ -4,6 +4,7 @@ use crate::latencies::Quantiles;
 /// A measured value of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metric {
+    SendDelayP99,
     LatencyP50,
     LatencyP90,
     LatencyP99,
@@ -31,7 +32,8 @@ pub(super) enum Metric {
 }
 
 impl Metric {
-    pub(super) const ALL: [Self; 24] = [
+    pub(super) const ALL: [Self; 25] = [
+        Self::SendDelayP99,
         Self::LatencyP50,
         Self::LatencyP90,
         Self::LatencyP99,
@@ -60,6 +62,7 @@ impl Metric {
 
     pub(super) fn name(self) -> &'static str {
         match self {
+            Self::SendDelayP99 => "send delay p99",
             Self::LatencyP50 => "latency p50",
             Self::LatencyP90 => "latency p90",
             Self::LatencyP99 => "latency p99",
@@ -105,7 +108,8 @@ impl Metric {
     pub(super) fn too_few(self, account: &Account) -> Option<u64> {
         let least = match self {
             Self::LatencyP90 => 10,
-            Self::LatencyP99
+            Self::SendDelayP99
+            | Self::LatencyP99
             | Self::KeptP99
             | Self::RecoveredP99
             | Self::FromKernelP99
@@ -114,6 +118,7 @@ impl Metric {
             _ => return None,
         };
         let part = match self {
+            Self::SendDelayP99 => &account.send_delay,
             Self::KeptP99 => &account.latency_kept,
             Self::RecoveredP99 | Self::RecoveredP999 => &account.latency_recovered,
             Self::FromKernelP99 => &account.latency_from_kernel,
@@ -140,6 +145,7 @@ impl Metric {
         // At a set rate, a system that stalls and then catches up would have the highest one.
         let goodput = |rate: Option<f64>| rate.filter(|_| !account.is_paced).map(|it| it / 1e6);
         match self {
+            Self::SendDelayP99 => p99(&account.send_delay),
             Self::LatencyP50 => p50(all),
             Self::LatencyP90 => quantile(all, |it| it.p90),
             Self::LatencyP99 => p99(all),
@@ -184,6 +190,15 @@ mod tests {
         assert_eq!(value(Metric::RecoveredP99, 100), Some(0.0));
         assert_eq!(value(Metric::RecoveredP999, 999), None);
         assert_eq!(value(Metric::RecoveredP999, 1000), Some(0.0));
+    }
+
+    #[test]
+    fn delay_of_send_calls_needs_a_time_beyond_its_quantile() {
+        let value = |count: u64| {
+            let send_delay = Quantiles { count, p99: 3_000, ..Quantiles::default() };
+            Metric::SendDelayP99.value(&Account { send_delay, ..Account::default() })
+        };
+        assert_eq!((value(0), value(99), value(100)), (None, None, Some(3.0)));
     }
 
     #[test]

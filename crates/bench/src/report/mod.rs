@@ -176,18 +176,26 @@ mod tests {
 
     #[test]
     fn peer_that_broke_its_promised_order_is_no_best_peer() {
-        let with = |order: Order| {
+        let with = |order: Order, orders_agree: bool, out_of_order: u64| {
             let mut report = report();
             let mut fast = Run { order, ..run("pgm", Kind::Peer, 1_000, 1e9, 0) };
             if let RunResult::Measured(account) = &mut fast.result {
-                account.orders_agree = false;
+                account.orders_agree = orders_agree;
+                account.out_of_order = out_of_order;
             }
             report.runs.push(fast);
             report
         };
-        let (broken, unordered) = (with(Order::Total), with(Order::None));
+        let (broken, unordered) = (with(Order::Total, false, 0), with(Order::None, false, 3));
         assert_eq!(cell(&broken, "pgm", "order"), "total, **differ**");
         assert!(broken.markdown().contains("1.29 (aeron;"));
+        for order in [Order::Source, Order::Total] {
+            let broken = with(order, true, 3);
+            let shown = format!("{order}, agree, **3 copies out of order**");
+            assert_eq!(cell(&broken, "pgm", "order"), shown);
+            assert!(broken.markdown().contains("1.29 (aeron;"));
+        }
+        assert!(with(Order::Source, false, 0).markdown().contains("(pgm, 1 turn)"));
         assert_eq!(cell(&unordered, "pgm", "order"), "none, differ");
         assert!(unordered.markdown().contains("(pgm, 1 turn)"));
     }

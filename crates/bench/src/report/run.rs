@@ -46,7 +46,7 @@ pub enum Order {
     None,
     /// The messages of each sender in the order in which they were sent.
     Source,
-    /// The same order at all receivers.
+    /// The same order at all receivers, with the messages of each sender as they were sent.
     Total,
 }
 
@@ -84,6 +84,18 @@ pub struct Syscalls {
     pub per_message: Option<f64>,
     /// Why they were not counted.
     pub reason: Option<String>,
+}
+
+impl Order {
+    /// Returns `true` if the receivers of a run kept this order. A total order includes that of each
+    /// sender.
+    pub fn is_kept(self, account: &Account) -> bool {
+        match self {
+            Self::None => true,
+            Self::Source => account.out_of_order == 0,
+            Self::Total => account.out_of_order == 0 && account.orders_agree,
+        }
+    }
 }
 
 impl fmt::Display for Order {

@@ -92,12 +92,11 @@ impl<'a> Runs<'a> {
         (!flaws.is_empty()).then(|| flaws.join("; "))
     }
 
-    /// Returns `true` if all runs were measured to their end, nothing is missing, and a promised
-    /// total order was kept.
+    /// Returns `true` if all runs were measured to their end, nothing is missing, and the promised
+    /// order was kept.
     pub(super) fn may_be_best(&self) -> bool {
-        let is_kept = |it: &&Account| it.orders_agree || self.order() != Order::Total;
-        let accounts = self.accounts();
-        self.flaw().is_none() && accounts.iter().all(|it| it.missing == 0 && is_kept(it))
+        let is_right = |it: &&Account| it.missing == 0 && self.order().is_kept(it);
+        self.flaw().is_none() && self.accounts().iter().all(is_right)
     }
 }
 

@@ -126,16 +126,25 @@ fn counts(accounts: &[&Account]) -> [String; 3] {
     [share, sum(|it| it.duplicates).to_string(), kernel_drops]
 }
 
-/// Returns the promised order, and the agreement of the receivers' orders.
+/// Returns the promised order, and the orders of the receivers. What breaks a promise is bold.
 fn orders(runs: &Runs<'_>) -> String {
     let accounts = runs.accounts();
-    let are_equal = accounts.iter().all(|it| it.orders_agree);
-    match (are_equal, runs.order()) {
-        _ if accounts.is_empty() => String::new(),
-        (true, order) => format!("{order}, agree"),
-        (false, Order::Total) => "total, **differ**".to_owned(),
-        (false, order) => format!("{order}, differ"),
+    if accounts.is_empty() {
+        return String::new();
     }
+    let are_equal = accounts.iter().all(|it| it.orders_agree);
+    let agreement = match (are_equal, runs.order()) {
+        (true, _) => "agree",
+        (false, Order::Total) => "**differ**",
+        (false, Order::Source | Order::None) => "differ",
+    };
+    let mut text = format!("{}, {agreement}", runs.order());
+    let out_of_order: u64 = accounts.iter().map(|it| it.out_of_order).sum();
+    if out_of_order > 0 && runs.order() != Order::None {
+        text += &format!(", **{out_of_order} copies out of order**");
+    }
+    text
+}
 }
 
 fn markdown(columns: &[String], lines: impl Iterator<Item = Vec<String>>) -> String {

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use carom_bench::account::{Account, Node};
+use carom_bench::account::{Account, Node, Workload};
 use carom_bench::node::{self, Assignment, System};
 use carom_bench::record::{BACKGROUND_BYTES, NodeFiles};
 use clap::Parser;
@@ -80,6 +80,9 @@ fn check(name: &str, case: &Case, account: &Account) {
     let stamped = if case.system == "raw" { account.delivered } else { 0 };
     assert_eq!(account.latency_from_kernel.count, stamped, "{name}: {account:?}");
     assert!(account.orders_agree || !is_ordered, "{name}: {account:?}");
+    let is_in_order = account.out_of_order == 0;
+    assert!(is_in_order || !["ordered", "bulk"].contains(&name), "{name}: {account:?}");
+    assert_eq!(account.send_delay.count, account.sent, "{name}: {account:?}");
 }
 
 impl Case {
@@ -123,7 +126,8 @@ impl Case {
             assert_eq!(has_background, *role == "receiver", "{:?}", files.report);
             Node { files, receives: *role != "sender", ..Node::default() }
         });
-        Account::of(&evidence.collect::<Vec<_>>(), self.groups, SIZE)
+        let work = Workload { groups: self.groups, size: SIZE, rate: 1000.0 };
+        Account::of(&evidence.collect::<Vec<_>>(), &work)
     }
 
     fn start(&self, index: usize, magic: &str, dir: &Path, settings: &Path) -> Process {

@@ -155,11 +155,12 @@ impl<'a> Bench<'a> {
         let is_broken = is_late || trial::is_broken(row, system, &account);
         if is_broken {
             let remark = format!(
-                "{}: FAILED: missing {}, duplicates {}, unknown {}, orders {}",
+                "{}: FAILED: missing {}, duplicates {}, unknown {}, out of order {}, orders {}",
                 system.name,
                 account.missing,
                 account.duplicates,
                 account.unknown,
+                account.out_of_order,
                 if account.orders_agree { "agree" } else { "differ" },
             );
             self.report(&format!("{label}: {remark}\nfix: {BROKEN}"));

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use carom_bench::Magic;
-use carom_bench::account::{Account, Node};
+use carom_bench::account::{Account, Node, Workload};
 use carom_bench::plan::{Roles, Row};
 use carom_bench::record::{NodeFiles, Record};
-use carom_bench::report::{Kind, Limit, Order};
+use carom_bench::report::{Kind, Limit};
 use carom_netns::{Host, Lab};
 use carom_terminal::interrupt::Interrupt;
 
@@ -230,8 +230,8 @@ impl Trial<'_> {
         }
         remarks.extend(all.iter().flat_map(|node| node.files.report.remarks.iter().cloned()));
         let version = all[0].files.report.system.clone();
-        let account = Account::of(&all, self.row.groups, self.row.size);
-        let account = Account { is_paced: self.row.rate > 0.0, ..account };
+        let Row { groups, size, rate, .. } = *self.row;
+        let account = Account::of(&all, &Workload { groups, size, rate });
         Ok(Measured { account, version, remarks, ..Measured::default() })
     }
 }
@@ -243,8 +243,7 @@ pub(super) fn is_broken(row: &Row, system: &System, account: &Account) -> bool {
         Some(_) => account.missing == 0 && account.duplicates == 0,
         None => account.is_complete(),
     };
-    system.kind == Kind::Carom
-        && !(is_complete && (account.orders_agree || system.order != Order::Total))
+    system.kind == Kind::Carom && !(is_complete && system.order.is_kept(account))
 }
 
 const TURN: Duration = Duration::from_millis(100);
@@ -264,14 +263,18 @@ mod tests {
             );
             Plan::parse(&text).expect("it is valid").rows.remove(0)
         };
-        let breaks = |settings: &str, name: &str, orders_agree: bool| {
-            let (row, account) = (row(settings), Account { orders_agree, ..Account::default() });
+        let breaks = |settings: &str, name: &str, orders_agree: bool, out_of_order: u64| {
+            let row = row(settings);
+            let account = Account { orders_agree, out_of_order, ..Account::default() };
             let system = System::find(name, &row, Path::new("/")).expect("it is part of Carom");
             is_broken(&row, &system, &account)
         };
-        assert!(breaks("default", "carom:ordered", false));
-        assert!(breaks("ordered", "carom", false), "the settings are those of the row");
-        assert!(!breaks("ordered", "carom", true));
-        assert!(!breaks("ordered", "carom:bulk", false));
+        assert!(breaks("default", "carom:ordered", false, 0));
+        assert!(breaks("default", "carom:ordered", true, 1));
+        assert!(breaks("ordered", "carom", false, 0), "the settings are those of the row");
+        assert!(!breaks("ordered", "carom", true, 0));
+        assert!(!breaks("ordered", "carom:bulk", false, 0));
+        assert!(breaks("default", "carom:bulk", true, 1));
+        assert!(!breaks("default", "carom", false, 1), "it promises no order");
     }
 }
