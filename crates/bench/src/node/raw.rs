@@ -13,6 +13,7 @@ use super::assignment::Assignment;
 use super::endpoint::{Background, Endpoint};
 use super::error::NodeError;
 use super::recorder::Recorder;
+use super::settings::Settings;
 use super::stamped::{Arrival, StampedSocket};
 use crate::record::NodeReport;
 
@@ -30,12 +31,13 @@ pub(super) struct Raw {
 
 impl Raw {
     pub(super) fn start(work: &Assignment, recorder: &Arc<Recorder>) -> Result<Self, NodeError> {
+        let is_stamped = Settings::read(work.settings.as_deref())?.kernel_times;
         let (is_over, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut receivers = Vec::new();
         let mut smallest_buffer = None;
         if work.role.receives() {
             for group in 0..work.groups + u32::from(work.background_mib > 0) {
-                let (mut socket, buffer) = member(work.address, group)
+                let (mut socket, buffer) = member(work.address, group, is_stamped)
                     .map_err(NodeError::io("cannot receive multicast"))?;
                 smallest_buffer = Some(smallest_buffer.map_or(buffer, |it: usize| it.min(buffer)));
                 let recorder = Arc::clone(recorder);
@@ -123,7 +125,11 @@ fn sender(own: Ipv4Addr) -> std::io::Result<UdpSocket> {
 }
 
 /// Returns a socket of a group, and the bytes of its receive buffer.
-fn member(own: Ipv4Addr, group: u32) -> std::io::Result<(StampedSocket, usize)> {
+fn member(
+    own: Ipv4Addr,
+    group: u32,
+    is_stamped: bool,
+) -> std::io::Result<(StampedSocket, usize)> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     socket.set_reuse_address(true)?;
     let buffer = set_receive_buffer(&socket)?;
@@ -131,7 +137,11 @@ fn member(own: Ipv4Addr, group: u32) -> std::io::Result<(StampedSocket, usize)> 
     socket.bind(&address(group).into())?;
     socket.join_multicast_v4(address(group).ip(), &own)?;
     socket.set_read_timeout(Some(CHECK))?;
-    Ok((StampedSocket::new(socket.into())?, buffer))
+    let socket = match is_stamped {
+        true => StampedSocket::stamped(socket.into())?,
+        false => StampedSocket::plain(socket.into()),
+    };
+    Ok((socket, buffer))
 }
 
 /// Enlarges the receive buffer, beyond the limit of the system if this is permitted. Returns its

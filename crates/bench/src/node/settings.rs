@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::error::NodeError;
 
-/// The settings of a node of Carom. Missing settings have the defaults of the product.
+/// The settings of a node of Carom or of plain sockets. Missing settings have the defaults of the product.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {
@@ -22,6 +22,8 @@ pub(super) struct Settings {
     pub(super) only_multicast: bool,
     /// Events that the queue of a group holds.
     pub(super) queue: Option<usize>,
+    /// `true` if the kernel stamps the datagrams that plain sockets receive.
+    pub(super) kernel_times: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

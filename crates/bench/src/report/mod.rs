@@ -240,6 +240,13 @@ mod tests {
     }
 
     #[test]
+    fn sockets_with_settings_are_no_reference() {
+        let mut report = report();
+        report.runs.push(run("raw:stamped", Kind::Raw, 1_000, 1e9, 0));
+        assert!(report.markdown().contains("| 2.2 (raw, 1 run;"), "{}", report.markdown());
+    }
+
+    #[test]
     fn metric_with_too_few_values_of_a_peer_is_not_compared() {
         let mut report = report();
         let mut fast = run("pgm", Kind::Peer, 1_000, 1e6, 0);

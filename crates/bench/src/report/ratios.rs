@@ -118,7 +118,7 @@ fn lacking<'a>(
 fn is_wanted(runs: &Runs<'_>, reference: Reference) -> bool {
     match reference {
         Reference::BestPeer => runs.is(Kind::Peer) && runs.may_be_best(),
-        // With settings, such as time stamps, plain sockets show something else.
+        // Sockets with settings do more than plain ones.
         Reference::Raw => {
             runs.is(Kind::Raw) && !runs.system().contains(':') && runs.flaw().is_none()
         }

@@ -42,6 +42,10 @@ fn main() {
     let fan_out = ["sender", "receiver", "receiver"];
     let cases = [
         ("raw", Case { system: "raw", settings: "", roles: fan_out, groups: 2 }),
+        (
+            "raw-stamped",
+            Case { system: "raw", settings: "kernel_times = true\n", roles: fan_out, groups: 1 },
+        ),
         ("time-critical", Case { system: "carom", settings: "", roles: fan_out, groups: 2 }),
         (
             "bulk",
@@ -76,8 +80,7 @@ fn check(name: &str, case: &Case, account: &Account) {
     let most_missing = if case.system == "raw" { account.expected / 2 } else { 0 };
     assert!(account.missing <= most_missing, "{name}: {account:?}");
     assert!(account.latency.p50 > 0 && account.spread.count > 0, "{name}: {account:?}");
-    // Only plain sockets report the times of the kernel.
-    let stamped = if case.system == "raw" { account.delivered } else { 0 };
+    let stamped = if name == "raw-stamped" { account.delivered } else { 0 };
     assert_eq!(account.latency_from_kernel.count, stamped, "{name}: {account:?}");
     assert!(account.orders_agree || !is_ordered, "{name}: {account:?}");
     let is_in_order = account.out_of_order == 0;

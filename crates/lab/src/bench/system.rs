@@ -61,8 +61,9 @@ impl System {
     }
 
     fn own(name: &str, base: &str, settings: &str, mtu: u32) -> Result<Self, String> {
-        let (profile, order) = match (base, settings) {
+        let (text, order) = match (base, settings) {
             (_, "default") => ("", Order::None),
+            ("raw", "stamped") => ("kernel_times = true\n", Order::None),
             ("carom", "ordered") => ("profile = \"ordered\"\n", Order::Total),
             ("carom", "bulk") => ("profile = \"bulk\"\n", Order::Source),
             _ => return Err(format!("{base} has no settings '{settings}'")),
@@ -71,7 +72,7 @@ impl System {
             "carom" if mtu != Layout::default().mtu => format!("mtu = {mtu}\n"),
             _ => String::new(),
         };
-        let text = format!("{profile}{mtu}");
+        let text = format!("{text}{mtu}");
         let settings = if text.is_empty() { Settings::None } else { Settings::Text(text) };
         let program =
             std::env::current_exe().map_err(|error| format!("no own program: {error}"))?;
@@ -245,6 +246,7 @@ mod tests {
         let members = reason("aeron:tuned", "order-4-all");
         assert_eq!(members, "it has no groups in which all nodes send");
         assert!(reason("dds", "pace").starts_with("not built: "));
+        assert_eq!(reason("carom:stamped", "pace"), "carom has no settings 'stamped'");
         let system = System::find("cyclone:tuned", row("pace"), &peers).expect("it has a manifest");
         assert_eq!((system.kind, &*system.name), (Kind::Peer, "cyclone:tuned"));
         assert_eq!(system.order, Order::Source);
