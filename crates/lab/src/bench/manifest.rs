@@ -86,6 +86,8 @@ impl Manifest {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -95,6 +97,19 @@ mod tests {
         assert!(reason().starts_with("not built: "), "{}", reason());
         fs::write(dir.path().join("norm.skipped"), "g++ is missing\n").expect("it is writable");
         assert_eq!(reason(), "not built: g++ is missing");
+    }
+
+    #[test]
+    fn batched_cyclone_is_the_tuned_one_with_write_batching() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/cyclone");
+        let values = |name: &str| {
+            let text = fs::read_to_string(folder.join(name)).expect("it exists");
+            let lines = text.lines().map(str::trim).filter(|line| line.contains("</"));
+            lines.map(str::to_owned).collect::<BTreeSet<_>>()
+        };
+        let (tuned, batched) = (values("tuned.xml"), values("batched.xml"));
+        let differing: Vec<&String> = tuned.symmetric_difference(&batched).collect();
+        assert_eq!(differing, ["<WriteBatch>true</WriteBatch>"]);
     }
 
     #[test]
