@@ -216,12 +216,55 @@ impl Row {
         let is_alone = self.background_mib.is_none() || self.roles == Roles::OneSender;
         self.require(is_alone, "background_mib", "a size", "no size, or one sender")?;
         self.require(self.repetitions > 0, "repetitions", self.repetitions, "at least 1")?;
+        self.check_faults()?;
+        self.check_raw()?;
+        self.check_file()
+    }
+
+    fn check_faults(&self) -> Result<(), PlanError> {
         let outages = self.outages.iter().map(|outage| ("outages.node", outage.node));
         let kill = self.kill.iter().map(|kill| ("kill.node", kill.node));
         for (field, node) in outages.chain(kill) {
             self.require(node < self.nodes, field, node, "the index of a node")?;
         }
-        Ok(())
+        // The drops of a receiver are recorded either at itself or at its uplink.
+        let is_recorded = !self.loss.shared || self.outages.is_empty();
+        self.require(is_recorded, "loss.shared", true, "false in a row with outages")?;
+        let has_sender = self.roles == Roles::AllMembers || self.kill.is_none_or(|it| it.node > 0);
+        self.require(has_sender, "kill.node", 0, "a node other than the only sender")
+    }
+
+    /// Checks what is needed to measure `raw`, and to compare with it.
+    fn check_raw(&self) -> Result<(), PlanError> {
+        let mut raw = self.systems.iter().filter(|name| name.split(':').next() == Some(RAW));
+        let is_small = self.size <= LARGEST_DATAGRAM || raw.next().is_none();
+        self.require(is_small, "size", self.size, "at most 65507 bytes in a row with raw")?;
+        let Some(points) = self.cpu_points else { return Ok(()) };
+        let has_raw = self.systems.iter().any(|name| name == RAW);
+        self.require(has_raw, "cpu_points", points, "no value, or raw among the systems")?;
+        self.require(self.rate > 0.0, "cpu_points", points, "no value, or a rate above 0")?;
+        let has_cpu = self.background_mib.is_none();
+        self.require(has_cpu, "cpu_points", points, "no value, or no background_mib")
+    }
+
+    /// Checks that a row with a file demands nothing that only messages have.
+    fn check_file(&self) -> Result<(), PlanError> {
+        let Some(mib) = self.file_mib else { return Ok(()) };
+        self.require(mib > 0, "file_mib", mib, "at least 1")?;
+        let is_one = self.messages == 1;
+        self.require(is_one, "messages", self.messages, "1 in a row with a file")?;
+        self.require(self.rate == 0.0, "rate", self.rate, "0 in a row with a file")?;
+        let others = [
+            ("roles", self.roles != Roles::OneSender),
+            ("loss.shared", self.loss.shared),
+            ("outages", !self.outages.is_empty()),
+            ("kill", self.kill.is_some()),
+            ("background_mib", self.background_mib.is_some()),
+        ];
+        let given = others.iter().find(|(_, is_given)| *is_given);
+        given.map_or(Ok(()), |(field, _)| {
+            self.require(false, field, "of a row with a file", "no value")
+        })
     }
 
     fn require(
@@ -237,6 +280,10 @@ impl Row {
         Err(PlanError::Value { row: self.name.clone(), field, value: value.to_string(), allowed })
     }
 }
+
+const RAW: &str = "raw";
+/// Bytes of the largest UDP datagram over IPv4.
+const LARGEST_DATAGRAM: usize = 65_507;
 
 fn default_settings() -> String {
     "default".to_owned()
@@ -273,11 +320,11 @@ mod tests {
 
     #[test]
     fn row_may_have_faults() {
-        let more = "racks = 2\nloss = { share = 0.05, shared = true }\nroles = \"all-members\"\n\
+        let more = "racks = 2\nloss = { share = 0.05 }\nroles = \"all-members\"\n\
                     kill = { node = 2, at_ms = 500 }\noutages = [{ node = 1, at_ms = 5, ms = 20 }]";
         let plan = Plan::parse(&format!("{ROW}{more}")).expect("it is valid");
         let row = &plan.rows[0];
-        assert_eq!(row.loss, Loss { share: 0.05, shared: true });
+        assert_eq!(row.loss, Loss { share: 0.05, shared: false });
         assert_eq!(row.kill, Some(Kill { node: 2, at_ms: 500 }));
         assert_eq!(row.outages, [Outage { node: 1, at_ms: 5, ms: 20 }]);
         assert!(row.receives(0));
@@ -295,6 +342,64 @@ mod tests {
     fn shared_losses_need_racks_with_uplinks() {
         let message = error("loss = { share = 0.1, shared = true }");
         assert!(message.contains("loss.shared true is invalid: expected false, or"), "{message}");
+        let shared = "racks = 2\nloss = { share = 0.1, shared = true }";
+        let plan = Plan::parse(&format!("{ROW}{shared}")).expect("it is valid");
+        assert!(plan.rows[0].loss.shared);
+        let message = error(&format!("{shared}\noutages = [{{ node = 1, at_ms = 5, ms = 20 }}]"));
+        assert!(message.contains("loss.shared true is invalid: expected false in"), "{message}");
+    }
+
+    #[test]
+    fn only_sender_is_not_killed() {
+        let kill = "kill = { node = 0, at_ms = 5 }";
+        let message = error(kill);
+        assert!(message.contains("kill.node 0 is invalid: expected a node other"), "{message}");
+        assert!(Plan::parse(&format!("{ROW}roles = \"all-members\"\n{kill}")).is_ok());
+    }
+
+    #[test]
+    fn comparison_of_cpu_needs_raw_at_a_rate_and_nothing_beside() {
+        let paced = ROW.replace("rate = 0", "rate = 10\ncpu_points = 10");
+        assert!(Plan::parse(&paced).is_ok());
+        let error = |row: &str| Plan::parse(row).expect_err("it is invalid").to_string();
+        let without = error(&paced.replace("\"raw\"", "\"raw:stamped\""));
+        assert!(without.contains("cpu_points 10 is invalid: expected no value, or raw among"));
+        let unpaced = error(&format!("{ROW}cpu_points = 10"));
+        assert!(unpaced.contains("expected no value, or a rate above 0"), "{unpaced}");
+        let beside = error(&format!("{paced}background_mib = 1"));
+        assert!(beside.contains("expected no value, or no background_mib"), "{beside}");
+    }
+
+    #[test]
+    fn message_of_raw_fits_into_a_datagram() {
+        let large = ROW.replace("size = 32", "size = 65508");
+        let message = Plan::parse(&large).expect_err("it is invalid").to_string();
+        assert!(message.contains("size 65508 is invalid: expected at most 65507"), "{message}");
+        assert!(Plan::parse(&large.replace(", \"raw\"", "")).is_ok());
+    }
+
+    #[test]
+    fn row_with_a_file_has_nothing_of_messages() {
+        let row = ROW.replace("messages = 10", "messages = 1");
+        let error = |row: String| Plan::parse(&row).expect_err("it is invalid").to_string();
+        assert!(Plan::parse(&format!("{row}file_mib = 1")).is_ok());
+        assert!(error(format!("{row}file_mib = 0")).contains("file_mib 0 is invalid"));
+        assert!(error(format!("{ROW}file_mib = 1")).contains("messages 10 is invalid: expected 1"));
+        let paced = row.replace("rate = 0", "rate = 10");
+        assert!(error(format!("{paced}file_mib = 1")).contains("rate 10 is invalid: expected 0"));
+        for (field, value) in [
+            ("roles", "\"all-members\""),
+            ("outages", "[{ node = 1, at_ms = 5, ms = 20 }]"),
+            ("kill", "{ node = 1, at_ms = 5 }"),
+            ("background_mib", "1"),
+        ] {
+            let message = error(format!("{row}file_mib = 1\n{field} = {value}"));
+            let refused = format!("{field} of a row with a file is invalid: expected no value");
+            assert!(message.contains(&refused), "{message}");
+        }
+        let shared = "racks = 2\nloss = { share = 0.1, shared = true }";
+        let message = error(format!("{row}file_mib = 1\n{shared}"));
+        assert!(message.contains("loss.shared of a row with a file"), "{message}");
     }
 
     #[test]
