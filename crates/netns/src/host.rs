@@ -9,6 +9,7 @@ use crate::drop_log::DropLog;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::layout::Layout;
+use crate::link_drops;
 use crate::loss::Loss;
 use crate::namespace::Namespace;
 use crate::outage::Outage;
@@ -143,6 +144,23 @@ impl Host {
             namespace.output("tc", &words, "")?;
         }
         Ok(())
+    }
+
+    /// Returns the number of packets that the host's own link has dropped so far, in both
+    /// directions. For those of a run, subtract the number before it.
+    ///
+    /// A packet is counted once: if it does not fit into the queue of [`Host::set_rate`] or of the
+    /// kernel, or if the end that receives it has no room for it or a smaller MTU. A train of
+    /// datagrams that is sent as one packet counts as one. Packets of all protocols count.
+    ///
+    /// Not counted are [`Host::set_loss`], outages and silent cuts, packets that a bridge does not
+    /// forward because they exceed the MTU of a port, drops at the uplinks of racks, and datagrams
+    /// for which the buffer of a socket has no room. [`Host::set_rate`] sets the counts of the
+    /// queues to 0 when it adds or removes a limit, and keeps them when it changes one.
+    pub fn link_drops(&self) -> Result<u64, Error> {
+        let sent = link_drops::of_interface(&self.namespace, "eth0")?;
+        let received = link_drops::of_interface(&self.switch, &self.port)?;
+        Ok(sent + received)
     }
 
     /// Changes the largest IP packet that the host sends, in bytes.

@@ -40,6 +40,7 @@ mod host;
 mod isolation;
 mod lab;
 mod layout;
+mod link_drops;
 mod loss;
 mod namespace;
 mod outage;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use carom_netns::{Error, Lab, Layout, Process, remove_stale};
 use tempfile::TempDir;
 
-use crate::probe::{GROUP, open, receive, send};
+use crate::probe::{GROUP, open, receive, receive_count, send};
 use crate::{lab, permitted};
 
 #[test]
@@ -90,6 +90,43 @@ fn a_limited_rate_drops_what_exceeds_it() {
 }
 
 #[test]
+fn link_drops_count_what_a_limited_rate_drops_either_way() {
+    let Some(lab) = lab(1, 2) else { return };
+    let [one, other] = lab.hosts() else { panic!("there are two") };
+    one.set_rate(Some(5_000_000)).expect("tc is installed");
+    let drops = || [one, other].map(|host| host.link_drops().expect("the link exists"));
+    let sockets = [one, other].map(open);
+    for (sender, receiver, to) in [(0, 1, other), (1, 0, one)] {
+        let before = drops();
+        for _ in 0..COUNT {
+            let sent = sockets[sender].send_to(&[0; 1400], (to.address(), 9000));
+            sent.expect("the network is reachable");
+        }
+        let lost = COUNT - receive_count(&sockets[receiver]) as u64;
+        let after = drops();
+        let [limited, unlimited] = [0, 1].map(|host| after[host] - before[host]);
+        assert!(limited > COUNT / 2, "{limited} of {lost} at the limit");
+        // The kernel's own packets, of IGMP and IPv6, are dropped too.
+        let counted = limited + unlimited;
+        assert!((lost..lost + 50).contains(&counted), "{counted} counted of {lost}");
+    }
+}
+
+#[test]
+fn a_packet_that_a_port_refuses_is_one_link_drop() {
+    let Some(lab) = lab(1, 2) else { return };
+    let sender = open(lab.host(2));
+    lab.host(2).narrow(1000).expect("the host exists");
+    let drops = || lab.host(2).link_drops().expect("the link exists");
+    let before = drops();
+    for _ in 0..10 {
+        let sent = sender.send_to(&[7; 1200], (lab.host(1).address(), 9000));
+        sent.expect("the network is reachable");
+    }
+    assert_eq!(drops() - before, 10);
+}
+
+#[test]
 fn a_paused_process_answers_after_it_is_resumed() {
     let Some(lab) = lab(1, 1) else { return };
     let mut command = lab.host(1).command("cat", &[]);
@@ -161,3 +198,6 @@ fn missing_program_on_a_host_is_reported_with_its_fix() {
     let error = started.expect_err("it is not installed");
     assert_eq!(error.cause(), "carom-has-no-such-program is not installed");
 }
+
+/// Number of datagrams in a flood: far more than a limited link takes.
+const COUNT: u64 = 4000;
