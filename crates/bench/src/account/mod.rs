@@ -41,6 +41,8 @@ pub struct Node {
     /// UDP datagrams that the kernel discarded at the node's sockets, most of them because a
     /// receive buffer was full. `None` if they were not counted.
     pub kernel_drops: Option<u64>,
+    /// Packets that the node's link dropped in both directions, if they were counted.
+    pub link_drops: Option<u64>,
 }
 
 impl Node {
@@ -75,11 +77,15 @@ pub struct Account {
     /// Copies that were in a datagram dropped at the receiver before their delivery.
     pub lost: u64,
     /// Delivered copies in neither part of `latency`: the kernel discarded datagrams at their
-    /// receiver, and does not report which.
+    /// receiver, or a link of their sender or receiver dropped some, and it is not known which.
     pub unclassified: u64,
     /// UDP datagrams that the kernel discarded at the sockets of all nodes, in addition to the
     /// dropped ones. `None` unless they were counted everywhere.
     pub kernel_drops: Option<u64>,
+    /// Packets that the links of all nodes dropped, because they were slower than what was sent.
+    /// They are not in the record of drops. `None` unless they were counted everywhere.
+    #[serde(default)]
+    pub link_drops: Option<u64>,
     /// Datagrams dropped at all receivers.
     pub datagrams_dropped: u64,
     /// Hash of the order of delivery within each group, for each receiver.
@@ -97,7 +103,7 @@ pub struct Account {
     pub send_delay: Quantiles,
     /// Time from the send call to the delivery at another node.
     pub latency: Quantiles,
-    /// The part of `latency` of copies that were not lost, at receivers without `kernel_drops`.
+    /// The part of `latency` of copies that were not lost. Those of `unclassified` are left out.
     pub latency_kept: Quantiles,
     /// The part of `latency` of copies that were lost and recovered.
     pub latency_recovered: Quantiles,
@@ -146,7 +152,7 @@ impl Account {
         let mut arrivals = Vec::new();
         for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.receives) {
             let own = Arrivals::of(index, &node.files.delivered, &sent);
-            sum.add(index, node, &own, &sent);
+            sum.add(index, nodes, &own, &sent);
             arrivals.push(own);
         }
         let hash = |node: &Node| order::hash(&node.files.delivered, work.groups);
@@ -167,6 +173,7 @@ impl Account {
             lost: sum.lost,
             unclassified: sum.unclassified.count(),
             kernel_drops: nodes.iter().map(|node| node.kernel_drops).sum(),
+            link_drops: nodes.iter().map(|node| node.link_drops).sum(),
             datagrams_dropped: sum.datagrams_dropped,
             orders_agree: order.windows(2).all(|pair| pair[0] == pair[1]),
             order,
@@ -211,12 +218,14 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, index: usize, node: &Node, arrivals: &Arrivals, sent: &Sent) {
+    fn add(&mut self, index: usize, nodes: &[Node], arrivals: &Arrivals, sent: &Sent) {
+        let node = &nodes[index];
         self.datagrams_dropped += node.drops.datagrams();
         for (record, received_ns) in node.files.delivered.iter().zip(&node.files.received) {
             self.from_kernel.record(record.at_ns.saturating_sub(*received_ns));
         }
-        let is_buffer_full = node.kernel_drops.is_some_and(|drops| drops > 0);
+        let has_drops = |drops: Option<u64>| drops.is_some_and(|drops| drops > 0);
+        let is_buffer_full = has_drops(node.kernel_drops);
         for (sender, number, sent_ns) in sent.all() {
             let is_own = sender == index;
             if is_own && !arrivals.has_any_of(sender) {
@@ -231,7 +240,10 @@ impl Sum {
             let Some(delivered) = delivered else { continue };
             self.delivered += 1;
             if !is_own {
-                let latencies = match (is_lost, is_buffer_full) {
+                // A multicast is dropped on the link of its sender or on that of a receiver.
+                let is_link_full =
+                    has_drops(node.link_drops) || has_drops(nodes[sender].link_drops);
+                let latencies = match (is_lost, is_buffer_full || is_link_full) {
                     (true, _) => &mut self.recovered,
                     (false, true) => &mut self.unclassified,
                     (false, false) => &mut self.kept,

@@ -35,6 +35,7 @@ fn receiver(times: &[(u32, u64)], dropped: &[(u32, u64)]) -> Node {
         cpu: cpu(5),
         packets: Some(6),
         kernel_drops: Some(0),
+        link_drops: None,
     }
 }
 
@@ -118,6 +119,29 @@ fn copies_at_a_full_buffer_are_not_called_not_lost() {
     assert_eq!(account.latency.count, 6);
     let uncounted = Node { kernel_drops: None, ..nodes[2].clone() };
     assert_eq!(Account::of(&[nodes[0].clone(), uncounted], &FULL_SPEED).kernel_drops, None);
+}
+
+#[test]
+fn copies_behind_a_full_link_are_not_called_not_lost() {
+    let sent: Vec<(u32, u64)> = (0..2).map(|number| (number, SENT_NS)).collect();
+    let delivered = [(0, 9_000_000), (1, 1_100_000)];
+    let link = |node: Node, drops| Node { link_drops: Some(drops), ..node };
+    let counts = |of_sender, of_receiver| {
+        let lossy = receiver(&delivered, &[(0, 1_050)]);
+        let nodes = [
+            link(sender(&sent), of_sender),
+            link(lossy, of_receiver),
+            link(receiver(&delivered, &[]), 0),
+        ];
+        let account = Account::of(&nodes, &FULL_SPEED);
+        assert_eq!((account.latency.count, account.latency_recovered.count), (4, 1));
+        (account.link_drops, account.unclassified, account.latency_kept.count)
+    };
+    assert_eq!(counts(0, 0), (Some(0), 0, 3));
+    assert_eq!(counts(0, 4), (Some(4), 1, 2), "those of one receiver");
+    assert_eq!(counts(5, 0), (Some(5), 3, 0), "those of the sender hit all receivers");
+    let account = Account::of(&[sender(&sent), receiver(&delivered, &[])], &FULL_SPEED);
+    assert_eq!(account.link_drops, None, "they were not counted");
 }
 
 #[test]
@@ -209,7 +233,8 @@ fn send_calls_are_late_by_the_time_after_their_schedule() {
 fn processor_time_is_in_percent_of_the_run() {
     let sender = Node { cpu: cpu(500), ..sender(&[(0, 100)]) };
     let receiver = |cpu| Node { cpu, ..receiver(&[(0, 150)], &[]) };
-    let account = Account::of(&[sender.clone(), receiver(cpu(100)), receiver(cpu(300))], &FULL_SPEED);
+    let account =
+        Account::of(&[sender.clone(), receiver(cpu(100)), receiver(cpu(300))], &FULL_SPEED);
     assert_eq!(account.cpu_percent_sender, Some(50.0));
     assert_eq!(account.cpu_percent_receivers, Some(20.0));
     assert_eq!(account.cpu_us_per_copy, Some(450.0));

@@ -125,11 +125,7 @@ fn sender(own: Ipv4Addr) -> std::io::Result<UdpSocket> {
 }
 
 /// Returns a socket of a group, and the bytes of its receive buffer.
-fn member(
-    own: Ipv4Addr,
-    group: u32,
-    is_stamped: bool,
-) -> std::io::Result<(StampedSocket, usize)> {
+fn member(own: Ipv4Addr, group: u32, is_stamped: bool) -> std::io::Result<(StampedSocket, usize)> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     socket.set_reuse_address(true)?;
     let buffer = set_receive_buffer(&socket)?;

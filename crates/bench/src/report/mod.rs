@@ -240,10 +240,20 @@ mod tests {
     }
 
     #[test]
-    fn sockets_with_settings_are_no_reference() {
-        let mut report = report();
-        report.runs.push(run("raw:stamped", Kind::Raw, 1_000, 1e9, 0));
-        assert!(report.markdown().contains("| 2.2 (raw, 1 run;"), "{}", report.markdown());
+    fn link_drops_have_a_column_where_there_are_some() {
+        let with = |drops| {
+            let mut report = report();
+            let mut limited = run("pgm", Kind::Peer, 1_000, 1e9, 0);
+            if let RunResult::Measured(account) = &mut limited.result {
+                account.link_drops = drops;
+            }
+            report.runs.push(limited);
+            report
+        };
+        assert!(!with(None).markdown().contains("link drops"));
+        assert!(!with(Some(0)).markdown().contains("link drops"));
+        assert_eq!(cell(&with(Some(7)), "pgm", "link drops"), "7");
+        assert_eq!(cell(&with(Some(7)), "carom", "link drops"), "");
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub(super) fn measured(report: &Report, row: &str) -> String {
     for (place, name) in COUNTS.iter().enumerate() {
         lines.push(line((*name).to_owned(), &|runs| counts(&runs.accounts())[place].clone()));
     }
+    if systems.iter().any(|runs| link_drops(&runs.accounts()) > Some(0)) {
+        lines.push(line("link drops".to_owned(), &|runs| shown(link_drops(&runs.accounts()))));
+    }
     lines.push(line("order".to_owned(), &|runs| orders(runs)));
     for metric in Metric::ALL {
         let median = |runs: &Runs<'_>| runs.median(metric).map_or_else(String::new, Median::text);
@@ -121,9 +124,17 @@ fn counts(accounts: &[&Account]) -> [String; 3] {
         }
         _ => "100 %".to_owned(),
     };
-    let kernel_drops: Option<u64> = accounts.iter().map(|it| it.kernel_drops).sum();
-    let kernel_drops = kernel_drops.map_or_else(String::new, |drops| drops.to_string());
-    [share, sum(|it| it.duplicates).to_string(), kernel_drops]
+    let kernel_drops = accounts.iter().map(|it| it.kernel_drops).sum();
+    [share, sum(|it| it.duplicates).to_string(), shown(kernel_drops)]
+}
+
+/// Returns the drops of links in all runs. Returns `None` if they were not counted.
+fn link_drops(accounts: &[&Account]) -> Option<u64> {
+    accounts.iter().map(|it| it.link_drops).sum::<Option<u64>>().filter(|_| !accounts.is_empty())
+}
+
+fn shown(count: Option<u64>) -> String {
+    count.map_or_else(String::new, |count| count.to_string())
 }
 
 /// Returns the promised order, and the orders of the receivers. What breaks a promise is bold.
@@ -144,7 +155,6 @@ fn orders(runs: &Runs<'_>) -> String {
         text += &format!(", **{out_of_order} copies out of order**");
     }
     text
-}
 }
 
 fn markdown(columns: &[String], lines: impl Iterator<Item = Vec<String>>) -> String {

@@ -9,6 +9,8 @@ use super::failure::Failure;
 
 /// What the hosts of a run have used and counted up to a moment.
 pub(super) struct Costs {
+    /// Packets that the host's link dropped, if the row limits links.
+    link_drops: Vec<Option<u64>>,
     counters: Vec<Counters>,
     cpu: Vec<CpuReading>,
 }
@@ -19,20 +21,24 @@ pub(super) struct Cost {
     /// `None` if it is not known, because a process has ended.
     pub(super) cpu: Option<Cpu>,
     pub(super) counters: Counters,
+    /// `None` if the row does not limit links.
+    pub(super) link_drops: Option<u64>,
 }
 
 impl Costs {
-    /// Reads what was used before a run that begins next.
-    pub(super) fn before(hosts: &[Host]) -> Result<Self, Failure> {
+    /// Reads what was used before a run that begins next. Drops are read at limited links.
+    pub(super) fn before(hosts: &[Host], is_limited: bool) -> Result<Self, Failure> {
+        let link_drops = link_drops(hosts, is_limited)?;
         let counters = hosts.iter().map(Counters::read).collect::<Result<_, _>>()?;
         // Nothing else is between these readings and the run.
         let cpu = hosts.iter().map(CpuReading::of).collect::<Result<_, _>>()?;
-        Ok(Self { counters, cpu })
+        Ok(Self { link_drops, counters, cpu })
     }
 
     /// Reads what was used up to the end of a run. Killed nodes have the last reading before.
     pub(super) fn after(
         hosts: &[Host],
+        is_limited: bool,
         killed: &BTreeMap<usize, CpuReading>,
     ) -> Result<Self, Failure> {
         let cpu = hosts.iter().enumerate().map(|(index, host)| match killed.get(&index) {
@@ -41,17 +47,25 @@ impl Costs {
         });
         let cpu = cpu.collect::<Result<_, _>>()?;
         let counters = hosts.iter().map(Counters::read).collect::<Result<_, _>>()?;
-        Ok(Self { counters, cpu })
+        let link_drops = link_drops(hosts, is_limited)?;
+        Ok(Self { link_drops, counters, cpu })
     }
 
     /// Returns the cost of each host since an earlier reading.
     pub(super) fn since(&self, before: &Self) -> Vec<Cost> {
-        let counters = self.counters.iter().zip(&before.counters);
-        let cpu = self.cpu.iter().zip(&before.cpu);
-        let both = counters.zip(cpu).map(|((counters, counters_before), (cpu, cpu_before))| Cost {
-            cpu: cpu.since(cpu_before),
-            counters: counters.since(*counters_before),
-        });
-        both.collect()
+        let cost = |index: usize| {
+            let earlier = before.link_drops[index];
+            Cost {
+                cpu: self.cpu[index].since(&before.cpu[index]),
+                counters: self.counters[index].since(before.counters[index]),
+                link_drops: self.link_drops[index].zip(earlier).map(|(now, then)| now - then),
+            }
+        };
+        (0..self.cpu.len()).map(cost).collect()
     }
+}
+
+fn link_drops(hosts: &[Host], is_limited: bool) -> Result<Vec<Option<u64>>, Failure> {
+    let read = |host: &Host| Ok(is_limited.then(|| host.link_drops()).transpose()?);
+    hosts.iter().map(read).collect()
 }

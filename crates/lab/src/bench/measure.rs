@@ -233,6 +233,9 @@ fn in_short(account: &Account) -> String {
     if account.kernel_drops > Some(0) {
         text += &format!(", {} kernel drops", account.kernel_drops.unwrap_or_default());
     }
+    if account.link_drops > Some(0) {
+        text += &format!(", {} link drops", account.link_drops.unwrap_or_default());
+    }
     if let Some(goodput) = account.goodput_slowest {
         text += &format!(", {:.1} MB/s", goodput / 1e6);
     }

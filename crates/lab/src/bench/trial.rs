@@ -81,11 +81,12 @@ impl Trial<'_> {
         // Some systems do not start while datagrams are lost.
         let losses = Losses::begin(self.lab, self.row, folders)?;
         let calls = self.count_syscalls()?;
-        let before = Costs::before(self.hosts())?;
+        let is_limited = self.row.link_mbit.is_some();
+        let before = Costs::before(self.hosts(), is_limited)?;
         let go = SystemTime::now();
         let (limit, killed) = self.transfer(&mut nodes, &limits)?;
         let end = SystemTime::now();
-        let costs = Costs::after(self.hosts(), &killed)?.since(&before);
+        let costs = Costs::after(self.hosts(), is_limited, &killed)?.since(&before);
         let calls = calls.into_iter().map(|it| it.finish(go, end));
         let calls = calls.collect::<Result<Vec<u64>, _>>()?;
         nodes.stop(limits.stop)?;
@@ -102,7 +103,8 @@ impl Trial<'_> {
             (Roles::OneSender, 0) => "sender",
             (Roles::OneSender, _) => "receiver",
         };
-        let peers: Vec<String> = self.hosts().iter().map(|host| host.address().to_string()).collect();
+        let peers: Vec<String> =
+            self.hosts().iter().map(|host| host.address().to_string()).collect();
         let pairs = [
             ("--role", role.to_owned()),
             ("--index", index.to_string()),
@@ -213,7 +215,8 @@ impl Trial<'_> {
                 );
             }
             let receives = self.row.receives(index as u32) && !is_killed;
-            let Cost { cpu, counters: Counters { packets, udp_errors } } = costs[index];
+            let Cost { cpu, counters, link_drops } = costs[index];
+            let Counters { packets, udp_errors } = counters;
             // A background transfer would be a part of both.
             let is_alone = self.row.background_mib.is_none();
             remarks.extend(cpu.is_none().then(|| {
@@ -226,6 +229,7 @@ impl Trial<'_> {
                 cpu: cpu.filter(|_| is_alone),
                 packets: is_alone.then_some(packets),
                 kernel_drops: Some(udp_errors),
+                link_drops,
             });
         }
         remarks.extend(all.iter().flat_map(|node| node.files.report.remarks.iter().cloned()));
