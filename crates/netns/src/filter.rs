@@ -103,11 +103,16 @@ impl Filter {
         Ok(Some(driver))
     }
 
-    /// Begins to log what is dropped, and to count what is logged.
+    /// Creates the table, and ends the log of a process that did not end it.
+    pub(crate) fn end_abandoned_log(&self) -> Result<(), Error> {
+        self.create()?;
+        self.namespace.nft(&format!("flush chain {} record", self.table))
+    }
+
+    /// Begins to log what is dropped, and to count what is logged. No log is in progress.
     ///
     /// Each packet is both logged and counted or neither, because nft changes all rules at once.
     pub(crate) fn start_log(&self) -> Result<(), Error> {
-        self.create()?;
         let Self { table, log_group, .. } = self;
         self.namespace.nft(&format!(
             "add counter {table} logged

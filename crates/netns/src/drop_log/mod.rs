@@ -52,7 +52,11 @@ impl DropLog {
     /// before it runs.
     fn recorder(filter: &Filter, path: &Path, progress: &Arc<Progress>) -> Result<Recorder, Error> {
         let open = || Recorder::open(filter.log_group(), path, Arc::clone(progress));
+        // This fails during another log, which must not lose its rule.
         let recorder = filter.namespace().enter(open)??;
+        // The rule of an abandoned log sends to the new one what the new one does not count.
+        filter.end_abandoned_log()?;
+        recorder.discard()?;
         filter.start_log()?;
         Ok(recorder)
     }

@@ -56,21 +56,36 @@ impl Recorder {
         Ok(Self { socket, writer, path: path.to_owned(), last: Duration::ZERO, progress })
     }
 
+    /// Discards what has been received.
+    pub(super) fn discard(&self) -> Result<(), Error> {
+        let mut buffer = vec![0; LARGEST];
+        while self.receive(&mut buffer)?.is_some() {}
+        Ok(())
+    }
+
     /// Records until the owner stops it.
     pub(super) fn run(mut self) -> Result<(), Error> {
         let mut buffer = vec![0; LARGEST];
         loop {
             let stopping = self.progress.stop.load(Ordering::Acquire);
-            match self.socket.recv(&mut &mut buffer[..], 0) {
-                Ok(bytes) => self.record(&buffer[..bytes])?,
-                Err(error) if error.kind() == ErrorKind::WouldBlock && stopping => break,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(),
-                // The kernel discarded records. The comparison of the counts reports it.
-                Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => {}
-                Err(error) => return Err(Error::io("cannot receive from nflog", &error)),
+            match self.receive(&mut buffer)? {
+                Some(bytes) => self.record(&buffer[..bytes])?,
+                None if stopping => break,
+                None => self.wait(),
             }
         }
         self.writer.into_writer().flush().map_err(|error| Error::io(self.path.display(), &error))
+    }
+
+    /// Returns the length of the received messages, or `None` if there are none.
+    fn receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        match self.socket.recv(&mut &mut buffer[..], 0) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            // The kernel discarded records. The comparison of the counts reports it.
+            Err(error) if error.raw_os_error() == Some(nix::libc::ENOBUFS) => Ok(Some(0)),
+            Err(error) => Err(Error::io("cannot receive from nflog", &error)),
+        }
     }
 
     fn wait(&self) {

@@ -36,6 +36,22 @@ fn send(from: &Host, to: &Host, count: u8) {
     }
 }
 
+/// Sends datagrams until `work` has ended.
+fn while_sending(from: &Host, to: &Host, work: impl FnOnce()) {
+    thread::scope(|scope| {
+        // A failure drops this end too, so that the sender never outlives the test.
+        let (stop, stopped) = channel::<()>();
+        scope.spawn(move || {
+            while stopped.try_recv() == Err(TryRecvError::Empty) {
+                send(from, to, 10);
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        work();
+        drop(stop);
+    });
+}
+
 fn now() -> Duration {
     Clocks::read().expect("Linux has both clocks").monotonic
 }
@@ -70,15 +86,7 @@ fn every_drop_after_the_start_of_a_log_is_in_its_account() {
     let Some(lab) = lossy_lab() else { return };
     let [sender, receiver] = [1, 2].map(|number| lab.host(number));
     let folder = tempfile::TempDir::new().expect("a folder");
-    thread::scope(|scope| {
-        // A failure drops this end too, so that the sender never outlives the test.
-        let (stop, stopped) = channel::<()>();
-        scope.spawn(move || {
-            while stopped.try_recv() == Err(TryRecvError::Empty) {
-                send(sender, receiver, 10);
-                thread::sleep(Duration::from_millis(1));
-            }
-        });
+    while_sending(sender, receiver, || {
         // Datagrams are dropped while each log starts and ends.
         for number in 0..10 {
             let path = folder.path().join(number.to_string());
@@ -87,8 +95,33 @@ fn every_drop_after_the_start_of_a_log_is_in_its_account() {
             let dropped = log.finish().expect("the record has what was counted");
             assert!(!dropped.is_empty());
         }
-        drop(stop);
     });
+}
+
+#[test]
+fn log_after_an_abandoned_one_is_complete() {
+    let Some(lab) = lossy_lab() else { return };
+    let [sender, receiver] = [1, 2].map(|number| lab.host(number));
+    let folder = tempfile::TempDir::new().expect("a folder");
+    while_sending(sender, receiver, || {
+        drop(receiver.log_drops(&folder.path().join("abandoned")).expect("it may log"));
+        let log = receiver.log_drops(&folder.path().join("next")).expect("it may log");
+        thread::sleep(Duration::from_millis(20));
+        let dropped = log.finish().expect("the record has what was counted");
+        assert!(!dropped.is_empty());
+    });
+}
+
+#[test]
+fn log_stays_complete_after_the_refusal_of_a_second_one() {
+    let Some(lab) = lossy_lab() else { return };
+    let [sender, receiver] = [1, 2].map(|number| lab.host(number));
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let log = receiver.log_drops(&folder.path().join("first")).expect("it may log");
+    receiver.log_drops(&folder.path().join("second")).expect_err("there is one");
+    send(sender, receiver, 10);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(log.finish().expect("the record is complete").len(), 10);
 }
 
 #[test]
