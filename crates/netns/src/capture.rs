@@ -50,7 +50,7 @@ impl Capture {
             if bytes.map_err(|error| Error::io("tcpdump", &error))? == 0 {
                 let why = said.split_whitespace().collect::<Vec<_>>().join(" ");
                 return Err(match why.contains("Couldn't change to") {
-                    true => Error::new(why, "run as root: tcpdump refuses to run otherwise"),
+                    true => Error::lacking(why, "run as root: tcpdump refuses to run otherwise"),
                     false => tool::failed("tcpdump", &why),
                 });
             }

@@ -1,25 +1,34 @@
 use std::fmt;
+use std::io::ErrorKind;
 
 /// An operation on a lab that failed, with the way to make it succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     cause: String,
     fix: String,
+    lacks_prerequisite: bool,
 }
 
 impl Error {
     pub(crate) fn new(cause: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { cause: cause.into(), fix: fix.into() }
+        Self { cause: cause.into(), fix: fix.into(), lacks_prerequisite: false }
+    }
+
+    /// Creates the error for a machine that lacks a privilege or a program.
+    pub(crate) fn lacking(cause: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { lacks_prerequisite: true, ..Self::new(cause, fix) }
     }
 
     /// Creates the error for a failed system operation on `what`.
     pub(crate) fn io(what: impl fmt::Display, error: &std::io::Error) -> Self {
-        let fix = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => PRIVILEGE,
-            std::io::ErrorKind::NotFound => "check that the file and its folder exist",
-            _ => "check the limits of this machine: memory, processes, open files",
-        };
-        Self::new(format!("{what}: {error}"), fix)
+        let cause = format!("{what}: {error}");
+        match error.kind() {
+            ErrorKind::PermissionDenied => Self::lacking(cause, PRIVILEGE),
+            ErrorKind::NotFound => Self::new(cause, "check that the file and its folder exist"),
+            _ => {
+                Self::new(cause, "check the limits of this machine: memory, processes, open files")
+            }
+        }
     }
 
     /// Creates the error for a failed system call.
@@ -35,6 +44,12 @@ impl Error {
     /// Returns the way to make the operation succeed, on one line.
     pub fn fix(&self) -> &str {
         &self.fix
+    }
+
+    /// Returns `true` if this machine lacks a privilege or a program that a lab needs. A test may
+    /// then report that it cannot run.
+    pub fn lacks_prerequisite(&self) -> bool {
+        self.lacks_prerequisite
     }
 }
 

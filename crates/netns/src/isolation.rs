@@ -119,11 +119,11 @@ fn unshare_all() -> Result<(), Error> {
         return Ok(());
     }
     unshare(flags | CloneFlags::CLONE_NEWUSER).map_err(|errno| {
-        let fix = match errno {
-            Errno::EINVAL => "isolate the process before it starts threads",
-            _ => PRIVILEGE,
-        };
-        Error::new(format!("cannot create private namespaces: {errno}"), fix)
+        let cause = format!("cannot create private namespaces: {errno}");
+        match errno {
+            Errno::EINVAL => Error::new(cause, "isolate the process before it starts threads"),
+            _ => Error::lacking(cause, PRIVILEGE),
+        }
     })?;
     let write = |file: &str, text: String| {
         let path = format!("/proc/self/{file}");

@@ -49,6 +49,8 @@ mod owner;
 mod process;
 mod rack;
 mod stale;
+#[cfg(test)]
+mod test_support;
 mod tool;
 
 pub use capture::Capture;

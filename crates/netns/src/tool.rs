@@ -42,18 +42,24 @@ pub(crate) fn failed(shown: &str, why: &str) -> Error {
         return missing(program);
     }
     let is_forbidden = ["not permitted", "denied"].iter().any(|text| why.contains(text));
-    let fix =
-        if is_forbidden { PRIVILEGE } else { "check the kernel's support for this operation" };
-    Error::new(format!("{shown}: {why}"), fix)
+    let cause = format!("{shown}: {why}");
+    match is_forbidden {
+        true => Error::lacking(cause, PRIVILEGE),
+        false => Error::new(cause, "check the kernel's support for this operation"),
+    }
 }
 
 fn missing(program: &str) -> Error {
     let package = PACKAGES.iter().find(|(name, _)| *name == program).map(|(_, package)| *package);
-    let fix = match package {
-        Some(package) => format!("apt-get install {package}, or the package that has {program}"),
-        None => format!("install {program}, or correct its name"),
-    };
-    Error::new(format!("{program} is not installed"), fix)
+    let cause = format!("{program} is not installed");
+    match package {
+        Some(package) => {
+            let fix = format!("apt-get install {package}, or the package that has {program}");
+            Error::lacking(cause, fix)
+        }
+        // Its name may be wrong.
+        None => Error::new(cause, format!("install {program}, or correct its name")),
+    }
 }
 
 fn shown(command: &Command) -> String {
@@ -78,9 +84,12 @@ mod tests {
     fn missing_program_is_reported_with_its_package() {
         let error = run(Command::new("carom-has-no-such-program"), "").expect_err("not installed");
         assert_eq!(error.cause(), "carom-has-no-such-program is not installed");
+        assert!(!error.lacks_prerequisite(), "its name is wrong: {error}");
         let error = failed("ip", "exec of \"nft\" failed: No such file or directory");
         assert_eq!(error.cause(), "nft is not installed");
-        assert!(error.fix().contains("nftables"), "{error}");
+        assert!(error.fix().contains("nftables") && error.lacks_prerequisite(), "{error}");
+        let error = failed("ip netns add h1", "mkdir /run/netns failed: Permission denied");
+        assert!(error.fix().starts_with("run as root") && error.lacks_prerequisite(), "{error}");
     }
 
     #[test]
@@ -89,5 +98,6 @@ mod tests {
         command.args(["-c", "cat >&2; exit 3"]);
         let error = run(command, "no\nroom").expect_err("it exits with 3");
         assert!(error.cause().ends_with(": no room"), "{error}");
+        assert!(!error.lacks_prerequisite(), "{error}");
     }
 }

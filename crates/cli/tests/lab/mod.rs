@@ -1,6 +1,7 @@
 //! Hosts of a lab of network namespaces, on which tests run `carom`.
 
 mod counters;
+mod permitted;
 mod process;
 mod skipping;
 
@@ -10,6 +11,7 @@ use std::process::{Command, Stdio};
 pub(crate) use carom_netns::{Cut, Host, Lab};
 use carom_netns::{Error, Layout};
 pub(crate) use counters::Counters;
+pub(crate) use permitted::permitted;
 pub(crate) use process::{Running, parsed};
 pub(crate) use skipping::{lacking, skipped};
 
@@ -20,18 +22,6 @@ pub(crate) const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 250);
 /// after a report if this machine does not permit it.
 pub(crate) fn build_lab(hosts_per_rack: usize, mtu: u32) -> Option<Lab> {
     permitted(Lab::build(&Layout { racks: 1, hosts_per_rack, mtu, gso: true }))
-}
-
-/// Returns the value. Returns `None` after a report if this machine lacks a privilege or a program.
-pub(crate) fn permitted<T>(result: Result<T, Error>) -> Option<T> {
-    match result {
-        Ok(value) => Some(value),
-        Err(error) if ["run as root", "apt-get"].iter().any(|it| error.fix().starts_with(it)) => {
-            lacking(error.cause());
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
 }
 
 /// Processes of `carom` on a host.

@@ -1,6 +1,3 @@
-#[path = "../../../cli/tests/lab/skipping.rs"]
-mod skipping;
-
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,6 +8,7 @@ use std::time::Duration;
 use super::clocks::Clocks;
 use super::recorder::Progress;
 use super::{DropLog, Dropped};
+use crate::test_support::permitted;
 use crate::{Host, Lab, Layout, Loss};
 
 /// Builds a lab whose second host loses everything. Returns `None` after a report if this machine
@@ -19,13 +17,7 @@ fn lossy_lab() -> Option<Lab> {
     let lab = Lab::build(&Layout::default()).and_then(|lab| {
         lab.host(2).set_loss(&Loss::Independent { probability: 1.0 }).map(|()| lab)
     });
-    match lab {
-        Err(error) if ["run as root", "apt-get"].iter().any(|it| error.fix().starts_with(it)) => {
-            skipping::lacking(error.cause());
-            None
-        }
-        lab => Some(lab.expect("nothing else prevents it")),
-    }
+    permitted(lab)
 }
 
 fn send(from: &Host, to: &Host, count: u8) {
