@@ -235,16 +235,9 @@ impl Drop for Lab {
     fn drop(&mut self) {
         if self.is_owned {
             // This fails for a namespace that was not created: then there is nothing to remove.
-            self.namespaces().for_each(|namespace| drop(delete(namespace.name())));
+            self.namespaces().for_each(|namespace| drop(namespace.delete()));
         }
     }
-}
-
-/// Deletes a namespace. Its interfaces and their peers disappear with it.
-pub(crate) fn delete(name: &str) -> Result<(), Error> {
-    let mut command = Command::new("ip");
-    command.args(["netns", "delete", name]);
-    tool::run(command, "").map(|_| ())
 }
 
 /// Returns the owner in the name of a namespace, if the name has the form that [`prefix`] creates.

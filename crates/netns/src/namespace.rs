@@ -22,12 +22,30 @@ impl Namespace {
     /// Creates a namespace with a loopback interface. It exists until it is deleted, or, inside
     /// [`isolate`](crate::isolate), until the process ends.
     pub fn create(name: impl Into<String>) -> Result<Self, Error> {
-        let namespace = Self::new(name.into());
+        Self::create_with(name.into(), "link set lo up")
+    }
+
+    /// Creates a namespace and runs lines of `ip -batch` in it. If one fails, no namespace is left.
+    fn create_with(name: String, lines: &str) -> Result<Self, Error> {
+        let namespace = Self::new(name);
         let mut command = Command::new("ip");
         command.args(["netns", "add", &namespace.name]);
         tool::run(command, "")?;
-        namespace.ip("link set lo up")?;
-        Ok(namespace)
+        match namespace.ip(lines) {
+            Ok(()) => Ok(namespace),
+            Err(error) => {
+                // The first error is the reason of the second.
+                let _ = namespace.delete();
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes the namespace. Its interfaces and their peers disappear with it.
+    pub(crate) fn delete(&self) -> Result<(), Error> {
+        let mut command = Command::new("ip");
+        command.args(["netns", "delete", &self.name]);
+        tool::run(command, "").map(|_| ())
     }
 
     /// Returns the name, for `ip netns exec`.
@@ -121,3 +139,30 @@ impl Namespace {
 }
 
 pub(crate) const NAMED: &str = "/run/netns";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::Owner;
+    use crate::test_support::permitted;
+
+    /// Returns a name that [`remove_stale`](crate::remove_stale) finds if this process is killed.
+    fn test_name() -> String {
+        let Owner { pid, start } = Owner::this_process().expect("/proc is mounted");
+        format!("carom-{pid}-{start}-0.test")
+    }
+
+    #[test]
+    fn namespace_that_cannot_be_prepared_is_not_left() {
+        let name = test_name();
+        let created = permitted(Namespace::create(name.clone()));
+        let Some(namespace) = created else { return };
+        let has = || PathBuf::from(NAMED).join(&name).exists();
+        Namespace::create(name.clone()).expect_err("the name is taken");
+        assert!(has(), "a failed creation leaves the namespace of another");
+        namespace.delete().expect("it exists");
+        let failed = Namespace::create_with(name.clone(), "link set no-such-link up");
+        failed.expect_err("there is no such link");
+        assert!(!has());
+    }
+}
