@@ -26,6 +26,7 @@ pub struct Host {
     /// Interface of the switch that leads to this host.
     port: String,
     filter: Filter,
+    layout: Layout,
 }
 
 impl Host {
@@ -40,6 +41,7 @@ impl Host {
             namespace,
             switch: switch.clone(),
             port: format!("port{number}"),
+            layout: layout.clone(),
         }
     }
 
@@ -179,16 +181,38 @@ impl Host {
         self.namespace.ip(&format!(
             "address flush dev eth0 scope global
             address add {address}/16 brd + dev eth0
-            route replace default dev eth0"
+            {}",
+            self.paths()
         ))
     }
 
-    /// Takes the host's interface down, or up again.
+    /// Takes the host's interface down, or up again with the route and the permanent neighbours of
+    /// the lab. If it cannot be completely up, it stays down.
     pub fn set_up(&self, is_up: bool) -> Result<(), Error> {
-        self.namespace.ip(match is_up {
-            true => "link set eth0 up\nroute replace default dev eth0",
-            false => "link set eth0 down",
+        let down = "link set eth0 down";
+        if !is_up {
+            return self.namespace.ip(down);
+        }
+        let completed = self.namespace.ip(&format!("link set eth0 up\n{}", self.paths()));
+        completed.inspect_err(|_| {
+            // The first error is the reason of the second.
+            let _ = self.namespace.ip(down);
         })
+    }
+
+    /// Returns lines of `ip -batch` that add what the kernel discards when the interface goes down
+    /// or loses its address: the default route and the neighbours.
+    ///
+    /// All namespaces share one table of neighbours of about 1000 entries. Permanent ones do not
+    /// count, so that labs of any size work without changes to the machine.
+    pub(crate) fn paths(&self) -> String {
+        let others = (1..=self.layout.hosts()).filter(|other| *other != self.number);
+        let neighbours = others.map(|other| {
+            let (address, mac) = (self.layout.address(other), self.layout.mac(other));
+            format!("neighbour replace {address} lladdr {mac} nud permanent dev eth0\n")
+        });
+        let route = "route replace default dev eth0\n".to_owned();
+        std::iter::once(route).chain(neighbours).collect()
     }
 
     /// Sends each datagram separately, or allows trains of datagrams.

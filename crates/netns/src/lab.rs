@@ -197,17 +197,12 @@ impl Lab {
             "link set lo up
             address add {}/16 brd + dev eth0
             link set eth0 up
-            route add default dev eth0\n",
-            host.address()
+            {}",
+            host.address(),
+            host.paths()
         );
         if !self.plan.layout.gso {
             lines += "link set dev eth0 gso_max_segs 1\n";
-        }
-        // All namespaces share one table of neighbours of about 1000 entries. Permanent ones do not
-        // count, so that labs of any size work without changes to the machine.
-        for other in self.hosts.iter().filter(|other| other.number() != host.number()) {
-            let (address, mac) = (other.address(), other.mac());
-            lines += &format!("neighbour add {address} lladdr {mac} nud permanent dev eth0\n");
         }
         namespace.ip(&lines)
     }

@@ -69,6 +69,48 @@ fn host_is_reached_at_a_new_address_and_once_it_is_up_again() {
     assert_eq!(receive(&receiver).len(), 10);
 }
 
+/// Returns the Ethernet address of host 2 in the permanent entries of host 1.
+fn permanent_neighbour(lab: &Lab) -> Option<String> {
+    let mut command = lab.host(1).command("ip", &["-j", "neighbour", "show", "nud", "permanent"]);
+    let output = command.output().expect("ip is installed");
+    let entries: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    let address = lab.host(2).address().to_string();
+    let entry = entries.into_iter().find(|it| it["dst"] == *address);
+    entry.and_then(|it| it["lladdr"].as_str().map(str::to_owned))
+}
+
+#[test]
+fn neighbours_stay_permanent_after_changes_of_the_interface() {
+    let Some(lab) = lab(1, 2) else { return };
+    let mac = lab.host(2).mac();
+    assert_eq!(permanent_neighbour(&lab).as_deref(), Some(mac));
+    lab.host(1).set_up(false).expect("the host exists");
+    lab.host(1).set_up(true).expect("the host exists");
+    assert_eq!(permanent_neighbour(&lab).as_deref(), Some(mac), "it went down and up");
+    let address = std::net::Ipv4Addr::new(10, 77, 1, 99);
+    lab.host(1).set_address(address).expect("the host exists");
+    assert_eq!(permanent_neighbour(&lab).as_deref(), Some(mac), "it has a new address");
+}
+
+#[test]
+fn interface_without_a_route_stays_down() {
+    let Some(lab) = lab(1, 1) else { return };
+    let namespace = lab.host(1).namespace();
+    // Below an MTU of 68 bytes, the kernel has no IPv4 at an interface. Few permit it.
+    let lines = "link set eth0 down
+        link set eth0 name cable
+        link set lo down
+        link set lo mtu 67
+        link set lo name eth0";
+    namespace.ip(lines).expect("the host exists");
+    lab.host(1).set_up(true).expect_err("there is no route");
+    let mut flags = lab.host(1).command("cat", &["/sys/class/net/eth0/flags"]);
+    let flags = String::from_utf8(flags.output().expect("ip is installed").stdout);
+    let flags = flags.expect("it is text");
+    let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16);
+    assert_eq!(flags.expect("it is a number") & 1, 0, "it is up");
+}
+
 #[test]
 fn a_limited_rate_drops_what_exceeds_it() {
     let Some(lab) = lab(1, 2) else { return };
