@@ -1,4 +1,5 @@
 use std::process::Command;
+use std::slice;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -107,7 +108,19 @@ impl Lab {
     ///
     /// Panics if there is no such host or rack.
     pub fn cut(&self, cut: &Cut) -> Result<(), Error> {
-        self.change(cut, "down", "add element bridge carom_cuts ELEMENT")
+        self.cut_together(slice::from_ref(cut))
+    }
+
+    /// Interrupts several connections in one step, such as all between the sides of a partition.
+    ///
+    /// Silent cuts begin together, in one transaction of the kernel. Cables and uplinks are taken
+    /// down meanwhile, one after another within milliseconds.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such host or rack.
+    pub fn cut_together(&self, cuts: &[Cut]) -> Result<(), Error> {
+        self.change(cuts, "down", "add element bridge carom_cuts ELEMENT\n")
     }
 
     /// Restores a connection. It may be whole already.
@@ -116,27 +129,46 @@ impl Lab {
     ///
     /// Panics if there is no such host or rack.
     pub fn heal(&self, cut: &Cut) -> Result<(), Error> {
-        let delete = "add element bridge carom_cuts ELEMENT
-            delete element bridge carom_cuts ELEMENT";
-        self.change(cut, "up", delete)
+        self.heal_together(slice::from_ref(cut))
     }
 
-    /// Restores all connections.
+    /// Restores several connections in one step, like [`Lab::cut_together`]. Some may be whole
+    /// already.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such host or rack.
+    pub fn heal_together(&self, cuts: &[Cut]) -> Result<(), Error> {
+        let delete = "add element bridge carom_cuts ELEMENT
+            delete element bridge carom_cuts ELEMENT\n";
+        self.change(cuts, "up", delete)
+    }
+
+    /// Restores all connections in one step.
     pub fn heal_all(&self) -> Result<(), Error> {
         let ports = self.hosts.iter().map(Host::port);
         let uplinks = self.racks.iter().map(Rack::uplink).filter(|_| self.racks.len() > 1);
         let lines = ports.chain(uplinks).map(|interface| format!("link set {interface} up\n"));
-        self.switch.ip(&lines.collect::<String>())?;
         let delete = "add table bridge carom_cuts\ndelete table bridge carom_cuts";
-        self.switch.nft(delete)
+        self.apply(&lines.collect::<String>(), delete)
     }
 
-    fn change(&self, cut: &Cut, state: &str, script: &str) -> Result<(), Error> {
-        if let Some(interface) = cut.interface(&self.hosts, &self.racks) {
-            return self.switch.ip(&format!("link set {interface} {state}"));
-        }
-        let element = cut.element(&self.hosts).unwrap_or_default();
-        self.switch.nft(&format!("{}{}", cut::TABLE, script.replace("ELEMENT", &element)))
+    fn change(&self, cuts: &[Cut], state: &str, template: &str) -> Result<(), Error> {
+        let interfaces = cuts.iter().filter_map(|cut| cut.interface(&self.hosts, &self.racks));
+        let lines: String = interfaces.map(|it| format!("link set {it} {state}\n")).collect();
+        let elements = cuts.iter().filter_map(|cut| cut.element(&self.hosts));
+        let changes: String = elements.map(|it| template.replace("ELEMENT", &it)).collect();
+        let table = if changes.is_empty() { "" } else { cut::TABLE };
+        self.apply(&lines, &format!("{table}{changes}"))
+    }
+
+    /// Runs lines of `ip -batch` and an nft script in the switch at the same time. Either may be
+    /// empty.
+    fn apply(&self, lines: &str, script: &str) -> Result<(), Error> {
+        let links = (!lines.is_empty()).then(|| self.switch.start_ip(lines)).transpose()?;
+        let silent = if script.is_empty() { Ok(()) } else { self.switch.nft(script) };
+        // Both end before a failure of one is returned.
+        links.map_or(Ok(()), |running| running.output().map(|_| ())).and(silent)
     }
 
     fn namespaces(&self) -> impl Iterator<Item = &Namespace> {

@@ -6,7 +6,7 @@ use std::thread;
 use nix::sched::{CloneFlags, setns};
 
 use crate::error::Error;
-use crate::tool;
+use crate::tool::{self, Running};
 
 /// A named network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,9 +87,14 @@ impl Namespace {
 
     /// Runs lines of `ip -batch` in the namespace. None has an effect after the first that fails.
     pub fn ip(&self, lines: &str) -> Result<(), Error> {
+        self.start_ip(lines)?.output().map(|_| ())
+    }
+
+    /// Starts to run lines of `ip -batch` in the namespace.
+    pub(crate) fn start_ip(&self, lines: &str) -> Result<Running, Error> {
         let mut command = Command::new("ip");
         command.args(["-n", &self.name, "-batch", "-"]);
-        tool::run(command, lines).map(|_| ())
+        tool::start(command, lines)
     }
 
     /// Runs lines of `bridge -batch` in the namespace. None has an effect after the first that

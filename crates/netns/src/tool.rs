@@ -1,12 +1,23 @@
 //! Runs the programs that configure namespaces.
 
 use std::io::{ErrorKind, Write as _};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use crate::error::{Error, PRIVILEGE};
 
+/// A program that runs, and must be waited for.
+pub(crate) struct Running {
+    child: Child,
+    shown: String,
+}
+
 /// Runs `command` with `input` on its standard input. Returns its standard output.
-pub(crate) fn run(mut command: Command, input: &str) -> Result<String, Error> {
+pub(crate) fn run(command: Command, input: &str) -> Result<String, Error> {
+    start(command, input)?.output()
+}
+
+/// Starts `command` with `input` on its standard input.
+pub(crate) fn start(mut command: Command, input: &str) -> Result<Running, Error> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let shown = shown(&command);
     let mut child = command.spawn().map_err(|error| not_started(&command, &error))?;
@@ -14,14 +25,22 @@ pub(crate) fn run(mut command: Command, input: &str) -> Result<String, Error> {
         // A program that ends before it reads everything reports the reason in its output.
         let _ = stdin.write_all(input.as_bytes());
     }
-    let output = child.wait_with_output().map_err(|error| Error::io(&shown, &error))?;
-    let Output { status, stdout, stderr } = output;
-    if status.success() {
-        return Ok(String::from_utf8_lossy(&stdout).into_owned());
+    Ok(Running { child, shown })
+}
+
+impl Running {
+    /// Waits for the end of the program. Returns its standard output.
+    pub(crate) fn output(self) -> Result<String, Error> {
+        let Self { child, shown } = self;
+        let output = child.wait_with_output().map_err(|error| Error::io(&shown, &error))?;
+        let Output { status, stdout, stderr } = output;
+        if status.success() {
+            return Ok(String::from_utf8_lossy(&stdout).into_owned());
+        }
+        let stderr = String::from_utf8_lossy(&stderr);
+        let why = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        Err(failed(&shown, &why))
     }
-    let stderr = String::from_utf8_lossy(&stderr);
-    let why = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-    Err(failed(&shown, &why))
 }
 
 /// Returns the error for a program that could not be started.

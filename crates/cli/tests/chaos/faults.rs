@@ -67,9 +67,7 @@ impl Fault {
             Self::Unplug => vec![Cut::Cable(at + 1)],
             _ => Vec::new(),
         };
-        for cut in &cuts {
-            lab.cut(cut).expect("nft is available");
-        }
+        lab.cut_together(&cuts).expect("nft is available");
         match self {
             Self::Kill => sites[at].kill(),
             Self::Leave => sites[at].leave(),
@@ -115,9 +113,7 @@ impl Ongoing {
             Fault::IfDown => sites[at].host.set_up(true).expect("the host exists"),
             Fault::Loss | Fault::Bursts => sites[at].lose(0),
         }
-        for cut in &self.cuts {
-            lab.heal(cut).expect("nft is available");
-        }
+        lab.heal_together(&self.cuts).expect("nft is available");
         for at in self.sites {
             sites[at].has_fault = false;
         }

@@ -64,12 +64,10 @@ impl Request {
             (Self::Cut { one_way, .. }, [from, to]) => {
                 let paths = paths(from, to);
                 let count = if *one_way { 1 } else { paths.len() };
-                paths[..count].iter().try_for_each(|path| lab.cut(path))?;
+                lab.cut_together(&paths[..count])?;
             }
             (Self::Heal { .. }, []) => lab.heal_all()?,
-            (Self::Heal { .. }, [one, other]) => {
-                paths(one, other).iter().try_for_each(|path| lab.heal(path))?;
-            }
+            (Self::Heal { .. }, [one, other]) => lab.heal_together(&paths(one, other))?,
             (Self::Loss { loss, .. }, [host]) => {
                 let loss = loss_spec::parse(loss)
                     .map_err(|error| Reply::Refused { cause: error.cause, fix: error.fix })?;

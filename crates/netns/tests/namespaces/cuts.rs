@@ -1,7 +1,10 @@
+use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use carom_netns::{Cut, Lab};
+use carom_netns::{Cut, Lab, Process};
 
 use crate::probe::{GROUP, open, receive, send, senders};
 use crate::{lab, permitted};
@@ -58,6 +61,45 @@ fn every_cut_interrupts_exactly_its_direction_and_heals() {
     lab.cut(&Cut::Cable(4)).expect("the host exists");
     lab.heal_all().expect("the lab exists");
     assert_reached(&lab, &sockets, &all, "healed");
+}
+
+/// Watches the tables of the switch. Returns the process, and the lines that it writes.
+fn monitor(lab: &Lab) -> (Process, Receiver<String>) {
+    let mut command = lab.switch().command("nft", &["monitor"]);
+    command.stdout(Stdio::piped());
+    let mut monitor = Process::start(command).expect("it is installed");
+    let stdout = BufReader::new(monitor.child().stdout.take().expect("it is piped"));
+    let (lines, read) = channel();
+    std::thread::spawn(move || {
+        stdout.lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
+    });
+    (monitor, read)
+}
+
+#[test]
+fn cuts_of_a_partition_begin_in_one_step_and_end_in_one() {
+    let Some(lab) = lab(1, 3) else { return };
+    let Some(()) = permitted(lab.cut(&Cut::Sending(2))) else { return };
+    let (_monitor, lines) = monitor(&lab);
+    let give_up = Instant::now() + PATIENCE;
+    while lines.recv_timeout(Duration::from_millis(100)).is_err() {
+        assert!(Instant::now() < give_up, "the monitor reports nothing");
+        lab.cut(&Cut::Sending(2)).expect("the host exists");
+    }
+    let partition = [(1, 2), (2, 1), (1, 3), (3, 1)].map(|(from, to)| Cut::Path { from, to });
+    lab.cut_together(&[&partition[..], &[Cut::Cable(3)]].concat()).expect("the hosts exist");
+    lab.heal_together(&[&partition[..], &[Cut::Cable(3)]].concat()).expect("the hosts exist");
+    lab.cut(&Cut::Receiving(2)).expect("the host exists");
+    let lines: Vec<String> =
+        lines.iter().take_while(|line| !line.contains("element bridge carom_cuts deaf")).collect();
+    let generations = lines.split(|line| line.starts_with("# new generation"));
+    let paths = |line: &&String| line.contains("element bridge carom_cuts paths");
+    let changes = |verb: &'static str| {
+        let of_verb = move |line: &&String| line.starts_with(verb);
+        let counts = generations.clone().map(|it| it.iter().filter(paths).filter(of_verb).count());
+        counts.filter(|count| *count > 0).collect::<Vec<_>>()
+    };
+    assert_eq!([changes("add"), changes("delete")], [[4], [4]], "{lines:#?}");
 }
 
 #[test]
