@@ -190,6 +190,7 @@ impl Lab {
                 "link add name {name} mtu {mtu} type bridge forward_delay 0 mcast_snooping 1 \
                     mcast_querier 1 mcast_igmp_version 3 mcast_hash_max 65536 \
                     mcast_query_interval {QUERY_INTERVAL} \
+                    mcast_startup_query_interval {QUERY_INTERVAL} \
                     mcast_query_response_interval {QUERY_RESPONSE} \
                     mcast_querier_interval {OTHER_QUERIER}
                 link set {name} up\n"
@@ -298,13 +299,14 @@ const MANY_GROUPS: [(&str, &str); 2] =
     [("net/ipv4/igmp_max_memberships", "65536"), ("net/ipv4/igmp_max_msf", "1024")];
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A bridge that missed the report of a host, which was cut off at that time, learns its groups
-/// 10 s after the end of the cut. The default is 125 s. Both are in hundredths of a second.
+/// about 10 s after the end of the cut. The defaults are 31 s for the first interval of a bridge
+/// and 125 s for the others. All times are in hundredths of a second.
 const QUERY_INTERVAL: u32 = 1000;
 const QUERY_RESPONSE: u32 = 100;
-/// Time for which bridges that hear the first query of each other fall silent, in hundredths of a
-/// second: two query intervals and half of a response (RFC 3376, 8.5). The default is 255 s, in
-/// which a bridge learns of no host whose report it has missed.
-const OTHER_QUERIER: u32 = 2 * QUERY_INTERVAL + QUERY_RESPONSE / 2;
+/// Time for which a bridge that hears the query of another one falls silent. Bridges query at the
+/// same moment, so that all fall silent, and no host is asked in this time. Therefore it is below
+/// the query interval. The default is 255 s.
+const OTHER_QUERIER: u32 = QUERY_INTERVAL - QUERY_RESPONSE;
 
 #[cfg(test)]
 mod tests {

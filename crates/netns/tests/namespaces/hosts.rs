@@ -29,6 +29,23 @@ fn jumbo_datagrams_cross_the_core_whole() {
 }
 
 #[test]
+fn bridges_are_silent_for_less_than_a_query_interval() {
+    let Some(lab) = lab(2, 1) else { return };
+    let args = ["-d", "-j", "link", "show", "type", "bridge"];
+    let output = lab.switch().command("ip", &args).output().expect("ip is installed");
+    let bridges: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(bridges.len(), 3);
+    for bridge in bridges {
+        let settings = &bridge["linkinfo"]["info_data"];
+        let number = |name: &str| settings[name].as_u64().expect("it is a number");
+        let [interval, first, silence] =
+            ["mcast_query_intvl", "mcast_startup_query_intvl", "mcast_querier_intvl"].map(number);
+        assert_eq!((number("mcast_querier"), interval, first), (1, 1000, 1000), "{bridge}");
+        assert!((1..interval).contains(&silence), "{bridge}");
+    }
+}
+
+#[test]
 fn a_socket_may_join_many_groups() {
     let Some(lab) = lab(1, 1) else { return };
     let socket = open(lab.host(1));
