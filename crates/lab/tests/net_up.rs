@@ -311,6 +311,23 @@ fn clients_that_neither_send_nor_read_block_no_change() {
 }
 
 #[test]
+fn a_change_is_refused_at_the_limit_of_connections() {
+    let Some(up) = Up::start() else { return };
+    // As many as a lab serves. It accepts them in their order.
+    let silent: Vec<UnixStream> =
+        (0..32).map(|_| UnixStream::connect(up.socket()).expect("the lab accepts")).collect();
+    let output = up.run(&["net", "heal"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("error: cannot reach the lab "), "{said}");
+    let fix = "fix: try again: a lab serves a limited number of requests at a time\n";
+    assert!(said.ends_with(fix), "{said}");
+    drop(silent);
+    let is_served = || up.run(&["net", "heal"]).status.success().then_some(());
+    eventually("a reply after the connections have ended", is_served);
+}
+
+#[test]
 fn changes_that_are_not_possible_are_refused_with_a_fix() {
     let Some(up) = Up::start() else { return };
     let fix = up.refusal(&["cut", "h1", "h3"], "the lab has no host 'h3'");
