@@ -170,7 +170,7 @@ impl Host {
         self.namespace.ip(&format!("link set dev eth0 mtu {mtu}"))
     }
 
-    /// Makes the rack's bridge drop packets to the host above `mtu` bytes silently, as a
+    /// Makes the rack's bridge drop packets to and from the host above `mtu` bytes silently, as a
     /// misconfigured switch does. Trains of datagrams pass: see [`Host::set_gso`].
     pub fn narrow(&self, mtu: u32) -> Result<(), Error> {
         self.switch.ip(&format!("link set dev {} mtu {mtu}", self.port))
