@@ -15,7 +15,17 @@ pub(crate) struct RicochetModel {
     /// XORs per packet in the model, which counts one for each copy of a repair that is sent.
     copies_per_packet: f64,
     copies_within_percent: f64,
+    pending_gain: PendingGain,
     model: Vec<Expected>,
+}
+
+/// The recovered share that pending repairs add where they add most.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PendingGain {
+    groups_per_node: u32,
+    /// Minimum difference between the papers' settings and no pending repairs.
+    points: f64,
 }
 
 /// The results of the independent model in one setting.
@@ -69,6 +79,19 @@ impl RicochetModel {
     }
 }
 
+impl PendingGain {
+    fn relation(&self, points: &[Point<'_>]) -> Option<Relation> {
+        let share = |variant: Variant| {
+            let mut here =
+                points.iter().filter(|it| it.expected.groups_per_node == self.groups_per_node);
+            here.find(|it| it.expected.variant == variant).map(|it| it.recovered_percent)
+        };
+        let gain = share(Variant::Papers)? - share(Variant::NothingPending)?;
+        let claim = format!("d = {}: share that pending repairs add", self.groups_per_node);
+        Some(Relation::at_least(claim, gain, self.points, "points"))
+    }
+}
+
 impl Experiment for RicochetModel {
     fn figure_names(&self) -> &[&'static str] {
         &["delay"]
@@ -76,8 +99,13 @@ impl Experiment for RicochetModel {
 
     fn check(&self) -> Result<(), String> {
         self.bed.check()?;
-        if self.model.is_empty() {
-            return Err("model is empty: expected at least one value".to_owned());
+        let d = self.pending_gain.groups_per_node;
+        for variant in [Variant::Papers, Variant::NothingPending] {
+            let is_here = |it: &Expected| it.groups_per_node == d && it.variant == variant;
+            if !self.model.iter().any(is_here) {
+                let name = variant.name();
+                return Err(format!("model has no value with {d} groups per node and {name}"));
+            }
         }
         Ok(())
     }
@@ -113,7 +141,8 @@ impl Experiment for RicochetModel {
                 ("overtaken", |it| it.outcome.all().overtaken.into()),
             ],
         );
-        let relations = points.iter().flat_map(|it| self.relations(it)).collect();
+        let relations = points.iter().flat_map(|it| self.relations(it));
+        let relations = relations.chain(self.pending_gain.relation(&points)).collect();
         let line = |variant: Variant, value: fn(&Point<'_>) -> f64| {
             let line = points.iter().filter(|it| it.expected.variant == variant);
             line.map(|it| (f64::from(it.expected.groups_per_node), value(it))).collect()
