@@ -365,6 +365,52 @@ fn datagrams_discarded_at_a_full_buffer_are_counted() {
 }
 
 #[test]
+fn processor_time_of_a_daemon_counts() {
+    let place = Place::new("bench-cpu");
+    place.peer("idle", "", "");
+    place.peer("busy", "setsid sh -c 'while :; do :; done' >/dev/null 2>&1 &", "");
+    let plan = place.plan("\"idle\", \"busy\"", 400, "");
+    let output = place.command(&plan).output().expect("the binary was copied");
+    if is_refused(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    for name in ["cpu_us_per_copy", "cpu_percent_sender", "cpu_percent_receivers"] {
+        let of = |system: &str| account(&report, system)[name].as_f64().expect("it is known");
+        assert!(of("idle") > 0.0 && of("busy") > 2.0 * of("idle"), "{name}: {report}");
+    }
+    assert_eq!(place.leftovers(), [] as [String; 0]);
+}
+
+#[test]
+fn row_beside_a_transfer_has_link_drops_and_no_costs() {
+    let place = Place::new("bench-link");
+    let text = "[[row]]\nname = \"small\"\nsystems = [\"raw\"]\nnodes = 3\nmessages = 2_000\n\
+                rate = 2_000\nsize = 1_024\nlink_mbit = 2\nbackground_mib = 1\n";
+    let plan = place.folder.join("plan.toml");
+    fs::write(&plan, text).expect("the folder is writable");
+    let output = place.command(&plan).output().expect("the binary was copied");
+    if is_refused(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let raw = account(&report, "raw");
+    assert!(number(raw, "missing") > 0, "{raw}");
+    // A datagram that the link of the sender drops is missing at both receivers.
+    assert!(2 * number(raw, "link_drops") >= number(raw, "missing"), "{raw}");
+    assert_eq!(number(raw, "unclassified"), number(raw, "delivered"));
+    for name in ["cpu_us_per_copy", "cpu_percent_sender", "cpu_percent_receivers"] {
+        assert_eq!(raw[name], Value::Null, "{name}: {raw}");
+    }
+    assert_eq!(raw["packets_per_copy"], Value::Null, "{raw}");
+    let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
+    assert!(text.contains("\n| link drops | "), "{text}");
+    assert_eq!(place.leftovers(), [] as [String; 0]);
+}
+
+#[test]
 fn system_calls_are_counted_in_a_run_of_their_own() {
     let place = Place::new("bench-syscalls");
     let plan = place.plan("\"raw\"", 200, "");

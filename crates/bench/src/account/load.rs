@@ -1,4 +1,3 @@
-use super::Node;
 use crate::record::{BACKGROUND_BYTES, BACKGROUND_NS, NodeReport};
 
 /// The processor time of the processes of one node, between two readings of their clocks.
@@ -12,16 +11,16 @@ pub struct Cpu {
 
 /// Returns the processor time of all nodes in microseconds. Returns `None` if that of one is not
 /// known.
-pub(super) fn cpu_us(nodes: &[Node]) -> Option<f64> {
-    let used_ns: Option<u64> = nodes.iter().map(|node| Some(node.cpu?.used_ns)).sum();
+pub(super) fn cpu_us(nodes: impl Iterator<Item = Option<Cpu>>) -> Option<f64> {
+    let used_ns: Option<u64> = nodes.map(|cpu| Some(cpu?.used_ns)).sum();
     used_ns.map(|ns| ns as f64 / 1e3)
 }
 
 /// Returns the mean processor time of nodes, in percent of one processor. Returns `None` without
 /// nodes, or if that of one is not known.
-pub(super) fn cpu_percent<'a>(nodes: impl Iterator<Item = &'a Node>) -> Option<f64> {
+pub(super) fn cpu_percent(nodes: impl Iterator<Item = Option<Cpu>>) -> Option<f64> {
     let percent = |cpu: Cpu| 100.0 * cpu.used_ns as f64 / cpu.span_ns as f64;
-    let all: Vec<f64> = nodes.map(|node| node.cpu.map(percent)).collect::<Option<_>>()?;
+    let all: Vec<f64> = nodes.map(|cpu| cpu.map(percent)).collect::<Option<_>>()?;
     (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
 }
 

@@ -92,8 +92,8 @@ pub struct Account {
     pub order: Vec<String>,
     /// `true` if all receivers have the same order.
     pub orders_agree: bool,
-    /// First deliveries that came after that of a later message of the same sender and group, at all
-    /// receivers.
+    /// First deliveries that came after that of a later message of the same sender and group, at
+    /// all receivers.
     #[serde(default)]
     pub out_of_order: u64,
     /// Time by which each send call was later than the schedule of its sender. Empty at full speed.
@@ -157,6 +157,7 @@ impl Account {
         }
         let hash = |node: &Node| order::hash(&node.files.delivered, work.groups);
         let violations = |node: &Node| order::violations(&node.files.delivered, work.groups);
+        let senders = nodes.iter().filter(|node| node.only_sends());
         let receivers = || nodes.iter().filter(|node| node.receives);
         let order: Vec<String> = receivers().map(hash).collect();
         let goodputs: Vec<f64> = arrivals.iter().filter_map(|it| it.goodput(work.size)).collect();
@@ -186,9 +187,10 @@ impl Account {
             spread: spread.times.quantiles(),
             spread_left_out: spread.left_out(),
             silence: arrivals.iter().filter_map(Arrivals::silence_ns).max(),
-            cpu_us_per_copy: load::cpu_us(nodes).and_then(|us| ratio(us, sum.delivered)),
-            cpu_percent_sender: load::cpu_percent(nodes.iter().filter(|node| node.only_sends())),
-            cpu_percent_receivers: load::cpu_percent(receivers()),
+            cpu_us_per_copy: load::cpu_us(nodes.iter().map(|node| node.cpu))
+                .and_then(|us| ratio(us, sum.delivered)),
+            cpu_percent_sender: load::cpu_percent(senders.map(|node| node.cpu)),
+            cpu_percent_receivers: load::cpu_percent(receivers().map(|node| node.cpu)),
             background_slowest: load::background_slowest(receivers().map(|it| &it.files.report)),
             packets_per_copy: packets(nodes)
                 .and_then(|packets| ratio(packets as f64, sum.expected)),

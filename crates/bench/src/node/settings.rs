@@ -5,7 +5,8 @@ use serde::Deserialize;
 
 use super::error::NodeError;
 
-/// The settings of a node of Carom or of plain sockets. Missing settings have the defaults of the product.
+/// The settings of a node of Carom or of plain sockets. Missing settings have the defaults of the
+/// product.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {

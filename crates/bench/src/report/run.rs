@@ -87,8 +87,8 @@ pub struct Syscalls {
 }
 
 impl Order {
-    /// Returns `true` if the receivers of a run kept this order. A total order includes that of each
-    /// sender.
+    /// Returns `true` if the receivers of a run kept this order. A total order includes that of
+    /// each sender.
     pub fn is_kept(self, account: &Account) -> bool {
         match self {
             Self::None => true,

@@ -7,7 +7,7 @@ use super::counters::Counters;
 use super::cpu::CpuReading;
 use super::failure::Failure;
 
-/// What the hosts of a run have used and counted up to a moment.
+/// The processor times and counters of the hosts of a run up to a moment.
 pub(super) struct Costs {
     /// Packets that the host's link dropped, if the row limits links.
     link_drops: Vec<Option<u64>>,
@@ -15,7 +15,7 @@ pub(super) struct Costs {
     cpu: Vec<CpuReading>,
 }
 
-/// What one host has used and counted during a run.
+/// The processor time that one host has used during a run, and what it has counted.
 #[derive(Clone, Copy)]
 pub(super) struct Cost {
     /// `None` if it is not known, because a process has ended.

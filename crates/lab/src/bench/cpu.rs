@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_started_count_and_those_that_ended_leave_nothing_known() {
+    fn process_that_started_counts_and_one_that_ended_is_not_known() {
         let before = reading(&[(1, 100), (2, 50)]);
         let used = |after: &[(i32, u64)]| reading(after).since(&before).map(|cpu| cpu.used_ns);
         assert_eq!(used(&[(1, 130), (2, 50), (3, 7)]), Some(37));

@@ -88,9 +88,9 @@ fn times(log: impl Read) -> Vec<u64> {
     lines.filter_map(|line| time(str::from_utf8(&line).ok()?)).collect()
 }
 
-/// Returns the time of a line `[pid PID] SECONDS.MICROSECONDS NAME(...`, whose first part is missing
-/// while a single thread is traced. Other lines, such as the second one of an interrupted call, are
-/// no calls.
+/// Returns the time of a line `[pid PID] SECONDS.MICROSECONDS NAME(...`, whose first part is
+/// missing while a single thread is traced. Other lines, such as the second one of an interrupted
+/// call, are no calls.
 fn time(line: &str) -> Option<u64> {
     let line = match line.strip_prefix("[pid ") {
         Some(rest) => rest.split_once("] ")?.1,
