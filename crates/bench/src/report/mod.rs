@@ -23,8 +23,8 @@ impl Report {
         sections.join("\n")
     }
 
-    /// Returns a table in Markdown of the main metrics of Carom in each row, with their ratios to the
-    /// best peer and to raw sockets.
+    /// Returns a table in Markdown of the main metrics of Carom in each row, with their ratios to
+    /// the best peer and to raw sockets.
     pub fn overview(&self) -> String {
         table::overview(self)
     }

@@ -12,8 +12,8 @@ pub struct Run {
     pub row: String,
     /// Name of the system, with its settings unless they are the default.
     pub system: String,
-    /// Turn of the row in which the run was made, from 1. The runs of one turn follow each other, so
-    /// that they are compared with each other.
+    /// Turn of the row in which the run was made, from 1. The runs of one turn follow each other,
+    /// so that they are compared with each other.
     pub turn: u32,
     /// Origin of the system's results, which selects the comparisons.
     pub kind: Kind,
