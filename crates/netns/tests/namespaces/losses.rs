@@ -134,10 +134,13 @@ fn datagrams_over_ipv6_are_neither_lost_nor_recorded() {
         socket.expect("the port is free")
     };
     let (sender, receiver) = (open(other), open(host));
-    receiver.set_read_timeout(Some(Duration::from_secs(20))).expect("the socket is open");
-    sender.send_to(b"passes", "[fd00::1]:9001").expect("the network is reachable");
-    let mut buffer = [0; 6];
-    assert_eq!(receiver.recv(&mut buffer).expect("it arrives"), 6);
+    receiver.set_read_timeout(Some(Duration::from_millis(100))).expect("the socket is open");
+    // The kernel adds the route to a new address in the background, and drops what comes before.
+    let arrives = || {
+        sender.send_to(b"passes", "[fd00::1]:9001").expect("the network is reachable");
+        matches!(receiver.recv(&mut [0; 6]), Ok(6))
+    };
+    assert!((0..200).any(|_| arrives()), "no datagram arrived");
     assert_eq!(log.finish().expect("the record is complete"), []);
 }
 
