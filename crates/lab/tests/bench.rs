@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-/// A folder with a copy of the program. Its processes are identified by their environment, which
+/// A folder with a link to the program. Its processes are identified by their environment, which
 /// every program that they start inherits.
 struct Place {
     folder: PathBuf,
@@ -28,7 +28,9 @@ impl Place {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(folder.join("tmp")).expect("the target folder is writable");
         let program = folder.join("carom-lab");
-        fs::copy(env!("CARGO_BIN_EXE_carom-lab"), &program).expect("the binary was built");
+        // A child that another test starts at this moment would keep a copy open for writing, so
+        // that it could not be started.
+        fs::hard_link(env!("CARGO_BIN_EXE_carom-lab"), &program).expect("the binary was built");
         Self { folder, program }
     }
 
@@ -102,7 +104,7 @@ impl Place {
     fn start(&self, plan: &Path) -> Child {
         let mut command = self.command(plan);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().expect("the binary was copied")
+        command.spawn().expect("the binary was linked")
     }
 
     /// Waits until the nodes run. Returns `false` if the program ended before.
@@ -157,7 +159,7 @@ fn number(account: &Value, name: &str) -> u64 {
 fn lost_messages_are_those_of_the_drop_log() {
     let place = Place::new("bench-loss");
     let plan = place.plan("\"carom\", \"raw\"", 800, "loss = { share = 0.02 }");
-    let output = place.command(&plan).output().expect("the binary was copied");
+    let output = place.command(&plan).output().expect("the binary was linked");
     if is_refused(&output) {
         return;
     }
@@ -195,7 +197,7 @@ fn peer_that_forges_its_deliveries_is_found_out() {
     forge("twice", "head -c 32 delivered.bin >forged && cat forged >>delivered.bin");
     forge("broken", "echo out of order >&2; exit 9");
     let plan = place.plan("\"less\", \"twice\", \"broken\", \"missing\"", 100, "");
-    let output = place.command(&plan).output().expect("the binary was copied");
+    let output = place.command(&plan).output().expect("the binary was linked");
     if is_refused(&output) {
         return;
     }
@@ -316,7 +318,7 @@ fn benches_that_differ_are_compared_with_exit_code_1() {
     let compared = |first: &str, second: &str| {
         let mut command = Command::new(&place.program);
         command.args(["bench", "compare", first, second]).current_dir(&place.folder);
-        let output = command.output().expect("the binary was copied");
+        let output = command.output().expect("the binary was linked");
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         (output.status.code(), text)
     };
@@ -347,7 +349,7 @@ fn datagrams_discarded_at_a_full_buffer_are_counted() {
                 rate = 20_000\nsize = 1_024\n";
     let plan = place.folder.join("plan.toml");
     fs::write(&plan, text).expect("the folder is writable");
-    let output = place.command(&plan).output().expect("the binary was copied");
+    let output = place.command(&plan).output().expect("the binary was linked");
     if is_refused(&output) {
         return;
     }
@@ -370,7 +372,7 @@ fn processor_time_of_a_daemon_counts() {
     place.peer("idle", "", "");
     place.peer("busy", "setsid sh -c 'while :; do :; done' >/dev/null 2>&1 &", "");
     let plan = place.plan("\"idle\", \"busy\"", 400, "");
-    let output = place.command(&plan).output().expect("the binary was copied");
+    let output = place.command(&plan).output().expect("the binary was linked");
     if is_refused(&output) {
         return;
     }
@@ -390,7 +392,7 @@ fn row_beside_a_transfer_has_link_drops_and_no_costs() {
                 rate = 2_000\nsize = 1_024\nlink_mbit = 2\nbackground_mib = 1\n";
     let plan = place.folder.join("plan.toml");
     fs::write(&plan, text).expect("the folder is writable");
-    let output = place.command(&plan).output().expect("the binary was copied");
+    let output = place.command(&plan).output().expect("the binary was linked");
     if is_refused(&output) {
         return;
     }
@@ -415,7 +417,7 @@ fn system_calls_are_counted_in_a_run_of_their_own() {
     let place = Place::new("bench-syscalls");
     let plan = place.plan("\"raw\"", 200, "");
     let mut command = place.command(&plan);
-    let output = command.arg("--count-syscalls").output().expect("the binary was copied");
+    let output = command.arg("--count-syscalls").output().expect("the binary was linked");
     if is_refused(&output) {
         return;
     }
@@ -464,7 +466,7 @@ fn wrong_use_is_refused_before_anything_is_created() {
         (vec!["bench", "run", "pace", "--systems", "dds"], "error: no row has a system of 'dds'"),
     ] {
         let output = Command::new(&place.program).args(&args).current_dir(&place.folder).output();
-        let output = output.expect("the binary was copied");
+        let output = output.expect("the binary was linked");
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.starts_with(cause) && text.contains("\nfix: "), "{text}");
