@@ -12,6 +12,8 @@ import org.agrona.concurrent.UnsafeBuffer;
 
 /** Aeron: a group is a stream. Driver and client run in the node's loop, on one thread. */
 final class AeronNode implements Node.Peer {
+    /** Pause between two turns of the driver's and the client's agents without work. */
+    private static final long IDLE_NS = 50_000;
     private static final int FRAGMENTS_PER_POLL = 32;
     private static final String ENDPOINT = "aeron:udp?endpoint=239.77.5.1:40456|interface=";
 
@@ -88,6 +90,11 @@ final class AeronNode implements Node.Peer {
             work += subscription.poll(assembler, FRAGMENTS_PER_POLL);
         }
         return work;
+    }
+
+    @Override
+    public long idleNs() {
+        return IDLE_NS;
     }
 
     public static void main(String[] arguments) throws Exception {

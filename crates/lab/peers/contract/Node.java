@@ -24,12 +24,16 @@ final class Node {
 
         /** Handles what is pending. Returns 0 if nothing was. */
         int serve() throws Exception;
+
+        /** Returns the pause after a turn without work, in nanoseconds. */
+        long idleNs();
     }
 
     private static final int HEADER_BYTES = 32;
     private static final int RECORD_BYTES = 16;
     private static final int SENDS_PER_TURN = 16;
-    private static final long IDLE_NS = 50_000;
+    /** Time after which a message that was not accepted is offered again. */
+    private static final long RETRY_NS = 50_000;
     private static final long SECOND_NS = 1_000_000_000;
     /** Warm-up messages per second. They differ in the magic, and count as foreign. */
     private static final int WARM_UP_RATE = 2000;
@@ -207,18 +211,18 @@ final class Node {
         commands.setDaemon(true);
         commands.start();
         while (!isStopped && !peer.ready()) {
-            turn(peer, IDLE_NS);
+            turn(peer, peer.idleNs());
         }
         if (!isReceiver()) {
             warmUp(peer);
         }
         print("ready");
         while (!isStopped && !isGoing) {
-            turn(peer, IDLE_NS);
+            turn(peer, peer.idleNs());
         }
         long startNs = System.nanoTime();
         while (!isStopped) {
-            long waitNs = isReceiver() ? IDLE_NS : sendDue(peer, startNs);
+            long waitNs = isReceiver() ? peer.idleNs() : sendDue(peer, startNs);
             turn(peer, isSender() && sendBackground(peer) ? 0 : waitNs);
         }
     }
@@ -242,7 +246,7 @@ final class Node {
 
     private static void turn(Peer peer, long waitNs) throws Exception {
         if (peer.serve() == 0 && waitNs > 0) {
-            LockSupport.parkNanos(Math.min(waitNs, IDLE_NS));
+            LockSupport.parkNanos(Math.min(waitNs, peer.idleNs()));
         }
     }
 
@@ -252,7 +256,7 @@ final class Node {
         long endNs = startNs + Integer.getInteger("carom.warm_up_s", 0) * SECOND_NS;
         int number = 0;
         while (!isStopped && System.nanoTime() < endNs) {
-            long waitNs = IDLE_NS;
+            long waitNs = RETRY_NS;
             if (System.nanoTime() - startNs >= number * SECOND_NS / WARM_UP_RATE) {
                 prepare(~magic, number);
                 if (peer.send(number % groups, message)) {
@@ -268,7 +272,7 @@ final class Node {
     private long sendDue(Peer peer, long startNs) throws Exception {
         for (int sends = 0; sends < SENDS_PER_TURN; sends++) {
             if (next == messages) {
-                return IDLE_NS;
+                return peer.idleNs();
             }
             long waitNs = rate > 0 ? startNs + (long) (next * 1e9 / rate) - System.nanoTime() : 0;
             if (waitNs > 0) {
@@ -280,7 +284,7 @@ final class Node {
                 isPrepared = true;
             }
             if (!peer.send(next % groups, message)) {
-                return IDLE_NS;
+                return RETRY_NS;
             }
             isPrepared = false;
             sent.putInt(index).putInt(next).putLong(beganNs);

@@ -74,6 +74,12 @@ final class JGroupsNode implements Node.Peer {
         return 0;
     }
 
+    /** The threads of JGroups deliver: the loop of the node only waits for commands. */
+    @Override
+    public long idleNs() {
+        return 10_000_000;
+    }
+
     public static void main(String[] arguments) throws Exception {
         Node node = new Node(arguments);
         JGroupsNode peer = new JGroupsNode(node);
