@@ -297,9 +297,10 @@ fn benches_that_differ_are_compared_with_exit_code_1() {
         };
         let run = |system: &str, kind: &str, p50: u64| {
             let account = json!({
-                "receivers": 1, "sent": 1, "expected": 1, "delivered": 1, "missing": 0,
+                "receivers": 1, "killed": 0, "sent": 1, "expected": 1, "delivered": 1, "missing": 0,
                 "duplicates": 0, "unknown": 0, "lost": 0, "unclassified": 0, "datagrams_dropped": 0,
-                "order": [], "orders_agree": true, "latency": quantiles(p50),
+                "order": [], "orders_agree": true, "out_of_order": 0, "send_delay": quantiles(0),
+                "latency": quantiles(p50),
                 "latency_kept": quantiles(0), "latency_recovered": quantiles(0),
                 "spread": quantiles(0),
             });
@@ -323,7 +324,8 @@ fn benches_that_differ_are_compared_with_exit_code_1() {
         (output.status.code(), text)
     };
     let (code, text) = compared("a.json", "b.json");
-    let line = "1 ratios, of which 0 are ranges: 0 differences of more than 20 %\n";
+    let line = "1 ratios, of which 0 are ranges: 0 differences of more than 20 %; \
+                0 ratios of one turn left out\n";
     assert_eq!((code, &*text), (Some(0), line));
     let (code, text) = compared("a.json", "c.json");
     let line = "pace, carom, latency p50 to raw sockets: 2 (raw) and 1 (raw), 100 %\n";
@@ -427,11 +429,12 @@ fn system_calls_are_counted_in_a_run_of_their_own() {
     assert_eq!(runs.len(), 1, "the run with strace is not among them");
     let syscalls = &report["syscalls"][0];
     if let Some(reason) = syscalls["reason"].as_str() {
+        assert!(reason.starts_with("cannot start strace: "), "{reason}");
         return skipping::lacking(reason);
     }
     // One call to send, one to receive at each of 3 nodes, and a sleep of the sender.
     let per_message = syscalls["per_message"].as_f64().expect("it was counted");
-    assert!((4.0..100.0).contains(&per_message), "{syscalls}");
+    assert!((4.0..20.0).contains(&per_message), "{syscalls}");
     let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
     assert!(text.contains("| system calls per message |"), "{text}");
     assert_eq!(place.leftovers(), [] as [String; 0]);

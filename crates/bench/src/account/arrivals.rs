@@ -36,6 +36,11 @@ impl Arrivals {
         self.first[sender].iter().any(Option::is_some)
     }
 
+    /// Returns the time of the last first delivery.
+    pub(super) fn last_ns(&self) -> Option<u64> {
+        self.first.iter().flatten().copied().flatten().max()
+    }
+
     /// Returns the longest time between two deliveries.
     pub(super) fn silence_ns(&self) -> Option<u64> {
         self.times().windows(2).map(|pair| pair[1] - pair[0]).max()

@@ -1,27 +1,19 @@
+use super::arrivals::Arrivals;
+use super::sent::Sent;
 use crate::record::{BACKGROUND_BYTES, BACKGROUND_NS, NodeReport};
 
-/// The processor time of the processes of one node, between two readings of their clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cpu {
-    /// Processor time in nanoseconds: user and system, of all processes.
-    pub used_ns: u64,
-    /// Time between the readings in nanoseconds.
-    pub span_ns: u64,
-}
-
-/// Returns the processor time of all nodes in microseconds. Returns `None` if that of one is not
-/// known.
-pub(super) fn cpu_us(nodes: impl Iterator<Item = Option<Cpu>>) -> Option<f64> {
-    let used_ns: Option<u64> = nodes.map(|cpu| Some(cpu?.used_ns)).sum();
-    used_ns.map(|ns| ns as f64 / 1e3)
-}
-
-/// Returns the mean processor time of nodes, in percent of one processor. Returns `None` without
-/// nodes, or if that of one is not known.
-pub(super) fn cpu_percent(nodes: impl Iterator<Item = Option<Cpu>>) -> Option<f64> {
-    let percent = |cpu: Cpu| 100.0 * cpu.used_ns as f64 / cpu.span_ns as f64;
-    let all: Vec<f64> = nodes.map(|cpu| cpu.map(percent)).collect::<Option<_>>()?;
-    (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+/// Returns the mean of processor times, in percent of one processor, over the time from the
+/// first send call to the last send call or delivery. Returns `None` without nodes, or if the
+/// time of one is not known.
+pub(super) fn cpu_percent(
+    times_ns: impl Iterator<Item = Option<u64>>,
+    sent: &Sent,
+    arrivals: &[Arrivals],
+) -> Option<f64> {
+    let span_ns = span_ns(sent, arrivals)?;
+    let all: Vec<u64> = times_ns.collect::<Option<_>>()?;
+    let mean_ns = all.iter().sum::<u64>() as f64 / all.len() as f64;
+    (!all.is_empty()).then(|| 100.0 * mean_ns / span_ns as f64)
 }
 
 /// Returns the bytes per second of the background transfer at the slowest receiver. Returns `None`
@@ -36,4 +28,11 @@ pub(super) fn background_slowest<'a>(
     });
     let rates: Vec<f64> = rates.collect::<Option<_>>()?;
     rates.into_iter().reduce(f64::min)
+}
+
+fn span_ns(sent: &Sent, arrivals: &[Arrivals]) -> Option<u64> {
+    let first = sent.all().map(|(_, _, at_ns)| at_ns).min()?;
+    let last_sent = sent.all().map(|(_, _, at_ns)| at_ns).max()?;
+    let last = arrivals.iter().filter_map(Arrivals::last_ns).fold(last_sent, u64::max);
+    Some(last - first).filter(|span| *span > 0)
 }

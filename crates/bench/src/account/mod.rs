@@ -11,7 +11,6 @@ use crate::drops::Drops;
 use crate::latencies::{Latencies, Quantiles};
 use crate::record::NodeFiles;
 use arrivals::{Arrivals, Spread};
-pub use load::Cpu;
 use sent::Sent;
 
 /// The messages of a run.
@@ -32,10 +31,13 @@ pub struct Node {
     pub files: NodeFiles,
     /// `true` if the node had to deliver messages.
     pub receives: bool,
+    /// `true` if the node was killed, so that it wrote no files.
+    pub is_killed: bool,
     /// Datagrams dropped at the node.
     pub drops: Drops,
-    /// Processor time of the node's processes during the run, if it is known.
-    pub cpu: Option<Cpu>,
+    /// Processor time of the node's processes during the run in nanoseconds, user and system, if it
+    /// is known.
+    pub cpu_ns: Option<u64>,
     /// Packets that the node's interface received during the run, if they were counted.
     pub packets: Option<u64>,
     /// UDP datagrams that the kernel discarded at the node's sockets, most of them because a
@@ -62,6 +64,8 @@ impl Node {
 pub struct Account {
     /// Nodes that had to deliver messages.
     pub receivers: u64,
+    /// Nodes that were killed during the run.
+    pub killed: u64,
     /// Messages that were sent.
     pub sent: u64,
     /// Copies that had to be delivered.
@@ -82,9 +86,8 @@ pub struct Account {
     /// UDP datagrams that the kernel discarded at the sockets of all nodes, in addition to the
     /// dropped ones. `None` unless they were counted everywhere.
     pub kernel_drops: Option<u64>,
-    /// Packets that the links of all nodes dropped, because they were slower than what was sent.
+    /// Packets that the links of all nodes dropped, because the rate exceeded their limit.
     /// They are not in the record of drops. `None` unless they were counted everywhere.
-    #[serde(default)]
     pub link_drops: Option<u64>,
     /// Datagrams dropped at all receivers.
     pub datagrams_dropped: u64,
@@ -94,12 +97,10 @@ pub struct Account {
     pub orders_agree: bool,
     /// First deliveries that came after that of a later message of the same sender and group, at
     /// all receivers.
-    #[serde(default)]
     pub out_of_order: u64,
     /// Time by which each send call was later than the schedule of its sender. Empty at full speed.
     ///
-    /// The schedule begins as early as no send call is before its time.
-    #[serde(default)]
+    /// The schedule starts at the latest time at which no send call is early.
     pub send_delay: Quantiles,
     /// Time from the send call to the delivery at another node.
     pub latency: Quantiles,
@@ -122,8 +123,8 @@ pub struct Account {
     /// Processor time of all nodes during the run for each delivered copy, in microseconds. `None`
     /// if that of a node is not known.
     pub cpu_us_per_copy: Option<f64>,
-    /// Mean processor time of the nodes that only send, in percent of one processor. `None` if that
-    /// of one is not known.
+    /// Mean processor time of the nodes that only send, in percent of one processor, over the time
+    /// from the first send call to the last delivery. `None` if that of one is not known.
     pub cpu_percent_sender: Option<f64>,
     /// The same of the nodes that had to deliver messages.
     pub cpu_percent_receivers: Option<f64>,
@@ -161,10 +162,12 @@ impl Account {
         let receivers = || nodes.iter().filter(|node| node.receives);
         let order: Vec<String> = receivers().map(hash).collect();
         let goodputs: Vec<f64> = arrivals.iter().filter_map(|it| it.goodput(work.size)).collect();
+        let cpu_ns: Option<u64> = nodes.iter().map(|node| node.cpu_ns).sum();
         let spread = Spread::of(&arrivals, &sent);
         let is_measured = goodputs.len() == arrivals.len() && !goodputs.is_empty();
         Self {
             receivers: arrivals.len() as u64,
+            killed: nodes.iter().filter(|node| node.is_killed).count() as u64,
             sent: sent.count(),
             expected: sum.expected,
             delivered: sum.delivered,
@@ -187,10 +190,13 @@ impl Account {
             spread: spread.times.quantiles(),
             spread_left_out: spread.left_out(),
             silence: arrivals.iter().filter_map(Arrivals::silence_ns).max(),
-            cpu_us_per_copy: load::cpu_us(nodes.iter().map(|node| node.cpu))
-                .and_then(|us| ratio(us, sum.delivered)),
-            cpu_percent_sender: load::cpu_percent(senders.map(|node| node.cpu)),
-            cpu_percent_receivers: load::cpu_percent(receivers().map(|node| node.cpu)),
+            cpu_us_per_copy: cpu_ns.and_then(|ns| ratio(ns as f64 / 1e3, sum.delivered)),
+            cpu_percent_sender: load::cpu_percent(senders.map(|it| it.cpu_ns), &sent, &arrivals),
+            cpu_percent_receivers: load::cpu_percent(
+                receivers().map(|it| it.cpu_ns),
+                &sent,
+                &arrivals,
+            ),
             background_slowest: load::background_slowest(receivers().map(|it| &it.files.report)),
             packets_per_copy: packets(nodes)
                 .and_then(|packets| ratio(packets as f64, sum.expected)),

@@ -16,13 +16,13 @@ fn records(sender: u32, times: &[(u32, u64)]) -> Vec<Record> {
 }
 
 /// Returns a processor time in a run of 1 ms.
-fn cpu(used_us: u64) -> Option<Cpu> {
-    Some(Cpu { used_ns: used_us * 1_000, span_ns: 1_000_000 })
+fn cpu(used_us: u64) -> Option<u64> {
+    Some(used_us * 1_000)
 }
 
 fn sender(times: &[(u32, u64)]) -> Node {
     let files = NodeFiles { sent: records(0, times), ..NodeFiles::default() };
-    Node { files, cpu: cpu(10), kernel_drops: Some(0), ..Node::default() }
+    Node { files, cpu_ns: cpu(10), kernel_drops: Some(0), ..Node::default() }
 }
 
 fn receiver(times: &[(u32, u64)], dropped: &[(u32, u64)]) -> Node {
@@ -31,8 +31,9 @@ fn receiver(times: &[(u32, u64)], dropped: &[(u32, u64)]) -> Node {
     Node {
         files,
         receives: true,
+        is_killed: false,
         drops: drops(dropped, SENT_NS),
-        cpu: cpu(5),
+        cpu_ns: cpu(5),
         packets: Some(6),
         kernel_drops: Some(0),
         link_drops: None,
@@ -231,8 +232,8 @@ fn send_calls_are_late_by_the_time_after_their_schedule() {
 
 #[test]
 fn processor_time_is_in_percent_of_the_run() {
-    let sender = Node { cpu: cpu(500), ..sender(&[(0, 100)]) };
-    let receiver = |cpu| Node { cpu, ..receiver(&[(0, 150)], &[]) };
+    let sender = Node { cpu_ns: cpu(500), ..sender(&[(0, 100)]) };
+    let receiver = |cpu_ns| Node { cpu_ns, ..receiver(&[(0, 1_000_100)], &[]) };
     let account =
         Account::of(&[sender.clone(), receiver(cpu(100)), receiver(cpu(300))], &FULL_SPEED);
     assert_eq!(account.cpu_percent_sender, Some(50.0));
@@ -245,10 +246,11 @@ fn processor_time_is_in_percent_of_the_run() {
 
 #[test]
 fn killed_node_uses_processor_time_and_is_no_sender() {
-    let killed = Node { cpu: cpu(700), ..Node::default() };
-    let nodes = [sender(&[(0, 100)]), receiver(&[(0, 150)], &[]), killed];
+    let killed = Node { cpu_ns: cpu(700), is_killed: true, ..Node::default() };
+    let nodes = [sender(&[(0, 100)]), receiver(&[(0, 1_000_100)], &[]), killed];
     let account = Account::of(&nodes, &FULL_SPEED);
     assert_eq!((account.cpu_percent_sender, account.cpu_us_per_copy), (Some(1.0), Some(715.0)));
+    assert_eq!(account.killed, 1);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 use super::ratios::{self, Ratio, TOLERANCE};
 use super::results::Report;
 
-/// The ratios of two reports of the same rows. Ratios to systems that were measured in one turn of
-/// several are not compared: they have no spread.
+/// The ratios of two reports of the same rows. A ratio of a single turn of several is not compared,
+/// because it has no spread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// Number of ratios that either report has.
@@ -10,6 +10,8 @@ pub struct Comparison {
     /// Number of these ratios whose turns disagree in either report, so that their ranges are
     /// compared instead of their medians.
     pub unsteady: usize,
+    /// Number of ratios that are not compared, because both reports have them from one turn only.
+    pub left_out: usize,
     /// A line for each ratio that differs too much, or that one report lacks, and for each row that
     /// one report lacks.
     pub differences: Vec<String>,
@@ -49,7 +51,8 @@ impl Comparison {
 
     fn add(&mut self, ratio: &Ratio<'_>, first: Option<&Ratio<'_>>, second: Option<&Ratio<'_>>) {
         let both = || first.into_iter().chain(second);
-        if both().any(|ratio| ratio.is_unrepeated) {
+        if both().any(|ratio| ratio.is_unrepeated) && first.is_some() == second.is_some() {
+            self.left_out += 1;
             return;
         }
         self.ratios += 1;

@@ -162,7 +162,9 @@ impl Metric {
             Self::SpreadP50 => p50(spread),
             Self::SpreadP99 => p99(spread),
             Self::SpreadLeftOut => account.spread_left_out.map(|share| share * 100.0),
-            Self::Silence => account.silence.map(|ns| ns as f64 / 1e3),
+            Self::Silence => {
+                account.silence.filter(|_| account.killed > 0).map(|ns| ns as f64 / 1e3)
+            }
             Self::Cpu => account.cpu_us_per_copy,
             Self::CpuSender => account.cpu_percent_sender,
             Self::CpuReceivers => account.cpu_percent_receivers,

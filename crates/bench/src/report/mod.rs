@@ -45,9 +45,8 @@ impl Report {
                 text += &format!("\n{}: {flaw}.\n", runs.system());
             }
         }
-        for (metric, system, count) in ratios::not_compared(self, row) {
-            let name = metric.name();
-            text += &format!("\n{name} is not compared: {system} has {count} values in a run.\n");
+        for (metric, reason) in ratios::not_compared(self, row) {
+            text += &format!("\n{} is not compared: {reason}.\n", metric.name());
         }
         let skipped = self.runs.iter().filter(|run| run.row == row);
         let reasons = distinct(skipped.filter_map(|run| match &run.result {
@@ -208,6 +207,24 @@ mod tests {
         let goodput = "| goodput, slowest | 30 MB/s | 1.5 to 2 (aeron) | 0.5 (raw, 1 turn) |";
         assert!(text.contains(p99), "{text}");
         assert!(text.contains(goodput), "the turns differ by 33 %: {text}");
+        let behind = "**0.75 to 1.5 (aeron)**";
+        let mut report = report();
+        report.runs[1] = run("aeron", Kind::Peer, 80_000, 40e6, 0);
+        report.runs[5] = second(run("aeron", Kind::Peer, 90_000, 20e6, 0));
+        assert!(report.markdown().contains(behind), "a peer was ahead: {}", report.markdown());
+    }
+
+    #[test]
+    fn systems_without_a_turn_in_common_are_not_compared() {
+        let mut report = report();
+        report.runs[0].result = RunResult::Failed("broke".to_owned());
+        let text = report.markdown();
+        let reason = "latency p99 is not compared: no turn has a value other than 0 of both carom \
+                      and raw.";
+        assert!(text.contains(reason), "{text}");
+        assert!(text.contains("**1.33 (aeron, 1 turn)**"), "{text}");
+        let whole = self::report();
+        assert_eq!(Comparison::of(&whole, &report).differences.len(), 3, "raw is missing");
     }
 
     #[test]
@@ -320,6 +337,7 @@ mod tests {
     fn reports_differ_where_a_ratio_does() {
         let same = Comparison::of(&report(), &report());
         assert_eq!((same.ratios, same.unsteady, &*same.differences), (3, 1, &[] as &[String]));
+        assert_eq!(same.left_out, 3, "raw was measured once");
         let close = Comparison::of(&report(), &with_aeron(70_000, 15e6));
         assert_eq!(close.differences, [] as [String; 0], "14 %, and within the range");
         let far = Comparison::of(&report(), &with_aeron(64_000, 12e6));

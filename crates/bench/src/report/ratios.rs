@@ -4,7 +4,7 @@ use super::median::{Median, short};
 use super::metric::Metric;
 use super::results::Report;
 use super::run::Kind;
-use super::runs::Runs;
+use super::runs::{Runs, distinct};
 
 /// A result of Carom divided by that of another system in the same row.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Ratio<'a> {
     other: &'a str,
     /// Median of the ratios of the turns in which both were measured.
     turns: Median,
-    /// `true` if Carom was measured in several turns and the other system in one.
+    /// `true` if there is only one such turn, although one of the two was run in several.
     pub(super) is_unrepeated: bool,
 }
 
@@ -37,82 +37,63 @@ pub(super) fn all(report: &Report) -> Vec<Ratio<'_>> {
 }
 
 pub(super) fn of_row<'a>(report: &'a Report, row: &'a str) -> Vec<Ratio<'a>> {
-    let systems = report.systems(row);
-    let mut ratios = Vec::new();
-    for ours in systems.iter().filter(|runs| runs.is(Kind::Carom)) {
-        for metric in COMPARED.into_iter().filter(|metric| ours.median(*metric).is_some()) {
-            for reference in [Reference::BestPeer, Reference::Raw] {
-                let Some(theirs) = best(&systems, metric, reference) else { continue };
-                let Some(turns) = by_turn(ours, theirs, metric) else { continue };
-                ratios.push(Ratio {
-                    row,
-                    system: ours.system(),
-                    metric,
-                    reference,
-                    other: theirs.system(),
-                    turns,
-                    is_unrepeated: ours.count() > 1 && theirs.count() == 1,
-                });
-            }
-        }
-    }
+    let (ratios, _) = compared(report, row);
     ratios
 }
 
-/// Returns the median of the ratios of the turns in which both systems were measured, so that what
-/// disturbs the machine during one turn is in both results of a ratio.
-fn by_turn(ours: &Runs<'_>, theirs: &Runs<'_>, metric: Metric) -> Option<Median> {
-    let ratios = ours.turns(metric).filter_map(|(turn, own)| {
-        let (_, other) = theirs.turns(metric).find(|(there, _)| *there == turn)?;
-        Some(own / other)
-    });
-    // A result of 0 has no ratio.
-    Median::of(ratios.map(|ratio| (ratio > 0.0 && ratio.is_finite()).then_some(ratio)))
+/// Returns the metrics of a row that are not compared, with the reason.
+pub(super) fn not_compared(report: &Report, row: &str) -> Vec<(Metric, String)> {
+    let (_, reasons) = compared(report, row);
+    distinct(reasons.into_iter())
 }
 
-/// Returns the system with which a row compares.
+/// Returns the ratios of a row, and the reasons for which a metric of Carom has none.
+fn compared<'a>(report: &'a Report, row: &'a str) -> (Vec<Ratio<'a>>, Vec<(Metric, String)>) {
+    let systems = report.systems(row);
+    let (mut ratios, mut reasons) = (Vec::new(), Vec::new());
+    for ours in systems.iter().filter(|runs| runs.is(Kind::Carom)) {
+        for metric in COMPARED.into_iter().filter(|metric| ours.median(*metric).is_some()) {
+            for reference in [Reference::BestPeer, Reference::Raw] {
+                match best(&systems, metric, reference) {
+                    Err(reason) => reasons.push((metric, reason)),
+                    Ok(None) => {}
+                    Ok(Some(theirs)) => match Ratio::of(row, ours, theirs, metric, reference) {
+                        Some(ratio) => ratios.push(ratio),
+                        None => reasons.push((metric, no_turn_in_common(ours, theirs))),
+                    },
+                }
+            }
+        }
+    }
+    (ratios, reasons)
+}
+
+fn no_turn_in_common(ours: &Runs<'_>, theirs: &Runs<'_>) -> String {
+    format!("no turn has a value other than 0 of both {} and {}", ours.system(), theirs.system())
+}
+
+/// Returns the system with which a row compares. Returns the reason if one of the systems that
+/// could be it lacks a value: without it, a worse one would be the best.
 fn best<'a, 'b>(
     systems: &'b [Runs<'a>],
     metric: Metric,
     reference: Reference,
-) -> Option<&'b Runs<'a>> {
-    // Without its value, a worse peer would be the best one.
-    if lacking(systems, metric, reference).is_some() {
-        return None;
+) -> Result<Option<&'b Runs<'a>>, String> {
+    let wanted = || systems.iter().filter(|runs| is_wanted(runs, reference));
+    for runs in wanted() {
+        let system = runs.system();
+        if let Some(count) = runs.too_few(metric) {
+            return Err(format!("{system} has {count} values in a run"));
+        }
+        if runs.median(metric).is_none() {
+            return Err(format!("{system} has none in a run"));
+        }
     }
-    let wanted = systems.iter().filter(|runs| is_wanted(runs, reference));
-    let medians = wanted.filter_map(|runs| Some((runs, runs.median(metric)?.value)));
-    let best = medians.min_by(|(_, a), (_, b)| match metric.is_better_if_higher() {
-        true => b.total_cmp(a),
-        false => a.total_cmp(b),
-    });
-    best.map(|(runs, _)| runs)
-}
-
-/// Returns the metrics of a row that are not compared with the best peer, because a peer has too
-/// few values of them, with its name and their number.
-pub(super) fn not_compared<'a>(report: &'a Report, row: &str) -> Vec<(Metric, &'a str, u64)> {
-    let systems = report.systems(row);
-    let is_ours = |metric| {
-        let mut ours = systems.iter().filter(|runs| runs.is(Kind::Carom));
-        ours.any(|runs| runs.median(metric).is_some())
-    };
-    let metrics = COMPARED.into_iter().filter(|metric| is_ours(*metric));
-    let lacking = metrics.filter_map(|metric| {
-        let (system, count) = lacking(&systems, metric, Reference::BestPeer)?;
-        Some((metric, system, count))
-    });
-    lacking.collect()
-}
-
-/// Returns the first system that may be the reference and has too few values, with their number.
-fn lacking<'a>(
-    systems: &[Runs<'a>],
-    metric: Metric,
-    reference: Reference,
-) -> Option<(&'a str, u64)> {
-    let mut wanted = systems.iter().filter(|runs| is_wanted(runs, reference));
-    wanted.find_map(|runs| Some((runs.system(), runs.too_few(metric)?)))
+    let value = |runs: &Runs<'_>| runs.median(metric).map_or(f64::NAN, |median| median.value);
+    Ok(wanted().min_by(|a, b| match metric.is_better_if_higher() {
+        true => value(b).total_cmp(&value(a)),
+        false => value(a).total_cmp(&value(b)),
+    }))
 }
 
 fn is_wanted(runs: &Runs<'_>, reference: Reference) -> bool {
@@ -125,7 +106,30 @@ fn is_wanted(runs: &Runs<'_>, reference: Reference) -> bool {
     }
 }
 
-impl Ratio<'_> {
+impl<'a> Ratio<'a> {
+    /// Divides the results of the turns in which both systems were measured, so that a disturbance
+    /// of the machine affects both. Returns `None` if there is no such turn, or a result is 0.
+    fn of(
+        row: &'a str,
+        ours: &Runs<'a>,
+        theirs: &Runs<'a>,
+        metric: Metric,
+        reference: Reference,
+    ) -> Option<Self> {
+        let ratios: Vec<f64> = ours
+            .turns(metric)
+            .filter_map(|(turn, own)| {
+                let (_, other) = theirs.turns(metric).find(|(there, _)| *there == turn)?;
+                Some(own / other)
+            })
+            .collect();
+        let is_unrepeated = ratios.len() == 1 && (ours.count() > 1 || theirs.count() > 1);
+        let is_ratio = |ratio: &f64| *ratio > 0.0 && ratio.is_finite();
+        let turns = Median::of(ratios.into_iter().map(|it| Some(it).filter(is_ratio)))?;
+        let (system, other) = (ours.system(), theirs.system());
+        Some(Self { row, system, metric, reference, other, turns, is_unrepeated })
+    }
+
     /// Returns `true` if both compare the same things, though perhaps with another best peer.
     pub(super) fn is_same(&self, other: &Ratio<'_>) -> bool {
         let key = |it: &Ratio<'_>| (it.metric, it.reference);
@@ -137,16 +141,19 @@ impl Ratio<'_> {
         self.turns.most <= self.turns.least * (1.0 + TOLERANCE)
     }
 
-    /// Returns `true` if the other system has the better result.
+    /// Returns `true` if the other system has the better result: in any turn, if they disagree.
     pub(super) fn is_behind(&self) -> bool {
-        match self.metric.is_better_if_higher() {
-            true => self.turns.value < 1.0,
-            false => self.turns.value > 1.0,
+        let Median { value, least, most, .. } = self.turns;
+        match (self.metric.is_better_if_higher(), self.is_steady()) {
+            (true, true) => value < 1.0,
+            (true, false) => least < 1.0,
+            (false, true) => value > 1.0,
+            (false, false) => most > 1.0,
         }
     }
 
-    /// Returns by which share two ratios differ: the larger one exceeds the smaller one. The range
-    /// of an unsteady ratio counts from its nearer end.
+    /// Returns the relative difference of two ratios: the part of the smaller one by which the
+    /// larger one exceeds it. The range of an unsteady ratio counts from its nearer end.
     pub(super) fn difference(&self, other: &Ratio<'_>) -> f64 {
         let (first, second) = (&self.turns, &other.turns);
         let excess = match self.is_steady() && other.is_steady() {
@@ -186,13 +193,15 @@ impl fmt::Display for Ratio<'_> {
 /// Largest difference of two ratios that counts as noise of the machine, as a share.
 pub(super) const TOLERANCE: f64 = 0.2;
 
-pub(super) const COMPARED: [Metric; 8] = [
+pub(super) const COMPARED: [Metric; 10] = [
     Metric::LatencyP50,
     Metric::LatencyP99,
     Metric::LatencyP999,
     Metric::RecoveredP50,
     Metric::RecoveredP99,
+    Metric::Silence,
     Metric::Cpu,
     Metric::Packets,
     Metric::GoodputSlowest,
+    Metric::Background,
 ];

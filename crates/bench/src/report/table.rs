@@ -58,7 +58,7 @@ pub(super) fn ratios(report: &Report, row: &str) -> String {
 /// Returns the main metrics of Carom in all rows, with their ratios.
 pub(super) fn overview(report: &Report) -> String {
     let lines = report.rows().into_iter().flat_map(|row| {
-        let lines = compared(report, row, main_metrics(report, row));
+        let lines = compared(report, row, &main_metrics(report, row));
         lines.into_iter().map(move |cells| [&[row.to_owned()], &cells[..]].concat())
     });
     let columns = [&["row"], &RATIOS[..]].concat();
@@ -96,16 +96,19 @@ fn marked(ratio: &Ratio<'_>) -> String {
     }
 }
 
-/// Returns the metrics that answer the question of a row: goodput at full speed, and at a set rate
-/// the latency of recovered messages, or of all where none are lost.
-fn main_metrics(report: &Report, row: &str) -> &'static [Metric] {
+/// Returns the metrics that answer the question of a row: goodput at full speed; at a set rate, the
+/// latency of recovered messages, or of all where none are lost; the silence after a kill, and the
+/// rate of a background transfer; and the processor time.
+fn main_metrics(report: &Report, row: &str) -> Vec<Metric> {
     let systems = report.systems(row);
-    let has = |metric: Metric| systems.iter().any(|runs| runs.median(metric).is_some());
-    match (has(Metric::GoodputSlowest), has(Metric::Recovered)) {
+    let has = |metric: &Metric| systems.iter().any(|runs| runs.median(*metric).is_some());
+    let speed: &[Metric] = match (has(&Metric::GoodputSlowest), has(&Metric::Recovered)) {
         (true, _) => &[Metric::GoodputSlowest],
         (false, true) => &[Metric::RecoveredP50, Metric::RecoveredP99],
         (false, false) => &[Metric::LatencyP50, Metric::LatencyP99],
-    }
+    };
+    let others = [Metric::Silence, Metric::Background, Metric::Cpu];
+    speed.iter().copied().chain(others.into_iter().filter(has)).collect()
 }
 
 /// Returns the share of delivered copies, and the numbers of duplicates and of kernel drops.
@@ -137,7 +140,7 @@ fn shown(count: Option<u64>) -> String {
     count.map_or_else(String::new, |count| count.to_string())
 }
 
-/// Returns the promised order, and the orders of the receivers. What breaks a promise is bold.
+/// Returns the promised order, and the orders of the receivers. A broken promise is bold.
 fn orders(runs: &Runs<'_>) -> String {
     let accounts = runs.accounts();
     if accounts.is_empty() {

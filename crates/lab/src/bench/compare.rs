@@ -9,8 +9,8 @@ use serde_json::json;
 /// Compare the ratios of two benches
 ///
 /// Prints each ratio of Carom to the best peer or to raw sockets that differs by more than 20 %
-/// between two results of the same rows, or that one of them lacks. Ratios to systems that were
-/// measured in one turn of several are left out.
+/// between two results of the same rows, or that one of them lacks. Ratios of a single turn of
+/// several are left out.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
@@ -27,24 +27,26 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<Outcome, CliError> {
     let comparison = Comparison::of(&read(&args.first)?, &read(&args.second)?);
-    let Comparison { ratios, unsteady, differences } = &comparison;
-    if *ratios == 0 {
+    let Comparison { ratios, unsteady, left_out, differences } = &comparison;
+    if *ratios + *left_out == 0 {
         let (first, second) = (args.first.display(), args.second.display());
         let cause = format!("{first} and {second} have no row with a ratio in common");
         return Err(CliError::new(cause, "use results of the same rows, with Carom and a peer"));
     }
     match args.json {
         true => {
-            let (ratios, unsteady) = (*ratios, *unsteady);
-            let object =
-                json!({ "ratios": ratios, "unsteady": unsteady, "differences": differences });
-            output::json(&object)?;
+            output::json(&json!({
+                "ratios": ratios,
+                "unsteady": unsteady,
+                "left_out": left_out,
+                "differences": differences,
+            }))?;
         }
         false => {
             let percent = Comparison::TOLERANCE * 100.0;
             let summary = format!(
                 "{ratios} ratios, of which {unsteady} are ranges: {} differences of more than \
-                 {percent} %",
+                 {percent} %; {left_out} ratios of one turn left out",
                 differences.len()
             );
             let lines = differences.iter().map(String::as_str).chain([&*summary]);

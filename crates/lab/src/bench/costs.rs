@@ -1,6 +1,5 @@
 use std::collections::BTreeMap;
 
-use carom_bench::account::Cpu;
 use carom_netns::Host;
 
 use super::counters::Counters;
@@ -19,7 +18,7 @@ pub(super) struct Costs {
 #[derive(Clone, Copy)]
 pub(super) struct Cost {
     /// `None` if it is not known, because a process has ended.
-    pub(super) cpu: Option<Cpu>,
+    pub(super) cpu_ns: Option<u64>,
     pub(super) counters: Counters,
     /// `None` if the row does not limit links.
     pub(super) link_drops: Option<u64>,
@@ -30,12 +29,13 @@ impl Costs {
     pub(super) fn before(hosts: &[Host], is_limited: bool) -> Result<Self, Failure> {
         let link_drops = link_drops(hosts, is_limited)?;
         let counters = hosts.iter().map(Counters::read).collect::<Result<_, _>>()?;
-        // Nothing else is between these readings and the run.
+        // The clocks are read last, right before the run.
         let cpu = hosts.iter().map(CpuReading::of).collect::<Result<_, _>>()?;
         Ok(Self { link_drops, counters, cpu })
     }
 
-    /// Reads what was used up to the end of a run. Killed nodes have the last reading before.
+    /// Reads what was used up to the end of a run. A killed node keeps the reading taken before its
+    /// end.
     pub(super) fn after(
         hosts: &[Host],
         is_limited: bool,
@@ -56,7 +56,7 @@ impl Costs {
         let cost = |index: usize| {
             let earlier = before.link_drops[index];
             Cost {
-                cpu: self.cpu[index].since(&before.cpu[index]),
+                cpu_ns: self.cpu[index].since(&before.cpu[index]),
                 counters: self.counters[index].since(before.counters[index]),
                 link_drops: self.link_drops[index].zip(earlier).map(|(now, then)| now - then),
             }

@@ -177,5 +177,5 @@ columns.
 const MAIN: &str = "A ratio is the result of Carom divided by that of the other system in the same
 turn: the median of the turns, with the other system and the range of the turns in parentheses.
 Where the turns differ by more than 20 %, only the range is shown. A ratio is in bold where the best
-peer is ahead of Carom.
+peer is ahead of Carom, or ahead in any turn of a range.
 ";

@@ -215,18 +215,19 @@ impl Trial<'_> {
                 );
             }
             let receives = self.row.receives(index as u32) && !is_killed;
-            let Cost { cpu, counters, link_drops } = costs[index];
+            let Cost { cpu_ns, counters, link_drops } = costs[index];
             let Counters { packets, udp_errors } = counters;
             // A background transfer would be a part of both.
             let is_alone = self.row.background_mib.is_none();
-            remarks.extend(cpu.is_none().then(|| {
+            remarks.extend(cpu_ns.is_none().then(|| {
                 format!("a process of node {index} ended during the run: its CPU is not known")
             }));
             all.push(Node {
                 files,
                 receives,
+                is_killed,
                 drops,
-                cpu: cpu.filter(|_| is_alone),
+                cpu_ns: cpu_ns.filter(|_| is_alone),
                 packets: is_alone.then_some(packets),
                 kernel_drops: Some(udp_errors),
                 link_drops,

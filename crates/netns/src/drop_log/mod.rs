@@ -54,7 +54,7 @@ impl DropLog {
         let open = || Recorder::open(filter.log_group(), path, Arc::clone(progress));
         // This fails during another log, which must not lose its rule.
         let recorder = filter.namespace().enter(open)??;
-        // The rule of an abandoned log sends to the new one what the new one does not count.
+        // The rule of an abandoned log would deliver uncounted packets to the new one.
         filter.end_abandoned_log()?;
         recorder.discard()?;
         filter.start_log()?;

@@ -90,8 +90,10 @@ fn cuts_of_a_partition_begin_in_one_step_and_end_in_one() {
     lab.cut_together(&[&partition[..], &[Cut::Cable(3)]].concat()).expect("the hosts exist");
     lab.heal_together(&[&partition[..], &[Cut::Cable(3)]].concat()).expect("the hosts exist");
     lab.cut(&Cut::Receiving(2)).expect("the host exists");
-    let lines: Vec<String> =
-        lines.iter().take_while(|line| !line.contains("element bridge carom_cuts deaf")).collect();
+    let next = || lines.recv_timeout(PATIENCE).expect("the monitor reports the last cut");
+    let lines: Vec<String> = std::iter::repeat_with(next)
+        .take_while(|line| !line.contains("element bridge carom_cuts deaf"))
+        .collect();
     let generations = lines.split(|line| line.starts_with("# new generation"));
     let paths = |line: &&String| line.contains("element bridge carom_cuts paths");
     let changes = |verb: &'static str| {
