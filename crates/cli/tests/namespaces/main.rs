@@ -15,6 +15,7 @@ mod refusals;
 mod service;
 mod sizes;
 mod subscribers;
+mod tree_entries;
 mod trees;
 
 use std::sync::Arc;

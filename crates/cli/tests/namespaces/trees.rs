@@ -72,7 +72,10 @@ const REGISTRY: &str = "10.9.0.5";
 const BYTES: usize = 80_000_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn shell(script: &str, prefix: &str) -> String {
+pub(crate) const INSTALL: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/install-tree-in-bridges");
+
+pub(crate) fn shell(script: &str, prefix: &str) -> String {
     let mut command = Command::new("sh");
     command.args(["-euc", script]).env("P", prefix).stdin(Stdio::null());
     let output = command.output().expect("a shell");
@@ -80,16 +83,28 @@ fn shell(script: &str, prefix: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Returns `true` if namespaces can be created and the programs of [`INSTALL`] are installed, and
+/// reports otherwise.
+pub(crate) fn can_install() -> bool {
+    // A lab reports why namespaces cannot be created.
+    if build_lab(1, crate::MTU).is_none() {
+        return false;
+    }
+    let lacks = |tool: &&&str| {
+        let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+        !found.is_ok_and(|it| it.status.success())
+    };
+    let missing = ["jq", "flock", "bridge"].iter().find(lacks);
+    if let Some(tool) = missing {
+        lacking(&format!("{tool} is not installed"));
+    }
+    missing.is_none()
+}
+
 impl Fabric {
     fn new() -> Option<Self> {
-        // A lab reports why namespaces cannot be created.
-        drop(build_lab(1, crate::MTU)?);
-        for tool in ["jq", "flock", "bridge"] {
-            let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
-            if !found.is_ok_and(|it| it.status.success()) {
-                lacking(&format!("{tool} is not installed"));
-                return None;
-            }
+        if !can_install() {
+            return None;
         }
         let folder = tempfile::tempdir().expect("a folder for the test");
         let fabric = Self { prefix: format!("ct{}-", std::process::id()), folder };
@@ -170,9 +185,8 @@ impl Drop for Fabric {
 #[test]
 fn installed_tree_moves_the_stream_off_dead_and_reported_links() {
     let Some(fabric) = Fabric::new() else { return };
-    let hook = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/install-tree-in-bridges");
     let (store, topology) = (fabric.path("store"), fabric.path("network.toml"));
-    let args = ["registry", "--store", &store, "--topology", &topology, "--on-tree", hook];
+    let args = ["registry", "--store", &store, "--topology", &topology, "--on-tree", INSTALL];
     let mut registry = fabric.start("reg", &args);
     registry.said.wait_for("serving at");
     let file = fabric.path("data");
