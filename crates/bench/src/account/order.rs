@@ -6,14 +6,11 @@ use crate::record::Record;
 /// Returns the hash of the order of the first deliveries within each group. Message number `n` is
 /// in group `n` modulo `groups`.
 pub(super) fn hash(delivered: &[Record], groups: u32) -> String {
-    let mut seen = HashSet::new();
     let mut orders: BTreeMap<u32, DefaultHasher> = BTreeMap::new();
-    for record in delivered {
-        if seen.insert((record.sender, record.number)) {
-            let order = orders.entry(record.number % groups).or_default();
-            order.write_u32(record.sender);
-            order.write_u32(record.number);
-        }
+    for record in first_deliveries(delivered) {
+        let order = orders.entry(record.number % groups).or_default();
+        order.write_u32(record.sender);
+        order.write_u32(record.number);
     }
     let mut all = DefaultHasher::new();
     for (group, order) in orders {
@@ -26,17 +23,20 @@ pub(super) fn hash(delivered: &[Record], groups: u32) -> String {
 /// Returns the number of first deliveries that come after that of a later message of the same
 /// sender and group.
 pub(super) fn violations(delivered: &[Record], groups: u32) -> u64 {
-    let mut seen = HashSet::new();
     let mut newest: HashMap<(u32, u32), u32> = HashMap::new();
     let mut violations = 0;
-    for record in delivered {
-        if seen.insert((record.sender, record.number)) {
-            let newest = newest.entry((record.sender, record.number % groups)).or_default();
-            violations += u64::from(record.number < *newest);
-            *newest = record.number.max(*newest);
-        }
+    for record in first_deliveries(delivered) {
+        let newest = newest.entry((record.sender, record.number % groups)).or_default();
+        violations += u64::from(record.number < *newest);
+        *newest = record.number.max(*newest);
     }
     violations
+}
+
+/// Returns the first delivery of each message, in their order.
+fn first_deliveries(delivered: &[Record]) -> impl Iterator<Item = &Record> {
+    let mut seen = HashSet::new();
+    delivered.iter().filter(move |record| seen.insert((record.sender, record.number)))
 }
 
 #[cfg(test)]
@@ -56,6 +56,7 @@ mod tests {
         assert_ne!(hash(&[0, 1, 2, 3], 2), hash(&[2, 1, 0, 3], 2));
         assert_ne!(hash(&[0, 1, 2], 1), hash(&[0, 1, 2, 3], 1));
     }
+
     #[test]
     fn source_order_is_that_of_first_deliveries_in_a_group() {
         let violations = |numbers: &[u32], groups| violations(&records(numbers), groups);

@@ -88,6 +88,13 @@ mod tests {
         Run { row, system, turn: 1, kind, order: Order::Total, limit: None, result }
     }
 
+    /// Changes the results of a run that was measured.
+    fn edit(run: &mut Run, change: impl FnOnce(&mut Account)) {
+        if let RunResult::Measured(account) = &mut run.result {
+            change(account);
+        }
+    }
+
     fn second(run: Run) -> Run {
         Run { turn: 2, ..run }
     }
@@ -178,10 +185,10 @@ mod tests {
         let with = |order: Order, orders_agree: bool, out_of_order: u64| {
             let mut report = report();
             let mut fast = Run { order, ..run("pgm", Kind::Peer, 1_000, 1e9, 0) };
-            if let RunResult::Measured(account) = &mut fast.result {
+            edit(&mut fast, |account| {
                 account.orders_agree = orders_agree;
                 account.out_of_order = out_of_order;
-            }
+            });
             report.runs.push(fast);
             report
         };
@@ -235,16 +242,16 @@ mod tests {
         assert!(text.contains(line) && !text.contains("latency"), "{text}");
         let mut paced = report();
         for run in &mut paced.runs {
-            if let RunResult::Measured(account) = &mut run.result {
+            edit(run, |account| {
                 account.is_paced = true;
                 account.datagrams_dropped = 1;
-            }
+            });
         }
         assert_eq!(paced.overview().lines().count(), 2, "nothing was recovered");
         for run in &mut paced.runs {
-            if let RunResult::Measured(account) = &mut run.result {
+            edit(run, |account| {
                 account.latency_recovered = account.latency;
-            }
+            });
         }
         assert!(paced.overview().contains("| fan-out | carom | recovered p99 | 110 µs |"));
     }
@@ -261,9 +268,9 @@ mod tests {
         let with = |drops| {
             let mut report = report();
             let mut limited = run("pgm", Kind::Peer, 1_000, 1e9, 0);
-            if let RunResult::Measured(account) = &mut limited.result {
+            edit(&mut limited, |account| {
                 account.link_drops = drops;
-            }
+            });
             report.runs.push(limited);
             report
         };
@@ -277,9 +284,9 @@ mod tests {
     fn metric_with_too_few_values_of_a_peer_is_not_compared() {
         let mut report = report();
         let mut fast = run("pgm", Kind::Peer, 1_000, 1e6, 0);
-        if let RunResult::Measured(account) = &mut fast.result {
+        edit(&mut fast, |account| {
             account.latency.count = 72;
-        }
+        });
         report.runs.push(fast);
         let text = report.markdown();
         assert!(
@@ -293,9 +300,9 @@ mod tests {
     fn goodput_at_a_set_rate_is_not_compared() {
         let mut report = report();
         for run in &mut report.runs {
-            if let RunResult::Measured(account) = &mut run.result {
+            edit(run, |account| {
                 account.is_paced = true;
-            }
+            });
         }
         assert!(!report.markdown().contains("goodput"), "{}", report.markdown());
         assert!(!report.svg().contains("goodput"));

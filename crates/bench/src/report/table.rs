@@ -27,8 +27,8 @@ pub(super) fn measured(report: &Report, row: &str) -> String {
         let median = |runs: &Runs<'_>| runs.median(metric).map_or_else(String::new, Median::text);
         lines.push(line(named(metric), &median));
     }
-    let calls = |runs: &Runs<'_>| report.syscalls(row, runs.system());
-    let calls = |runs: &Runs<'_>| calls(runs).map_or_else(String::new, short);
+    let calls =
+        |runs: &Runs<'_>| report.syscalls(row, runs.system()).map_or_else(String::new, short);
     lines.push(line("system calls per message".to_owned(), &calls));
     lines.retain(|cells| cells[1..].iter().any(|cell| !cell.is_empty()));
     let names = systems.iter().map(|runs| runs.system().to_owned());
