@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use carom_bench::plan::Row;
 use carom_netns::Lab;
 
-use super::cpu::CpuReading;
+use super::costs::CpuReading;
 use super::failure::Failure;
 use super::leftovers;
 use crate::nodes::Nodes;

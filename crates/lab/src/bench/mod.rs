@@ -3,8 +3,6 @@
 mod cases;
 mod compare;
 mod costs;
-mod counters;
-mod cpu;
 mod estimate;
 mod failure;
 mod faults;

@@ -11,9 +11,7 @@ use carom_bench::report::{Kind, Limit};
 use carom_netns::{Host, Lab};
 use carom_terminal::interrupt::Interrupt;
 
-use super::costs::{Cost, Costs};
-use super::counters::Counters;
-use super::cpu::CpuReading;
+use super::costs::{Cost, Costs, CpuReading};
 use super::failure::Failure;
 use super::faults::Faults;
 use super::leftovers;
@@ -215,8 +213,7 @@ impl Trial<'_> {
                 );
             }
             let receives = self.row.receives(index as u32) && !is_killed;
-            let Cost { cpu_ns, counters, link_drops } = costs[index];
-            let Counters { packets, udp_errors } = counters;
+            let Cost { cpu_ns, packets, udp_errors, link_drops } = costs[index];
             // A background transfer would be a part of both.
             let is_alone = self.row.background_mib.is_none();
             remarks.extend(cpu_ns.is_none().then(|| {

@@ -2,7 +2,7 @@ use std::fs;
 
 use carom_netns::Host;
 
-use super::failure::Failure;
+use crate::bench::failure::Failure;
 
 /// Counters of the kernel on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

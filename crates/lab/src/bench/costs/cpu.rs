@@ -5,19 +5,19 @@ use nix::sys::time::TimeValLike as _;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-use super::failure::Failure;
-use super::processes;
+use crate::bench::failure::Failure;
+use crate::bench::processes;
 
 /// The processor times that the processes of a host have used up to a moment.
 #[derive(Clone, Debug)]
-pub(super) struct CpuReading {
+pub(crate) struct CpuReading {
     /// Nanoseconds of each process: user and system, all its threads.
     used_ns: BTreeMap<i32, u64>,
 }
 
 impl CpuReading {
     /// Reads the clocks of all processes on the host: the node, its daemons and their children.
-    pub(super) fn of(host: &Host) -> Result<Self, Failure> {
+    pub(crate) fn of(host: &Host) -> Result<Self, Failure> {
         Ok(Self::of_processes(processes::on(host)?))
     }
 

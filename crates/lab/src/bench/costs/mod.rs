@@ -1,10 +1,15 @@
+//! The cost of a run: processor time and packets of its nodes, read alike for all systems.
+
+mod counters;
+mod cpu;
+
 use std::collections::BTreeMap;
 
 use carom_netns::Host;
 
-use super::counters::Counters;
-use super::cpu::CpuReading;
 use super::failure::Failure;
+use counters::Counters;
+pub(super) use cpu::CpuReading;
 
 /// The processor times and counters of the hosts of a run up to a moment.
 pub(super) struct Costs {
@@ -19,7 +24,10 @@ pub(super) struct Costs {
 pub(super) struct Cost {
     /// `None` if it is not known, because a process has ended.
     pub(super) cpu_ns: Option<u64>,
-    pub(super) counters: Counters,
+    /// Packets that the host received.
+    pub(super) packets: u64,
+    /// UDP datagrams that were discarded at a socket.
+    pub(super) udp_errors: u64,
     /// `None` if the row does not limit links.
     pub(super) link_drops: Option<u64>,
 }
@@ -55,9 +63,12 @@ impl Costs {
     pub(super) fn since(&self, before: &Self) -> Vec<Cost> {
         let cost = |index: usize| {
             let earlier = before.link_drops[index];
+            let Counters { packets, udp_errors } =
+                self.counters[index].since(before.counters[index]);
             Cost {
                 cpu_ns: self.cpu[index].since(&before.cpu[index]),
-                counters: self.counters[index].since(before.counters[index]),
+                packets,
+                udp_errors,
                 link_drops: self.link_drops[index].zip(earlier).map(|(now, then)| now - then),
             }
         };
