@@ -107,6 +107,23 @@ impl Place {
         command.spawn().expect("the binary was linked")
     }
 
+    /// Runs the program to its end, with this exit code. Returns its report and its messages, or
+    /// `None` after a report if this machine permits no lab.
+    fn report(&self, plan: &Path, args: &[&str], code: i32) -> Option<(Value, String)> {
+        let output = self.command(plan).args(args).output().expect("the binary was linked");
+        if is_refused(&output) {
+            return None;
+        }
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let report = serde_json::from_slice(&output.stdout).expect("it is JSON");
+        Some((report, String::from_utf8_lossy(&output.stderr).into_owned()))
+    }
+
+    /// Returns the report for people.
+    fn page(&self) -> String {
+        fs::read_to_string(self.folder.join("out/benchmarks.md")).expect("it is written")
+    }
+
     /// Waits until the nodes run. Returns `false` if the program ended before.
     fn has_nodes(&self, child: &mut Child) -> bool {
         wait_for(Duration::from_secs(60), || {
@@ -159,12 +176,7 @@ fn number(account: &Value, name: &str) -> u64 {
 fn lost_messages_are_those_of_the_drop_log() {
     let place = Place::new("bench-loss");
     let plan = place.plan("\"carom\", \"raw\"", 800, "loss = { share = 0.02 }");
-    let output = place.command(&plan).output().expect("the binary was linked");
-    if is_refused(&output) {
-        return;
-    }
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let Some((report, _)) = place.report(&plan, &[], 0) else { return };
     let raw = account(&report, "raw");
     assert_eq!(number(raw, "expected"), 2_400);
     assert!(number(raw, "missing") > 0, "{raw}");
@@ -197,20 +209,14 @@ fn peer_that_forges_its_deliveries_is_found_out() {
     forge("twice", "head -c 32 delivered.bin >forged && cat forged >>delivered.bin");
     forge("broken", "echo out of order >&2; exit 9");
     let plan = place.plan("\"less\", \"twice\", \"broken\", \"missing\"", 100, "");
-    let output = place.command(&plan).output().expect("the binary was linked");
-    if is_refused(&output) {
-        return;
-    }
-    assert_eq!(output.status.code(), Some(1), "a peer failed: {output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let Some((report, shown)) = place.report(&plan, &[], 1) else { return };
     let less = account(&report, "less");
     assert_eq!((number(less, "missing"), number(less, "duplicates")), (3, 0));
     let twice = account(&report, "twice");
     assert_eq!((number(twice, "missing"), number(twice, "duplicates")), (0, 6));
-    let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
+    let text = place.page();
     assert!(text.contains("\nbroken: failed in 1 of 1 runs: node "), "{text}");
     assert!(text.contains("failed: exit status: 9: out of order.\n"), "{text}");
-    let shown = String::from_utf8_lossy(&output.stderr);
     assert!(shown.contains("out of order\nfix: "), "{shown}");
     assert!(text.contains("Not measured: missing (not built: "), "{text}");
 }
@@ -281,7 +287,7 @@ fn killed_bench_leaves_the_report_of_its_rows() {
         (number(account(&report, "raw"), "expected"), &report["interrupted"]),
         (120, &Value::Bool(true))
     );
-    let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
+    let text = place.page();
     assert!(text.contains("### small"), "{text}");
     assert_eq!(place.leftovers(), [] as [String; 0]);
 }
@@ -351,19 +357,14 @@ fn datagrams_discarded_at_a_full_buffer_are_counted() {
                 rate = 20_000\nsize = 1_024\n";
     let plan = place.folder.join("plan.toml");
     fs::write(&plan, text).expect("the folder is writable");
-    let output = place.command(&plan).output().expect("the binary was linked");
-    if is_refused(&output) {
-        return;
-    }
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let Some((report, _)) = place.report(&plan, &[], 0) else { return };
     let slow = account(&report, "slow");
     let discarded = number(slow, "kernel_drops");
     assert!(discarded > 0 && discarded <= number(slow, "missing"), "{slow}");
     assert_eq!(number(slow, "unclassified"), number(slow, "delivered"));
     assert_eq!(number(&slow["latency_kept"], "count"), 0);
     assert_eq!(report["runs"][0]["limit"], "delivery");
-    let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
+    let text = place.page();
     assert!(text.contains("\nslow: time limit reached in 1 of 1 runs.\n"), "{text}");
     assert_eq!(place.leftovers(), [] as [String; 0]);
 }
@@ -374,12 +375,7 @@ fn processor_time_of_a_daemon_counts() {
     place.peer("idle", "", "");
     place.peer("busy", "setsid sh -c 'while :; do :; done' >/dev/null 2>&1 &", "");
     let plan = place.plan("\"idle\", \"busy\"", 400, "");
-    let output = place.command(&plan).output().expect("the binary was linked");
-    if is_refused(&output) {
-        return;
-    }
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let Some((report, _)) = place.report(&plan, &[], 0) else { return };
     for name in ["cpu_us_per_copy", "cpu_percent_sender", "cpu_percent_receivers"] {
         let of = |system: &str| account(&report, system)[name].as_f64().expect("it is known");
         assert!(of("idle") > 0.0 && of("busy") > 2.0 * of("idle"), "{name}: {report}");
@@ -394,12 +390,7 @@ fn row_beside_a_transfer_has_link_drops_and_no_costs() {
                 rate = 2_000\nsize = 1_024\nlink_mbit = 2\nbackground_mib = 1\n";
     let plan = place.folder.join("plan.toml");
     fs::write(&plan, text).expect("the folder is writable");
-    let output = place.command(&plan).output().expect("the binary was linked");
-    if is_refused(&output) {
-        return;
-    }
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let Some((report, _)) = place.report(&plan, &[], 0) else { return };
     let raw = account(&report, "raw");
     assert!(number(raw, "missing") > 0, "{raw}");
     // A datagram that the link of the sender drops is missing at both receivers.
@@ -409,7 +400,7 @@ fn row_beside_a_transfer_has_link_drops_and_no_costs() {
         assert_eq!(raw[name], Value::Null, "{name}: {raw}");
     }
     assert_eq!(raw["packets_per_copy"], Value::Null, "{raw}");
-    let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
+    let text = place.page();
     assert!(text.contains("\n| link drops | "), "{text}");
     assert_eq!(place.leftovers(), [] as [String; 0]);
 }
@@ -418,13 +409,7 @@ fn row_beside_a_transfer_has_link_drops_and_no_costs() {
 fn system_calls_are_counted_in_a_run_of_their_own() {
     let place = Place::new("bench-syscalls");
     let plan = place.plan("\"raw\"", 200, "");
-    let mut command = place.command(&plan);
-    let output = command.arg("--count-syscalls").output().expect("the binary was linked");
-    if is_refused(&output) {
-        return;
-    }
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let Some((report, _)) = place.report(&plan, &["--count-syscalls"], 0) else { return };
     let runs = report["runs"].as_array().expect("there are runs");
     assert_eq!(runs.len(), 1, "the run with strace is not among them");
     let syscalls = &report["syscalls"][0];
@@ -435,7 +420,7 @@ fn system_calls_are_counted_in_a_run_of_their_own() {
     // One call to send, one to receive at each of 3 nodes, and a sleep of the sender.
     let per_message = syscalls["per_message"].as_f64().expect("it was counted");
     assert!((4.0..20.0).contains(&per_message), "{syscalls}");
-    let text = fs::read_to_string(place.folder.join("out/benchmarks.md")).expect("it is written");
+    let text = place.page();
     assert!(text.contains("| system calls per message |"), "{text}");
     assert_eq!(place.leftovers(), [] as [String; 0]);
 }

@@ -1,4 +1,5 @@
 use std::net::UdpSocket;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{TryRecvError, channel};
@@ -44,6 +45,21 @@ fn while_sending(from: &Host, to: &Host, work: impl FnOnce()) {
     });
 }
 
+/// Asserts that a log of a host that drops datagrams meanwhile is complete.
+fn assert_logs(host: &Host, path: &Path) {
+    let log = host.log_drops(path).expect("it may log");
+    thread::sleep(Duration::from_millis(20));
+    let dropped = log.finish().expect("the record has what was counted");
+    assert!(!dropped.is_empty());
+}
+
+/// Asserts that a running log has ten datagrams that are sent now, and nothing else.
+fn assert_logs_ten(log: DropLog, from: &Host, to: &Host) {
+    send(from, to, 10);
+    thread::sleep(DELIVERY);
+    assert_eq!(log.finish().expect("the record is complete").len(), 10);
+}
+
 fn now() -> Duration {
     Clocks::read().expect("Linux has both clocks").monotonic
 }
@@ -59,8 +75,7 @@ fn drops_that_are_read_late_have_the_time_of_the_drop() {
     for _ in 0..3 {
         let before = now();
         send(sender, receiver, 10);
-        // Delivery to a host takes less than this.
-        thread::sleep(Duration::from_millis(50));
+        thread::sleep(DELIVERY);
         spans.push(before - CLOCKS_ERROR..now() + CLOCKS_ERROR);
     }
     progress.stop.store(true, Ordering::Release);
@@ -81,11 +96,7 @@ fn every_drop_after_the_start_of_a_log_is_in_its_account() {
     while_sending(sender, receiver, || {
         // Datagrams are dropped while each log starts and ends.
         for number in 0..10 {
-            let path = folder.path().join(number.to_string());
-            let log = receiver.log_drops(&path).expect("it may log");
-            thread::sleep(Duration::from_millis(20));
-            let dropped = log.finish().expect("the record has what was counted");
-            assert!(!dropped.is_empty());
+            assert_logs(receiver, &folder.path().join(number.to_string()));
         }
     });
 }
@@ -97,10 +108,7 @@ fn log_after_an_abandoned_one_is_complete() {
     let folder = tempfile::TempDir::new().expect("a folder");
     while_sending(sender, receiver, || {
         drop(receiver.log_drops(&folder.path().join("abandoned")).expect("it may log"));
-        let log = receiver.log_drops(&folder.path().join("next")).expect("it may log");
-        thread::sleep(Duration::from_millis(20));
-        let dropped = log.finish().expect("the record has what was counted");
-        assert!(!dropped.is_empty());
+        assert_logs(receiver, &folder.path().join("next"));
     });
 }
 
@@ -111,9 +119,7 @@ fn log_stays_complete_after_the_refusal_of_a_second_one() {
     let folder = tempfile::TempDir::new().expect("a folder");
     let log = receiver.log_drops(&folder.path().join("first")).expect("it may log");
     receiver.log_drops(&folder.path().join("second")).expect_err("there is one");
-    send(sender, receiver, 10);
-    thread::sleep(Duration::from_millis(50));
-    assert_eq!(log.finish().expect("the record is complete").len(), 10);
+    assert_logs_ten(log, sender, receiver);
 }
 
 #[test]
@@ -125,9 +131,9 @@ fn changed_losses_leave_a_running_log_in_place() {
     for probability in [0.0, 1.0] {
         receiver.set_loss(&Loss::Independent { probability }).expect("it is possible");
     }
-    send(sender, receiver, 10);
-    thread::sleep(Duration::from_millis(50));
-    assert_eq!(log.finish().expect("the record is complete").len(), 10);
+    assert_logs_ten(log, sender, receiver);
 }
 
+/// Time within which a datagram reaches a host.
+const DELIVERY: Duration = Duration::from_millis(50);
 const CLOCKS_ERROR: Duration = Duration::from_micros(2);
