@@ -76,9 +76,9 @@ mod tests {
     }
 
     #[test]
-    fn all_rows_with_all_systems_end_within_40_minutes() {
+    fn all_rows_with_all_systems_end_within_50_minutes() {
         let lengths = cases::built_in().into_iter().map(|row| length(&row, peers()));
         let minutes = lengths.sum::<Duration>().as_secs_f64() / 60.0;
-        assert!(minutes <= 40.0, "{minutes} minutes");
+        assert!(minutes <= 50.0, "{minutes} minutes");
     }
 }
