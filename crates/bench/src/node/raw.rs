@@ -46,6 +46,7 @@ impl Raw {
                     receive(&mut socket, &recorder, &is_over, &received);
                 }));
             }
+            thread::sleep(REPORTED_WITHIN);
         }
         let socket = sender(work.address).map_err(NodeError::io("cannot send multicast"))?;
         let has_background = work.background_mib > 0 && work.role.sends();
@@ -165,6 +166,9 @@ const TTL: u32 = 8;
 const BUFFER: usize = 8 << 20;
 const MAX_DATAGRAM: usize = 1 << 16;
 const CHECK: Duration = Duration::from_millis(50);
+/// The kernel reports a join some milliseconds later. A bridge with IGMP snooping forwards nothing
+/// to the node before.
+const REPORTED_WITHIN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

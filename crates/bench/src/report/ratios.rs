@@ -86,7 +86,11 @@ fn best<'a, 'b>(
             return Err(format!("{system} has {count} values in a run"));
         }
         if runs.median(metric).is_none() {
-            return Err(format!("{system} has none in a run"));
+            return match reference {
+                Reference::BestPeer => Err(format!("{system} has none in a run")),
+                // Plain sockets recover nothing.
+                Reference::Raw => Ok(None),
+            };
         }
     }
     let value = |runs: &Runs<'_>| runs.median(metric).map_or(f64::NAN, |median| median.value);
