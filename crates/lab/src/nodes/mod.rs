@@ -126,7 +126,7 @@ impl Nodes {
         let give_up = Instant::now() + patience;
         let mut failure = None;
         for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, it)| !it.is_killed) {
-            let reason = match node.wait(give_up) {
+            let reason = match end_until(&mut node.process, give_up) {
                 Some(status) if status.success() => continue,
                 Some(status) => format!("node {index} failed: {status}"),
                 None => format!("node {index} did not end after `stop`"),
@@ -142,22 +142,23 @@ impl Node {
         self.lines.iter().any(|it| it == line)
     }
 
-    fn wait(&mut self, give_up: Instant) -> Option<ExitStatus> {
-        loop {
-            if let Ok(Some(status)) = self.process.child().try_wait() {
-                return Some(status);
-            }
-            if Instant::now() > give_up {
-                // It fails if the node has just ended.
-                let _ = self.process.kill();
-                return None;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-
     fn last_words(&self) -> LogTail {
         LogTail::of(&self.log)
+    }
+}
+
+/// Waits for the end of a process. Kills it at `give_up`, and then returns `None`.
+pub(crate) fn end_until(process: &mut Process, give_up: Instant) -> Option<ExitStatus> {
+    loop {
+        if let Ok(Some(status)) = process.child().try_wait() {
+            return Some(status);
+        }
+        if Instant::now() > give_up {
+            // It fails if the process has just ended.
+            let _ = process.kill();
+            return None;
+        }
+        thread::sleep(Duration::from_millis(5));
     }
 }
 

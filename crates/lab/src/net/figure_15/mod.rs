@@ -27,8 +27,8 @@ use super::refusal::refused;
 /// receivers along a tree that the registry installs. 5 s later a link of the tree fails, which the
 /// receivers detect, and 10 s later a receiver is killed. Writes figure-15.csv, figure-15.svg and
 /// figure-15.txt. The exit code is 1 unless each other receiver delivers at least 90 % of the set
-/// sending rate in each interval of 100 ms, after the first 100 ms of the fault, loses nothing, and
-/// multicast reaches the receivers below the link again. Needs ip, bridge, jq and flock.
+/// sending rate in each second from the fault on, and loses nothing, and multicast reaches the
+/// receivers below the link again. Needs ip, bridge, jq and flock.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Sending rate, such as 500Mbit in the paper; two cores that also run other programs carry 40

@@ -127,32 +127,39 @@ impl Bin {
         });
         Self { span, sent: rate(sent), received: received.collect() }
     }
+
+    fn seconds(&self) -> f64 {
+        self.span.1 - self.span.0
+    }
 }
 
-/// Lowest rate of delivered messages of a receiver in one interval.
+/// Lowest rate of delivered messages of a receiver in a number of consecutive intervals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Lowest {
     /// Share of the set sending rate.
     pub(super) share: f64,
     pub(super) at: f64,
     pub(super) receiver: usize,
-    /// Number of pairs of an interval and a receiver, and of those below [`SHARE`].
+    /// Number of pairs of a span and a receiver, and of those below [`SHARE`].
     pub(super) pairs: usize,
     pub(super) below: usize,
 }
 
-/// Share of the set sending rate that each receiver must deliver in each interval.
+/// Share of the set sending rate that each receiver must deliver in each second.
 pub(super) const SHARE: f64 = 0.9;
 
-/// Judges intervals by the set sending `rate`, not by what the sender sends: a pause of the sender
-/// is a dip for its receivers.
-pub(super) fn lowest<'a>(bins: impl Iterator<Item = &'a Bin>, rate: f64) -> Option<Lowest> {
+/// Judges each span of `length` intervals by the set sending `rate`, not by what the sender sends:
+/// a pause of the sender is a dip for its receivers.
+pub(super) fn lowest(bins: &[Bin], length: usize, rate: f64) -> Option<Lowest> {
     let mut lowest: Option<Lowest> = None;
-    for bin in bins {
-        let payloads = bin.received.iter().enumerate();
-        for (receiver, payload) in payloads.filter_map(|(place, it)| Some((place, it.payload?))) {
-            let share = payload / rate;
-            let here = Lowest { share, at: bin.span.0, receiver, pairs: 0, below: 0 };
+    for span in bins.windows(length) {
+        let (first, last) = (&span[0], &span[length - 1]);
+        let seconds = last.span.1 - first.span.0;
+        for receiver in 0..first.received.len() {
+            let payload = |bin: &Bin| Some(bin.received[receiver].payload? * bin.seconds());
+            let Some(delivered) = span.iter().map(payload).sum::<Option<f64>>() else { continue };
+            let share = delivered / seconds / rate;
+            let here = Lowest { share, at: first.span.0, receiver, pairs: 0, below: 0 };
             let lowest = lowest.get_or_insert(here);
             if share < lowest.share {
                 *lowest = Lowest { pairs: lowest.pairs, below: lowest.below, ..here };
@@ -208,11 +215,22 @@ mod tests {
     #[test]
     fn pause_of_the_sender_is_a_dip_of_its_receivers() {
         let bins = [bin(0, 10.0, Some(9.5), 10.0), bin(1, 0.0, Some(0.0), 0.0)];
-        let lowest = |bins: &[Bin]| lowest(bins.iter(), 10.0).expect("some intervals");
+        let lowest = |bins: &[Bin]| lowest(bins, 1, 10.0).expect("some intervals");
         assert_eq!((lowest(&bins).share, lowest(&bins).at), (0.0, 1.0));
         assert_eq!((lowest(&bins).pairs, lowest(&bins).below), (2, 1));
         assert_eq!(lowest(&bins[..1]).below, 0);
-        assert_eq!(super::lowest([bin(0, 10.0, None, 0.0)].iter(), 10.0), None, "it is killed");
+        assert_eq!(super::lowest(&[bin(0, 10.0, None, 0.0)], 1, 10.0), None, "it is killed");
+    }
+
+    #[test]
+    fn messages_of_a_pause_count_if_they_follow_in_the_same_span() {
+        let bins = [10.0, 4.0, 16.0, 2.0].into_iter().zip(0..);
+        let bins: Vec<Bin> =
+            bins.map(|(payload, number)| bin(number, 10.0, Some(payload), 10.0)).collect();
+        let lowest = |length| lowest(&bins, length, 10.0).expect("some intervals");
+        assert_eq!((lowest(1).share, lowest(1).below), (0.2, 2));
+        assert_eq!((lowest(2).share, lowest(2).at, lowest(2).pairs), (0.7, 0.0, 3));
+        assert_eq!(super::lowest(&bins, 5, 10.0), None, "there is no such span");
     }
 
     #[test]

@@ -19,8 +19,8 @@ pub(super) struct Report {
     pub(super) bins: Vec<Bin>,
 }
 
-/// Time after the fault in which receiving rates may be lower.
-const DETECTION: f64 = 0.1;
+/// Number of intervals in a second.
+const SECOND: usize = 10;
 
 impl Report {
     pub(super) fn holds(&self) -> bool {
@@ -28,13 +28,16 @@ impl Report {
         has_no_dip && self.rebuilt_at().is_some() && self.lost == 0
     }
 
+    /// Returns the lowest delivery in any second after the first fault.
     fn lowest(&self) -> Option<Lowest> {
-        let from = self.cut_at + DETECTION;
-        lowest(self.bins.iter().filter(|bin| bin.span.0 >= from), self.rate)
+        let [_, after] = self.parts();
+        lowest(after, SECOND, self.rate)
     }
 
-    fn lowest_before(&self) -> Option<Lowest> {
-        lowest(self.bins.iter().filter(|bin| bin.span.1 <= self.cut_at), self.rate)
+    /// Returns the intervals before and after the first fault.
+    fn parts(&self) -> [&[Bin]; 2] {
+        let before = self.bins.partition_point(|bin| bin.span.1 <= self.cut_at);
+        self.bins.split_at(before).into()
     }
 
     fn rebuilt_at(&self) -> Option<f64> {
@@ -70,15 +73,21 @@ impl Report {
             }
             None => text += "multicast does not reach all of them again\n",
         }
-        if let Some(Lowest { pairs, below, .. }) = self.lowest_before() {
-            let _ = writeln!(text, "before the fault, {below} of {pairs} intervals are below 90 %");
-        }
-        if let Some(Lowest { share, at, receiver, pairs, below }) = self.lowest() {
+        if let Some(Lowest { share, at, receiver, .. }) = self.lowest() {
             let (percent, name) = (share * 100.0, &self.names[receiver]);
             let _ = writeln!(
                 text,
-                "lowest delivery, of the set rate: {percent:.0} % at {name}, {at:.1} s\n\
-                intervals of a receiver below 90 %: {below} of {pairs}"
+                "lowest delivery in a second, of the set rate: {percent:.0} % at {name}, {at:.1} s"
+            );
+        }
+        for (when, bins) in ["before", "after"].into_iter().zip(self.parts()) {
+            let lowest = lowest(bins, 1, self.rate);
+            let Some(Lowest { share, pairs, below, .. }) = lowest else { continue };
+            let _ = writeln!(
+                text,
+                "intervals of 100 ms below 90 % {when} the fault: {below} of {pairs}, the lowest \
+                {:.0} %",
+                share * 100.0
             );
         }
         text += &self.pauses();
@@ -169,7 +178,7 @@ mod tests {
             killed: (0, 0.9),
             cut_at: 0.2,
             lost: 0,
-            bins: (0..10).map(bin).collect(),
+            bins: (0..20).map(bin).collect(),
         }
     }
 
@@ -181,8 +190,24 @@ mod tests {
         assert!(report(0.85).text().contains("85 % at server 0.2"), "{}", report(0.85).text());
         assert!(!Report { lost: 1, ..report(0.95) }.holds());
         let mut by_repairs_only = report(0.95);
-        by_repairs_only.bins.truncate(6);
+        by_repairs_only.bins.iter_mut().for_each(|bin| bin.received[1].tree = 0.0);
         assert!(!by_repairs_only.holds());
+    }
+
+    #[test]
+    fn relation_holds_with_a_short_dip_and_not_with_a_long_one() {
+        let dip = |intervals: std::ops::Range<usize>| {
+            let mut report = report(1.0);
+            let bins = &mut report.bins[intervals];
+            bins.iter_mut().for_each(|bin| bin.received[1].payload = Some(1.0));
+            report
+        };
+        assert!(dip(9..10).holds(), "{}", dip(9..10).text());
+        assert!(dip(9..10).text().contains("after the fault: 1 of 18, the lowest 10 %"));
+        assert!(!dip(9..11).holds());
+        assert!(dip(9..11).text().contains("82 % at server 0.2"), "{}", dip(9..11).text());
+        assert!(!dip(2..4).holds(), "it begins with the fault");
+        assert!(dip(0..2).holds(), "it is before the fault");
     }
 
     #[test]
@@ -197,7 +222,7 @@ mod tests {
     fn results_are_written_as_a_table_and_two_charts() {
         let [csv, svg, _] = report(1.0).files().map(|(_, text)| text);
         let lines: Vec<&str> = csv.lines().collect();
-        assert_eq!(lines.len(), 11);
+        assert_eq!(lines.len(), 21);
         assert_eq!(lines[1], "0.000,10.000,,10.000,0.000,10.000,10.000,0.000");
         assert!(svg.contains("(a)") && svg.contains("(b)"));
     }

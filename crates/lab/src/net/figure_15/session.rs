@@ -15,7 +15,7 @@ use carom_terminal::{CliError, plain};
 use super::fabric::{self, Fabric, RECEIVERS, SENDER};
 use super::rates::{Deliveries, Octets};
 use crate::net::refusal::refused;
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, end_until};
 
 /// Programs that the experiment starts.
 pub(super) struct Programs {
@@ -138,8 +138,14 @@ impl Session {
     /// Stops all processes, and returns the deliveries of the receivers except those of `killed`.
     pub(super) fn finish(mut self, killed: usize) -> Result<Vec<Option<Deliveries>>, CliError> {
         self.nodes.stop(PATIENCE).map_err(|error| failed(error, &self.files))?;
-        let registry = self.registry.interrupt().and_then(|()| self.registry.wait());
-        registry.map_err(|error| refused(&error))?;
+        self.registry.interrupt().map_err(|error| refused(&error))?;
+        match end_until(&mut self.registry, Instant::now() + PATIENCE) {
+            Some(status) if status.success() => {}
+            Some(status) => {
+                return Err(failed(format!("the registry failed: {status}"), &self.files));
+            }
+            None => return Err(failed("the registry did not end", &self.files)),
+        }
         let deliveries = (0..RECEIVERS.len()).map(|receiver| {
             if receiver == killed {
                 return Ok(None);
