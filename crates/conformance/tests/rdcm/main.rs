@@ -7,7 +7,7 @@ use carom_conformance::rdcm::cluster::place;
 use carom_proto::loss::Loss;
 use carom_proto::rdcm::Congestion;
 use carom_proto::{Engine, LossCause, SendError, SeqNo};
-use carom_sim::Fault;
+use carom_sim::{Fault, HostIx};
 
 mod findings;
 mod hostile;
@@ -87,6 +87,54 @@ fn others_continue_when_a_receiver_is_killed() {
         net.run(50);
         assert_eq!(net.engine(0).receivers(net.group).len(), HOSTS.len() - 2);
     }
+}
+
+#[test]
+fn others_do_not_pause_when_a_receiver_is_killed() {
+    let networks: [fn(u64) -> Setup; 2] =
+        [|seed| Setup::bcube(4, 1, seed), |seed| Setup::rack(HOSTS.len() as u32 + 10, seed)];
+    for (network, setup) in networks.into_iter().enumerate() {
+        for victim in &HOSTS[1..] {
+            let setup = setup(u64::from(*victim)).at_mbit(100);
+            let mut net = Net::sending(u64::MAX, setup, &HOSTS);
+            net.run(500);
+            net.kill(*victim, false);
+            let left: Vec<u32> = HOSTS[1..].iter().copied().filter(|it| it != victim).collect();
+            let pause = longest_pause(&mut net, &left, 800);
+            assert!(pause < 50, "network {network}, {victim} killed: {pause} ms without a message");
+        }
+    }
+}
+
+#[test]
+fn receiver_that_pauses_gets_everything_afterwards() {
+    let mut net = Net::sending(u64::MAX, Setup::rack(5, 4).at_mbit(100), &[0, 1, 2, 3, 4]);
+    net.run(500);
+    net.world.apply(&Fault::Pause(HostIx(2)));
+    let pause = longest_pause(&mut net, &[1, 3, 4], 150);
+    assert!(pause < 50, "{pause} ms without a message");
+    net.world.apply(&Fault::Resume(HostIx(2)));
+    net.run(1000);
+    assert_eq!((&net.slow[..], &net.log(2).lost[..]), (&[][..], &[][..]));
+    let behind = net.log(1).got.len() - net.log(2).got.len();
+    assert!(behind < 100, "{behind} messages behind");
+}
+
+/// Runs for a time in milliseconds, and returns the longest one without a message at one of `hosts`.
+fn longest_pause(net: &mut Net, hosts: &[u32], ms: u64) -> u64 {
+    let mut last: Vec<(usize, u64)> = hosts.iter().map(|_| (0, 0)).collect();
+    let mut longest = 0;
+    for now in 0..ms {
+        for ((got, since), host) in last.iter_mut().zip(hosts) {
+            let count = net.log(*host).got.len();
+            if count > *got {
+                (*got, *since) = (count, now);
+            }
+            longest = longest.max(now - *since);
+        }
+        net.run(1);
+    }
+    longest
 }
 
 /// Returns a network in which host 2 has caught up after it was paused for too long.

@@ -186,7 +186,7 @@ fn gets_another_relay(count: u32, degree: usize) {
 }
 
 #[test]
-fn chain_members_deaf_to_each_other_swap_ever_more_rarely() {
+fn chain_members_deaf_to_each_other_get_everything_and_rarely_swap() {
     let hosts = [0, 1, 2];
     let mut setup = Setup::without_multicast(3, 7).at_mbit(30);
     setup.config.relay_children = 1;
@@ -195,9 +195,10 @@ fn chain_members_deaf_to_each_other_swap_ever_more_rarely() {
     for (from, to) in [(1, 2), (2, 1)] {
         net.world.apply(&Fault::OneWay(vec![HostIx(from)], vec![HostIx(to)]));
     }
-    let ms = net.run_until_whole(&hosts[1..], 20_000);
+    // The stream fills the links for 11 seconds. No order of the chain is better than another.
+    let ms = net.run_until_whole(&hosts[1..], 12_500);
     let moved = net.engine(0).counters().relays_moved;
-    assert!((2..6).contains(&moved), "{moved} in {ms} ms");
+    assert!(moved < 6, "{moved} in {ms} ms");
 }
 
 #[test]

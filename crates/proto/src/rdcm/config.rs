@@ -51,7 +51,8 @@ pub struct Config {
     /// once. Default 4 ms, as in the paper.
     pub detect_after: Duration,
     /// Maximum time until an unacknowledged repair is sent again, unless acknowledgments take
-    /// longer. It is sent earlier if the round-trip time is known to be shorter. Default 8 ms.
+    /// longer. It is sent earlier if the round-trip time is known to be shorter. A receiver that
+    /// acknowledges nothing for three times as long no longer limits the rate. Default 8 ms.
     pub resend_after: Duration,
     /// Maximum number of packets per acknowledgment. Default 64.
     pub ack_every: u32,
@@ -242,6 +243,12 @@ impl Config {
         self.cut_after.min(self.gone_after) / 4
     }
 
+    /// Returns the time after which an awaited acknowledgment is late: in that time, a repair would
+    /// have been sent three times.
+    pub(super) fn late_after(&self) -> Duration {
+        (3 * self.resend_after).max(LATE_DELAYS * self.ack_delay)
+    }
+
     pub(super) fn sender_watch_every(&self) -> Duration {
         self.gone_after / 4
     }
@@ -320,6 +327,8 @@ impl Config {
 }
 
 const IDLE_PART: u32 = 10;
+/// Minimum time until an acknowledgment is late, as a multiple of `ack_delay`.
+const LATE_DELAYS: u32 = 8;
 const REPORT_SHARE: Duration = Duration::from_micros(100);
 
 #[cfg(test)]

@@ -48,6 +48,9 @@
 //! * A receiver that is silent for [`Config::gone_after`], stalls the others for
 //!   [`Config::slow_after`], or slows them down ([`Config::slowest`]), is evicted, and the others
 //!   continue. Once heard again, it is readmitted, and its application is notified of losses.
+//! * A receiver that has owed an acknowledgment for three times [`Config::resend_after`] no longer
+//!   limits the window (`next_ack`). Otherwise, a failed receiver would stop the others until its
+//!   eviction.
 //! * A window is not reduced if only a few percent of the packets are lost
 //!   ([`Config::tolerated_loss`]). Repairs make up for these losses, but BIC would slow down at a
 //!   loss of 1 %.
@@ -85,6 +88,7 @@ mod limits;
 mod link_speed;
 pub mod manager;
 mod network;
+mod next_ack;
 pub mod packet;
 mod receiver;
 pub mod sack_set;

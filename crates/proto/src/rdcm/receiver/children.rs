@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
+use super::super::next_ack::NextAck;
 use super::super::packet::{Place, RingAck};
 use crate::{NodeId, Time};
 
@@ -19,7 +20,7 @@ struct Child {
     limit: u64,
     by_tree: u32,
     heard_at: Time,
-    is_silent: bool,
+    next_ack: NextAck,
 }
 
 impl Children {
@@ -30,7 +31,8 @@ impl Children {
         let has_changed = !self.children.keys().eq(&others);
         self.children.retain(|child, _| others.contains(child));
         for child in others {
-            let new = Child { known_to: 0, limit, by_tree: 0, heard_at: now, is_silent: false };
+            let next_ack = NextAck::default();
+            let new = Child { known_to: 0, limit, by_tree: 0, heard_at: now, next_ack };
             self.children.entry(child).or_insert(new);
         }
         self.ring = place.children_ring;
@@ -42,13 +44,29 @@ impl Children {
         self.children.is_empty()
     }
 
-    /// Records an acknowledgment. Returns `true` if a child sent it. The window ends at `end`.
-    pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, end: u64) -> bool {
+    /// Awaits acknowledgments from the children that have not accounted for all packets below
+    /// `known_to`.
+    pub(super) fn expect_acks(&mut self, now: Time, known_to: u64) {
+        let behind = self.children.values_mut().filter(|child| child.known_to < known_to);
+        behind.for_each(|child| child.next_ack.await_from(now));
+    }
+
+    /// Records an acknowledgment. Returns `true` if a child sent it. The window ends at `end`, and
+    /// packets are known below `known_to`.
+    pub(super) fn on_ack(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        ack: &RingAck,
+        end: u64,
+        known_to: u64,
+    ) -> bool {
         let child = self.children.get_mut(&from).filter(|_| ack.ring == self.ring);
         let Some(child) = child else { return false };
         child.known_to = child.known_to.max(ack.known_to.min(end));
         (child.limit, child.by_tree) = (ack.limit, ack.by_tree);
-        (child.heard_at, child.is_silent) = (now, false);
+        child.heard_at = now;
+        child.next_ack.on_ack(now, child.known_to >= known_to);
         true
     }
 
@@ -57,7 +75,7 @@ impl Children {
     /// If this receiver and a child elsewhere below the branch lack a packet, it was lost above
     /// both, or rarely twice. Waiting for all children would be as slow as the slowest child.
     pub(super) fn known_to(&self, known_to: u64) -> u64 {
-        let all = self.heard().map(|child| Some(child.known_to));
+        let all = self.on_time().map(|child| Some(child.known_to));
         let (most, second) = all.fold((None, None), |(most, second), it| match it > most {
             true => (it, most),
             false => (most, second.max(it)),
@@ -68,7 +86,7 @@ impl Children {
     }
 
     pub(super) fn limit(&self, own: u64) -> u64 {
-        self.heard().map(|child| child.limit).fold(own, u64::min)
+        self.on_time().map(|child| child.limit).fold(own, u64::min)
     }
 
     /// Returns the number of packets that this receiver, with its own count `own`, and all branches
@@ -77,12 +95,22 @@ impl Children {
         self.children.values().map(|child| child.by_tree).fold(own, u32::wrapping_add)
     }
 
-    /// Returns the children, except silent ones, which request packets from the sender.
-    fn heard(&self) -> impl Iterator<Item = &Child> {
-        self.children.values().filter(|child| !child.is_silent)
+    /// Returns the children whose acknowledgments are not late.
+    fn on_time(&self) -> impl Iterator<Item = &Child> {
+        self.children.values().filter(|child| !child.next_ack.is_late)
     }
 
-    /// Determines which children are silent. Returns `true` if any child is heard.
+    /// Returns `true` if the acknowledgment of a child has become late.
+    pub(super) fn find_late(&mut self, now: Time, late_after: Duration) -> bool {
+        let children = self.children.values_mut();
+        children.fold(false, |any, child| child.next_ack.find_late(now, late_after) || any)
+    }
+
+    pub(super) fn late_at(&self, late_after: Duration) -> Option<Time> {
+        self.children.values().filter_map(|child| child.next_ack.late_at(late_after)).min()
+    }
+
+    /// Returns `true` if any child is heard.
     ///
     /// While the branch is whole, a child that has accounted for all packets below `known_to` has
     /// nothing to report, and is not silent. If the branch lacks packets, that child must report:
@@ -98,14 +126,14 @@ impl Children {
             if is_whole && child.known_to >= known_to {
                 child.heard_at = now;
             }
-            child.is_silent = now.since(child.heard_at) >= gone_after;
         }
-        self.heard().next().is_some()
+        self.children.values().any(|child| now.since(child.heard_at) < gone_after)
     }
 
     pub(super) fn make_up_for_stop(&mut self, now: Time, stopped_for: Duration) {
         for child in self.children.values_mut() {
             child.heard_at = now.min(child.heard_at + stopped_for);
+            child.next_ack.make_up_for_stop(now, stopped_for);
         }
     }
 }

@@ -71,6 +71,11 @@ impl Feedback {
 
     pub(super) fn ack_at_once(&mut self, now: Time) {
         self.on_gap(now);
+        self.ack_branch(now);
+    }
+
+    /// Schedules the acknowledgment of the branch at once.
+    pub(super) fn ack_branch(&mut self, now: Time) {
         if let Some(branch) = &mut self.branch {
             branch.acks.at_once(now);
         }
@@ -87,9 +92,7 @@ impl Feedback {
     pub(super) fn on_repair(&mut self, now: Time, delay: Duration) {
         self.own.at_once(now);
         self.parent.within(now, delay);
-        if let Some(branch) = &mut self.branch {
-            branch.acks.at_once(now);
-        }
+        self.ack_branch(now);
     }
 
     /// Schedules the branch's ACK: at once if the branch lacks packets below `known_to` that were

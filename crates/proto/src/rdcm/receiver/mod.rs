@@ -46,6 +46,7 @@ pub(super) struct Receiver {
     delivery: Delivery,
     children: Children,
     rate: RateControl,
+    acknowledged_limit: u64,
     end: StreamEnd,
     pub(super) by_tree: u64,
     pub(super) by_repair: u64,
@@ -67,6 +68,7 @@ impl Receiver {
             delivery: Delivery::new(sender),
             children: Children::default(),
             rate: RateControl::new(config, first),
+            acknowledged_limit: first,
             end: StreamEnd::new(first),
             by_tree: 0,
             by_repair: 0,
@@ -133,14 +135,16 @@ impl Receiver {
     pub(super) fn on_data(&mut self, cx: &mut Context<'_>, from: NodeId, data: DataPacket) {
         let DataPacket { number, fragment, way, is_relayed } = data;
         if number >= self.window.end() {
-            // The sender exceeds the window of a receiver only after evicting it, and then
-            // announces the end with the epoch of its place. Other claims are not trusted.
+            // The sender exceeds the window of a receiver while its acknowledgments are late, or
+            // after evicting it. It then announces the end with the epoch of the receiver's place.
+            // Other claims are not trusted.
             cx.counters.data_beyond += 1;
             return;
         }
         let is_repair = way == Way::Repair;
         let is_first_time = matches!(way, Way::Tree { .. });
         let is_news = self.end.on_packet(number, !is_repair && !is_relayed);
+        self.children.expect_acks(cx.now, self.end.known_to);
         if let Way::Tree { doublings } = way {
             cx.counters.data_received += 1;
             if self.rate.on_packet(number, 2 << doublings) {
@@ -242,6 +246,7 @@ impl Receiver {
         let is_trusted = epoch::are_near(epoch, self.place.epoch) && epoch != epoch::NONE;
         let end = if is_trusted { end } else { end.min(self.window.end()) };
         self.end.on_announce(end);
+        self.children.expect_acks(cx.now, self.end.known_to);
         if self.window.own.next() < self.end.known_to {
             self.feedback.ack_at_once(cx.now);
         } else {
@@ -252,7 +257,8 @@ impl Receiver {
 
     pub(super) fn on_ack(&mut self, cx: &mut Context<'_>, from: NodeId, acks: &[RingAck]) {
         for ack in acks {
-            let is_child = self.children.on_ack(cx.now, from, ack, self.window.end());
+            let (end, known_to) = (self.window.end(), self.end.known_to);
+            let is_child = self.children.on_ack(cx.now, from, ack, end, known_to);
             self.window.on_ack(cx.now, from, ack, is_child);
             if is_child {
                 let known_to = self.children.known_to(self.end.known_to);
@@ -260,7 +266,16 @@ impl Receiver {
                 self.feedback.on_child(cx.now, cx.config.ack_delay, known_to, has_all);
             }
         }
+        self.report_room(cx);
         self.send_repairs(cx);
+    }
+
+    /// Acknowledges at once if there is room again after the sender has used up the window.
+    fn report_room(&mut self, cx: &Context<'_>) {
+        let is_used_up = self.acknowledged_limit <= self.end.known_to;
+        if is_used_up && self.limit(cx.config) > self.acknowledged_limit {
+            self.feedback.ack_at_once(cx.now);
+        }
     }
 
     pub(super) fn on_release(&mut self, node: NodeId, ring: u32, epoch: u32, from: u64) {
@@ -289,6 +304,9 @@ impl Receiver {
             let is_heard = self.children.check_silence(now, is_whole, known_to, gone_after);
             self.window.check_silence(now, gone_after, is_heard);
         }
+        if self.children.find_late(now, cx.config.late_after()) {
+            self.feedback.ack_branch(now);
+        }
     }
 
     fn acknowledge(&mut self, cx: &mut Context<'_>) {
@@ -307,9 +325,10 @@ impl Receiver {
         self.handover.acknowledge(cx, &self.place, known_to, own.as_ref(), branch.as_ref());
     }
 
-    fn own_ack(&self, config: &Config) -> RingAck {
-        let (own, known_to) = (&self.window.own, self.end.known_to);
-        RingAck::new(self.place.leaf.ring, own, known_to, self.limit(config), self.by_tree as u32)
+    fn own_ack(&mut self, config: &Config) -> RingAck {
+        self.acknowledged_limit = self.limit(config);
+        let (own, known_to, limit) = (&self.window.own, self.end.known_to, self.acknowledged_limit);
+        RingAck::new(self.place.leaf.ring, own, known_to, limit, self.by_tree as u32)
     }
 
     fn branch_ack(&self, ring: u32, config: &Config) -> RingAck {
@@ -408,7 +427,8 @@ impl Receiver {
             due = due.min(self.request_at(config).unwrap_or(Time::MAX));
         }
         let acks = self.feedback.poll_timeout();
-        let times = [acks, self.window.next_repair(), self.window.poll_timeout()];
+        let late_at = self.children.late_at(config.late_after());
+        let times = [acks, late_at, self.window.next_repair(), self.window.poll_timeout()];
         times.into_iter().flatten().fold(due, Time::min)
     }
 

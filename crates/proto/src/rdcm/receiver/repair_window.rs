@@ -106,7 +106,7 @@ impl RepairWindow {
 
     pub(super) fn on_ack(&mut self, now: Time, from: NodeId, ack: &RingAck, is_child: bool) {
         let is_it = |it: &&mut Successor| it.node == from && it.ring == ack.ring;
-        // While the sender waits for this receiver, it sends nothing beyond the receiver's window.
+        // Nothing is kept beyond the window, though the sender may be ahead of a late receiver.
         let ack = ack.below(self.end());
         if let Some(successor) = self.successors.iter_mut().find(is_it) {
             let fresh = successor.on_ack(now, &ack, &self.timing);

@@ -107,6 +107,7 @@ impl Sender {
             self.confirmations.record_left(node, state.next);
         }
         self.receivers.leave(cx, node);
+        self.waits.forget(node);
         self.on_places(cx);
     }
 
@@ -159,7 +160,8 @@ impl Sender {
         // A joiner also acknowledges packets before its first, which may not have been sent yet.
         let Some(ack) = acks.last().map(|ack| ack.below(self.buffer.next)) else { return };
         let has_stopped = !self.stopped_for(cx.now, cx.config).is_zero();
-        if self.children.on_ack(cx, from, &ack, self.buffer.base, has_stopped) {
+        let sent = self.buffer.base..self.buffer.next;
+        if self.children.on_ack(cx, from, &ack, sent, has_stopped) {
             self.pacer.on_reduction();
         }
     }
@@ -171,12 +173,16 @@ impl Sender {
             return;
         }
         let silence = self.silence_of(cx, from);
+        let before = self.receivers.get(from).map(|state| state.next);
         let standing = self.receivers.on_report(cx, from, report);
         let is_genuine = self.receivers.get(from).is_some_and(|it| it.heard_at == cx.now);
-        if let Some(silence) = silence.filter(|_| is_genuine) {
-            self.waits.charge(cx.now, from, silence);
+        if is_genuine {
+            self.waits.on_report(cx.now, from, silence, cx.config.late_after());
         }
         match standing {
+            Standing::Current if before == Some(report.next) => {
+                self.announce_overrun(cx, from, report);
+            }
             Standing::Current => {}
             Standing::Restarted => self.resume(cx, from, report.next),
             Standing::Evicted => self.readmit(cx, from, report),
@@ -185,10 +191,17 @@ impl Sender {
             self.starts_at = None;
         }
         self.update_waits(cx);
-        let settled_after = self.receivers.settled_after(cx.config);
-        let (next, current) = (self.buffer.next, self.receivers.current());
-        self.waits.find_suspects(cx.now, next, settled_after, current);
+        self.waits.find_suspects(cx.now, self.buffer.next, self.receivers.current());
         self.on_progress(cx);
+    }
+
+    /// Announces the packets within its window to a receiver that makes no progress while others are
+    /// beyond it. It may hear nothing else, and requests these packets.
+    fn announce_overrun(&self, cx: &mut Context<'_>, node: NodeId, report: &Report) {
+        if report.next < report.limit && report.limit < self.buffer.next {
+            cx.counters.announces_sent += 1;
+            cx.unicast(node, &Packet::Announce { epoch: epoch::NONE, end: report.limit });
+        }
     }
 
     pub(super) fn on_request(&mut self, cx: &mut Context<'_>, from: NodeId, ranges: &[Range<u64>]) {
@@ -406,10 +419,13 @@ impl Sender {
             cx.multicast(&Packet::Announce { epoch: epoch::NONE, end: self.buffer.next });
         }
         if self.watch_at <= now {
-            self.receivers.make_up_for_stop(now, self.stopped_for(now, cx.config));
+            let stopped_for = self.stopped_for(now, cx.config);
+            self.receivers.make_up_for_stop(now, stopped_for);
+            self.children.make_up_for_stop(now, stopped_for);
             self.watch_at = now + cx.config.sender_watch_every();
             self.watch(cx);
         }
+        self.children.find_late(now, cx.config);
     }
 
     /// Multicasts again the packets that no receiver has (3.3), at the pacer's rate.
@@ -433,6 +449,7 @@ impl Sender {
     pub(super) fn poll_timeout(&mut self, now: Time, config: &Config, is_blocked: bool) -> Time {
         let mut due = self.announcements.next_at.min(self.watch_at);
         due = due.min(self.receivers.poll_timeout()).min(self.starts_at.unwrap_or(Time::MAX));
+        due = due.min(self.children.late_at(config).unwrap_or(Time::MAX));
         let repair_at = self.children.next_repair(config).filter(|_| !is_blocked);
         let may_repair = repair_at.is_some_and(|at| at <= now);
         if may_repair || self.may_send() && !is_blocked {

@@ -3,10 +3,11 @@
 //!
 //! A wait is a time in which there is data to send that the window does not permit. Short waits are
 //! normal for a window. A wait that is longer than the time within which all receivers report is
-//! charged to the receivers that expect no more, if at least half of the receivers do expect more.
-//! A receiver that is silent for that long, while the sender uses up its window, is charged for the
-//! whole silence. The sender paces the last packets of the window, and therefore waits for less
-//! time than it is slowed down.
+//! charged to the receiver that is furthest behind among those that expect no more, if at least half
+//! of the receivers do expect more.
+//! A receiver that is silent for that long, while the sender uses up its window, is charged for all
+//! waits since its previous report. The sender paces the last packets of a window, so that it is slowed
+//! down before it waits. The charge therefore includes up to `Config::late_after` before the waits.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
@@ -18,8 +19,14 @@ use crate::{NodeId, Time};
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     waits_since: Option<Time>,
+    /// Sum of all waits before `waits_since`.
+    waited: Duration,
+    /// Sum of all waits before the latest report of each receiver.
+    waited_at_report: BTreeMap<NodeId, Duration>,
     suspects: Vec<NodeId>,
     search_at: Time,
+    /// Time within which all receivers report.
+    settled_after: Duration,
     receivers: BTreeMap<NodeId, Recent>,
 }
 
@@ -43,15 +50,14 @@ pub(super) struct Delay {
 impl Waits {
     /// Begins a wait, or ends it and charges the suspects. Receivers report within `settled_after`.
     pub(super) fn update(&mut self, now: Time, is_waiting: bool, settled_after: Duration) {
+        self.settled_after = settled_after;
         match (self.waits_since, is_waiting) {
-            (None, true) => {
-                self.waits_since = Some(now);
-                self.search_at = now + settled_after;
-            }
+            (None, true) => self.begin(now),
             (Some(since), false) => {
                 for node in core::mem::take(&mut self.suspects) {
                     self.charge(now, node, now.since(since));
                 }
+                self.waited = self.waited(now);
                 self.waits_since = None;
             }
             (None, false) | (Some(_), true) => {}
@@ -62,31 +68,68 @@ impl Waits {
         &mut self,
         now: Time,
         next: u64,
-        settled_after: Duration,
         receivers: impl Iterator<Item = (NodeId, &'a ReceiverState)>,
     ) {
         if self.waits_since.is_none() || now < self.search_at {
             return;
         }
         self.search_at = now + SEARCH_EVERY;
-        self.suspects.clear();
-        let (mut count, mut is_any_silent) = (0, false);
+        let (mut suspects, mut count, mut is_any_silent) = (Vec::new(), 0, false);
         for (node, state) in receivers {
             count += 1;
-            is_any_silent |= now.since(state.heard_at) >= settled_after;
+            is_any_silent |= now.since(state.heard_at) >= self.settled_after;
             if state.limit <= next {
-                self.suspects.push(node);
+                suspects.push((state.next, node));
             }
         }
-        if self.suspects.len() * 2 > count || is_any_silent {
+        // A receiver that has more may have no room because it keeps packets for one with less.
+        let least = suspects.iter().map(|(next, _)| *next).min();
+        let furthest_behind = suspects.iter().filter(|(next, _)| Some(*next) == least);
+        self.suspects = furthest_behind.map(|(_, node)| *node).collect();
+        if suspects.len() * 2 > count || is_any_silent {
             // The network or most receivers are slow. A silent receiver is charged separately.
-            self.suspects.clear();
-            self.waits_since = Some(now);
-            self.search_at = now + settled_after;
+            self.begin(now);
         }
     }
 
-    pub(super) fn charge(&mut self, now: Time, node: NodeId, wait: Duration) {
+    /// Begins a wait. Nobody is charged for the previous one if it has not ended.
+    fn begin(&mut self, now: Time) {
+        self.waited = self.waited(now);
+        self.waits_since = Some(now);
+        self.search_at = now + self.settled_after;
+        self.suspects.clear();
+    }
+
+    fn waited(&self, now: Time) -> Duration {
+        self.waited + self.waits_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// Records a report. If a costly silence of the receiver ends, it is charged for the waits since
+    /// its previous report, and for `slowed` before them.
+    pub(super) fn on_report(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        silence: Option<Duration>,
+        slowed: Duration,
+    ) {
+        let waited = self.waited(now);
+        let before = self.waited_at_report.insert(node, waited);
+        let wait = before.map_or(Duration::ZERO, |before| waited - before);
+        if let Some(silence) = silence.filter(|_| !wait.is_zero()) {
+            self.charge(now, node, silence.min(wait + slowed));
+            // The windows of the receivers that kept packets for it may be full as well.
+            if self.waits_since.is_some() {
+                self.begin(now);
+            }
+        }
+    }
+
+    pub(super) fn forget(&mut self, node: NodeId) {
+        self.waited_at_report.remove(&node);
+    }
+
+    fn charge(&mut self, now: Time, node: NodeId, wait: Duration) {
         let since = now.before(wait);
         let new = Recent { since, waits: VecDeque::new(), reported_at: None };
         let recent = self.receivers.entry(node).or_insert(new);
@@ -160,16 +203,16 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const SPAN: Duration = Duration::from_secs(4);
 
-    fn state(limit: u64) -> ReceiverState {
-        ReceiverState { first: 1, next: 1, limit, ..ReceiverState::default() }
+    fn state(limit: u64, heard_at: Time) -> ReceiverState {
+        ReceiverState { first: 1, next: 1, limit, heard_at, ..ReceiverState::default() }
     }
 
     fn wait(waits: &mut Waits, from: Time, ms: u32, limits: [u64; 4]) -> Time {
-        let states = limits.map(state);
-        let named = (1..).map(NodeId).zip(&states);
         waits.update(from, true, 25 * MS);
         let end = from + ms * MS;
-        waits.find_suspects(end.before(MS), 100, LATELY, named);
+        let states = limits.map(|limit| state(limit, end.before(2 * MS)));
+        let named = (1..).map(NodeId).zip(&states);
+        waits.find_suspects(end.before(MS), 100, named);
         waits.update(end, false, 25 * MS);
         end
     }
@@ -198,6 +241,28 @@ mod tests {
         let now = wait(&mut waits, Time::ZERO, 20, [200, 100, 300, 200]);
         let now = wait(&mut waits, now, 300, [90, 100, 100, 200]);
         assert_eq!(waits.delays(now, SPAN), []);
+    }
+
+    #[test]
+    fn costly_silence_is_charged_for_the_waits_since_the_previous_report() {
+        let total = |silence: u32, late_after: u32| {
+            let mut waits = Waits::default();
+            waits.update(Time::ZERO, true, 25 * MS);
+            let mut now = Time::ZERO + 10 * MS;
+            waits.on_report(now, NodeId(2), None, late_after * MS);
+            waits.on_report(now, NodeId(3), Some(silence * MS), late_after * MS);
+            now = now + 15 * MS;
+            waits.update(now, false, 25 * MS);
+            waits.update(now + 30 * MS, true, 25 * MS);
+            now = now + 40 * MS;
+            waits.on_report(now, NodeId(2), Some(silence * MS), late_after * MS);
+            let [it] = waits.delays(now, SPAN)[..] else { panic!("{waits:?}") };
+            assert_eq!(it.node, NodeId(2), "nobody has waited for the other since its report");
+            it.total
+        };
+        assert_eq!(total(55, 0), 25 * MS);
+        assert_eq!(total(55, 20), 45 * MS, "the sender was slowed down before it waited");
+        assert_eq!(total(40, 20), 40 * MS, "not for longer than the silence");
     }
 
     #[test]

@@ -17,7 +17,7 @@ impl RoundTrip {
         self.rtt.smoothed()
     }
 
-    pub(super) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.smoothed().map_or(Duration::ZERO, |smoothed| smoothed + 4 * self.rtt.deviation())
     }
 
