@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use carom_proto::membership::link::{LinkCommand, LinkEnd, LinkEvent, LinkId};
+use carom_proto::membership::service::frame::MANAGER_PARTITION;
 use carom_proto::membership::service::server::{Server, ServerConfig};
 use carom_proto::{Endpoint, Time};
 use tokio::net::TcpStream;
@@ -99,10 +100,7 @@ impl<S: Store> Process<S> {
         let _ = tokio::time::timeout(STOP_WITHIN, self.finish(&mut inputs)).await;
         // The last acknowledgments must be written before the runtime ends with its tasks.
         let _ = tokio::time::timeout(STOP_WITHIN, self.links.finish()).await;
-        // The next owner of the manager's partition must not meet commands of this process.
-        if let Some(trees) = &mut self.trees {
-            trees.finish(COMMANDS_WITHIN).await;
-        }
+        self.finish_trees(&mut inputs).await;
         if tokio::time::timeout(CLOSE_WITHIN, self.store.close()).await.is_err() {
             tracing::warn!("the store did not release the owned partitions in time");
         }
@@ -147,6 +145,27 @@ impl<S: Store> Process<S> {
         }
     }
 
+    /// Waits for the commands that install trees: the next owner of the manager's partition must
+    /// not meet them. The store keeps the partition meanwhile. If it is lost, they are killed.
+    async fn finish_trees(&mut self, inputs: &mut Inputs<S::Report>) {
+        if let Self { trees: Some(trees), store, .. } = self {
+            let finished = trees.finish(COMMANDS_WITHIN);
+            tokio::pin!(finished);
+            while store.is_serving() {
+                store.handle_time(Instant::now());
+                while store.poll().is_some() {}
+                tokio::select! {
+                    () = &mut finished => return,
+                    Some(report) = inputs.reports.recv() => {
+                        store.handle_report(Instant::now(), report);
+                    }
+                    () = sleep_until(store.due()) => {}
+                }
+            }
+        }
+        self.trees = None;
+    }
+
     fn forward_store_events(&mut self) {
         let trouble = self.store.trouble();
         self.trouble.send_if_modified(|known| {
@@ -173,7 +192,14 @@ impl<S: Store> Process<S> {
                     Some(_) => self.server.own(now, partition),
                     None => self.store.reload(partition),
                 },
-                StoreEvent::Lost(partition) => self.server.disown(now, partition),
+                StoreEvent::Lost(partition) => {
+                    self.server.disown(now, partition);
+                    if partition == MANAGER_PARTITION
+                        && let Some(trees) = &self.trees
+                    {
+                        trees.kill();
+                    }
+                }
                 StoreEvent::Owners(owners) => self.server.set_owners(owners),
             }
         }

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 /// A command that installs the multicast trees of bulk groups in the network.
@@ -78,6 +78,7 @@ pub(crate) struct TreeCommands {
     settings: TreeCommand,
     ends: mpsc::Sender<CommandEnd>,
     running: JoinSet<()>,
+    kill: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -92,6 +93,7 @@ enum Failure {
     Start(io::Error),
     Failed(ExitStatus, String),
     TimedOut(Duration),
+    Deposed,
 }
 
 /// Kills the process group of a command that is dropped before it has ended.
@@ -102,7 +104,7 @@ const MAX_ERROR_BYTES: u64 = 1000;
 
 impl TreeCommands {
     pub(crate) fn new(settings: TreeCommand, ends: mpsc::Sender<CommandEnd>) -> Self {
-        Self { settings, ends, running: JoinSet::new() }
+        Self { settings, ends, running: JoinSet::new(), kill: watch::Sender::new(()) }
     }
 
     /// Runs the command for a tree in the background.
@@ -111,8 +113,13 @@ impl TreeCommands {
         let description = Description::new(topology, &self.settings.pool, change);
         let (settings, ends, group) = (self.settings.clone(), self.ends.clone(), change.group);
         let version = change.version;
+        let mut kill = self.kill.subscribe();
         self.running.spawn(async move {
-            let result = run(&settings, &description).await.map_err(|failure| failure.to_string());
+            let result = tokio::select! {
+                result = run(&settings, &description) => result,
+                Ok(()) = kill.changed() => Err(Failure::Deposed),
+            };
+            let result = result.map_err(|failure| failure.to_string());
             match &result {
                 Ok(()) => tracing::info!(%group, version, "the tree is installed"),
                 Err(error) => tracing::warn!(%group, version, %error, "the tree is not installed"),
@@ -120,6 +127,11 @@ impl TreeCommands {
             // The process may have ended.
             let _ = ends.send(CommandEnd { group, result }).await;
         });
+    }
+
+    /// Kills all commands, because this process no longer decides about trees.
+    pub(crate) fn kill(&self) {
+        self.kill.send_replace(());
     }
 
     /// Waits until all commands have ended. Those that run longer than `within` are killed.
@@ -217,6 +229,7 @@ impl fmt::Display for Failure {
             }
             Self::Failed(status, errors) => write!(f, "the command failed with {status}: {errors}"),
             Self::TimedOut(time) => write!(f, "the command was killed after {time:?}"),
+            Self::Deposed => write!(f, "the command was killed: the manager has moved"),
         }
     }
 }
@@ -302,6 +315,26 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(30));
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert!(!file.exists(), "a process of the command has survived");
+    }
+
+    #[tokio::test]
+    async fn running_commands_are_killed_and_reported_when_the_manager_moves() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (topology, change) = change();
+        let (sender, mut ends) = mpsc::channel(2);
+        let command = format!("touch '{}'; sleep 1; touch '{}'", path("begun"), path("late"));
+        let mut commands = TreeCommands::new(TreeCommand::new(command), sender);
+        commands.start(&topology, &change);
+        while !folder.path().join("begun").exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        commands.kill();
+        let error = ends.recv().await.expect("it is reported").result.expect_err("it was killed");
+        assert_eq!(error, "the command was killed: the manager has moved");
+        commands.start(&topology, &change);
+        let result = ends.recv().await.expect("it is reported").result;
+        assert_eq!(result, Ok(()), "later commands run");
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ mod relay;
 mod service;
 #[path = "../lab/skipping.rs"]
 mod skipping;
+mod trees;
 
 use std::time::{Duration, Instant};
 

@@ -13,9 +13,7 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn start(registries: &[&str]) -> Self {
-        let builder = Node::builder().interface("127.0.0.1").port(0).path(PathChoice::Unicast);
-        let builder = builder.pool(MulticastPool::default()).registry(registries.iter().copied());
-        Self { node: builder.start().map(Node::from).expect("a node"), groups: BTreeMap::new() }
+        Self { node: start_node(registries), groups: BTreeMap::new() }
     }
 
     pub(crate) fn join(&mut self, name: &str) {
@@ -52,6 +50,12 @@ impl Host {
         let others = self.groups[name].members();
         others.iter().map(ToString::to_string).chain([self.id()]).collect()
     }
+}
+
+pub(crate) fn start_node(registries: &[&str]) -> Node {
+    let builder = Node::builder().interface("127.0.0.1").port(0).path(PathChoice::Unicast);
+    let builder = builder.pool(MulticastPool::default()).registry(registries.iter().copied());
+    builder.start().map(Node::from).expect("a node")
 }
 
 fn acknowledged(hosts: &[Host]) -> BTreeMap<String, BTreeSet<String>> {
