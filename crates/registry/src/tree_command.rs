@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn running_commands_are_killed_and_reported_when_the_manager_moves() {
+    async fn commands_are_killed_and_reported_when_the_manager_moves() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (topology, change) = change();

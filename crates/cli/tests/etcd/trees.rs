@@ -78,7 +78,7 @@ fn commands_of_a_process_that_lost_its_partitions_are_killed() {
 }
 
 #[test]
-fn process_that_stops_keeps_its_partitions_until_its_commands_have_ended() {
+fn process_that_stops_owns_partitions_until_its_commands_end() {
     let Some(etcd) = Etcd::start(1) else { return };
     // The lease of the process is 2 s.
     let session = Session::start(&etcd, "sleep 2.6 && touch done");

@@ -120,7 +120,7 @@ fn receiver_that_pauses_gets_everything_afterwards() {
     assert!(behind < 100, "{behind} messages behind");
 }
 
-/// Runs for a time in milliseconds, and returns the longest one without a message at one of `hosts`.
+/// Runs for `ms`, and returns the most milliseconds without a message at one of `hosts`.
 fn longest_pause(net: &mut Net, hosts: &[u32], ms: u64) -> u64 {
     let mut last: Vec<(usize, u64)> = hosts.iter().map(|_| (0, 0)).collect();
     let mut longest = 0;

@@ -186,7 +186,7 @@ fn gets_another_relay(count: u32, degree: usize) {
 }
 
 #[test]
-fn chain_members_deaf_to_each_other_get_everything_and_rarely_swap() {
+fn chain_members_deaf_to_each_other_get_all_and_rarely_swap() {
     let hosts = [0, 1, 2];
     let mut setup = Setup::without_multicast(3, 7).at_mbit(30);
     setup.config.relay_children = 1;

@@ -102,8 +102,11 @@ impl Children {
 
     /// Returns `true` if the acknowledgment of a child has become late.
     pub(super) fn find_late(&mut self, now: Time, late_after: Duration) -> bool {
-        let children = self.children.values_mut();
-        children.fold(false, |any, child| child.next_ack.find_late(now, late_after) || any)
+        let mut is_any_late = false;
+        for child in self.children.values_mut() {
+            is_any_late |= child.next_ack.find_late(now, late_after);
+        }
+        is_any_late
     }
 
     pub(super) fn late_at(&self, late_after: Duration) -> Option<Time> {

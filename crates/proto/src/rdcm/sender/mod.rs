@@ -195,8 +195,8 @@ impl Sender {
         self.on_progress(cx);
     }
 
-    /// Announces the packets within its window to a receiver that makes no progress while others are
-    /// beyond it. It may hear nothing else, and requests these packets.
+    /// Announces the packets within its window to a receiver that makes no progress while others
+    /// are beyond it. It may hear nothing else, and requests these packets.
     fn announce_overrun(&self, cx: &mut Context<'_>, node: NodeId, report: &Report) {
         if report.next < report.limit && report.limit < self.buffer.next {
             cx.counters.announces_sent += 1;

@@ -3,11 +3,11 @@
 //!
 //! A wait is a time in which there is data to send that the window does not permit. Short waits are
 //! normal for a window. A wait that is longer than the time within which all receivers report is
-//! charged to the receiver that is furthest behind among those that expect no more, if at least half
-//! of the receivers do expect more.
-//! A receiver that is silent for that long, while the sender uses up its window, is charged for all
-//! waits since its previous report. The sender paces the last packets of a window, so that it is slowed
-//! down before it waits. The charge therefore includes up to `Config::late_after` before the waits.
+//! charged to the receiver that is furthest behind among those that expect no more, if at least
+//! half of the receivers do expect more. A receiver that is silent for that long, while the sender
+//! uses up its window, is charged for all waits since its previous report. The sender paces the
+//! last packets of a window, so that it is slowed down before it waits. The charge therefore
+//! includes up to `Config::late_after` before the waits.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
@@ -92,7 +92,7 @@ impl Waits {
         }
     }
 
-    /// Begins a wait. Nobody is charged for the previous one if it has not ended.
+    /// Begins a wait. No receiver is charged for the previous one if it has not ended.
     fn begin(&mut self, now: Time) {
         self.waited = self.waited(now);
         self.waits_since = Some(now);
@@ -104,8 +104,8 @@ impl Waits {
         self.waited + self.waits_since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// Records a report. If a costly silence of the receiver ends, it is charged for the waits since
-    /// its previous report, and for `slowed` before them.
+    /// Records a report. If a costly silence of the receiver ends, it is charged for the waits
+    /// since its previous report, and for `slowed` before them.
     pub(super) fn on_report(
         &mut self,
         now: Time,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn costly_silence_is_charged_for_the_waits_since_the_previous_report() {
+    fn costly_silence_is_charged_for_the_waits_since_a_report() {
         let total = |silence: u32, late_after: u32| {
             let mut waits = Waits::default();
             waits.update(Time::ZERO, true, 25 * MS);
