@@ -260,6 +260,12 @@ mod tests {
         (topology, change)
     }
 
+    async fn await_file(path: &std::path::Path) {
+        while !path.exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     async fn end_of(command: &str, timeout: Duration) -> CommandEnd {
         let (topology, change) = change();
         let (sender, mut ends) = mpsc::channel(1);
@@ -326,9 +332,7 @@ mod tests {
         let command = format!("touch '{}'; sleep 1; touch '{}'", path("begun"), path("late"));
         let mut commands = TreeCommands::new(TreeCommand::new(command), sender);
         commands.start(&topology, &change);
-        while !folder.path().join("begun").exists() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        await_file(&folder.path().join("begun")).await;
         commands.kill();
         let error = ends.recv().await.expect("it is reported").result.expect_err("it was killed");
         assert_eq!(error, "the command was killed: the manager has moved");
@@ -351,9 +355,7 @@ mod tests {
         let command = format!("touch '{}'; sleep 2; touch '{}'", path("begun"), path("late"));
         let mut commands = TreeCommands::new(TreeCommand::new(command), sender);
         commands.start(&topology, &change);
-        while !folder.path().join("begun").exists() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        await_file(&folder.path().join("begun")).await;
         commands.finish(Duration::ZERO).await;
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert!(!folder.path().join("late").exists(), "the command has survived");
