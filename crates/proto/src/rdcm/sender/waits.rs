@@ -245,19 +245,19 @@ mod tests {
 
     #[test]
     fn costly_silence_is_charged_for_the_waits_since_a_report() {
-        let total = |silence: u32, late_after: u32| {
+        let total = |silence: u32, slowed: u32| {
             let mut waits = Waits::default();
             waits.update(Time::ZERO, true, 25 * MS);
             let mut now = Time::ZERO + 10 * MS;
-            waits.on_report(now, NodeId(2), None, late_after * MS);
-            waits.on_report(now, NodeId(3), Some(silence * MS), late_after * MS);
+            waits.on_report(now, NodeId(2), None, slowed * MS);
+            waits.on_report(now, NodeId(3), Some(silence * MS), slowed * MS);
             now = now + 15 * MS;
             waits.update(now, false, 25 * MS);
             waits.update(now + 30 * MS, true, 25 * MS);
             now = now + 40 * MS;
-            waits.on_report(now, NodeId(2), Some(silence * MS), late_after * MS);
+            waits.on_report(now, NodeId(2), Some(silence * MS), slowed * MS);
             let [it] = waits.delays(now, SPAN)[..] else { panic!("{waits:?}") };
-            assert_eq!(it.node, NodeId(2), "nobody has waited for the other since its report");
+            assert_eq!(it.node, NodeId(2), "the other has not been waited for since its report");
             it.total
         };
         assert_eq!(total(55, 0), 25 * MS);
