@@ -1,8 +1,9 @@
 use super::ratios::{self, Ratio, TOLERANCE};
 use super::results::Report;
 
-/// The ratios of two reports of the same rows. A ratio of a single turn of several is not compared,
-/// because it has no spread.
+/// The ratios of two reports of the same rows. The ratio to a best peer is compared with the ratio
+/// to the same peer in the other report, which may have another best one. A ratio of a single turn
+/// of several is not compared, because it has no spread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// Number of ratios that either report has.
@@ -27,18 +28,14 @@ impl Comparison {
         let mut comparison = Self::default();
         comparison.add_rows(first, second, "second");
         comparison.add_rows(second, first, "first");
-        let ratios = |report, other: &Report| -> Vec<Ratio<'_>> {
-            let mut all = ratios::all(report);
-            all.retain(|ratio| other.rows().contains(&ratio.row));
-            all
-        };
-        let (ours, theirs) = (ratios(first, second), ratios(second, first));
+        let ours = ratios_of_rows(first, second);
         for ratio in &ours {
-            let other = theirs.iter().find(|other| other.is_same(ratio));
-            comparison.add(ratio, Some(ratio), other);
+            comparison.add(Some(ratio), ratios::same_in(second, ratio).as_ref());
         }
+        // The best peer may be another one.
+        let theirs = ratios_of_rows(second, first);
         for ratio in theirs.iter().filter(|ratio| !ours.iter().any(|other| other.is_same(ratio))) {
-            comparison.add(ratio, None, Some(ratio));
+            comparison.add(ratios::same_in(first, ratio).as_ref(), Some(ratio));
         }
         comparison
     }
@@ -49,7 +46,8 @@ impl Comparison {
         self.differences.extend(lacking.map(|row| format!("{row}: not in the {name} report")));
     }
 
-    fn add(&mut self, ratio: &Ratio<'_>, first: Option<&Ratio<'_>>, second: Option<&Ratio<'_>>) {
+    /// Adds a ratio of the same systems in both reports. `None` is one that a report lacks.
+    fn add(&mut self, first: Option<&Ratio<'_>>, second: Option<&Ratio<'_>>) {
         let both = || first.into_iter().chain(second);
         if both().any(|ratio| ratio.is_unrepeated) && first.is_some() == second.is_some() {
             self.left_out += 1;
@@ -64,8 +62,15 @@ impl Comparison {
             Some(share) if share > TOLERANCE => format!("{texts}, {:.0} %", 100.0 * share),
             Some(_) => return,
         };
-        let Ratio { row, system, metric, reference, .. } = ratio;
+        let Some(Ratio { row, system, metric, reference, .. }) = first.or(second) else { return };
         let line = format!("{row}, {system}, {} to {reference}: {difference}", metric.name());
         self.differences.push(line);
     }
+}
+
+/// Returns the ratios of the rows that both reports have.
+fn ratios_of_rows<'a>(report: &'a Report, other: &Report) -> Vec<Ratio<'a>> {
+    let mut ratios = ratios::all(report);
+    ratios.retain(|ratio| other.rows().contains(&ratio.row));
+    ratios
 }

@@ -99,6 +99,12 @@ impl Metric {
         }
     }
 
+    pub(super) fn is_latency(self) -> bool {
+        let of_all = [Self::LatencyP50, Self::LatencyP90, Self::LatencyP99, Self::LatencyP999];
+        let recovered = [Self::RecoveredP50, Self::RecoveredP99, Self::RecoveredP999];
+        of_all.contains(&self) || recovered.contains(&self)
+    }
+
     pub(super) fn is_better_if_higher(self) -> bool {
         matches!(self, Self::GoodputSlowest | Self::GoodputMean | Self::Background)
     }

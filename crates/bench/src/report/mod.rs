@@ -79,6 +79,7 @@ mod tests {
             delivered,
             missing,
             latency,
+            cpu_us_per_copy: Some(p99 as f64 / 1e3),
             goodput_slowest: Some(goodput),
             orders_agree: true,
             ..Account::default()
@@ -114,6 +115,14 @@ mod tests {
             skipped,
         ];
         Report { runs, ..Report::default() }
+    }
+
+    /// Returns the same report of messages that were sent at a set rate.
+    fn paced() -> Report {
+        let mut report = report();
+        let paced = |account: &mut Account| account.is_paced = true;
+        report.runs.iter_mut().for_each(|run| edit(run, paced));
+        report
     }
 
     /// Returns the cells of a system in the table of the row: those of the runs, of `name`, ...
@@ -164,7 +173,7 @@ mod tests {
         let mut report = report();
         let failed = RunResult::Failed("broke".to_owned());
         report.runs.push(Run { result: failed, ..run("carom", Kind::Carom, 0, 0.0, 0) });
-        let mark = "| latency p99 | 110 µs (2 of 3 runs) | **1.29 (aeron;";
+        let mark = "| CPU per copy | 110 µs (2 of 3 runs) | **1.29 (aeron;";
         assert!(report.markdown().contains(mark), "{}", report.markdown());
         assert!(report.markdown().contains("\ncarom: failed in 1 of 3 runs: broke.\n"));
     }
@@ -209,10 +218,10 @@ mod tests {
     #[test]
     fn ratios_are_those_of_the_turns() {
         let text = report().markdown();
-        let p99 = "| carom | latency p99 | 110 µs | **1.29 (aeron; 1.25 to 1.33)** | \
+        let cpu = "| carom | CPU per copy | 110 µs | **1.29 (aeron; 1.25 to 1.33)** | \
                    2 (raw, 1 turn) |";
         let goodput = "| goodput, slowest | 30 MB/s | 1.5 to 2 (aeron) | 0.5 (raw, 1 turn) |";
-        assert!(text.contains(p99), "{text}");
+        assert!(text.contains(cpu), "{text}");
         assert!(text.contains(goodput), "the turns differ by 33 %: {text}");
         let behind = "**0.75 to 1.5 (aeron)**";
         let mut report = report();
@@ -226,12 +235,12 @@ mod tests {
         let mut report = report();
         report.runs[0].result = RunResult::Failed("broke".to_owned());
         let text = report.markdown();
-        let reason = "latency p99 is not compared: no turn has a value other than 0 of both carom \
-                      and raw.";
+        let reason = "CPU per copy is not compared: no turn has a value other than 0 of both \
+                      carom and raw.";
         assert!(text.contains(reason), "{text}");
         assert!(text.contains("**1.33 (aeron, 1 turn)**"), "{text}");
         let whole = self::report();
-        assert_eq!(Comparison::of(&whole, &report).differences.len(), 3, "raw is missing");
+        assert_eq!(Comparison::of(&whole, &report).differences.len(), 2, "raw is missing");
     }
 
     #[test]
@@ -240,14 +249,13 @@ mod tests {
         let line = "| fan-out | carom | goodput, slowest | 30 MB/s | 1.5 to 2 (aeron) | \
                     0.5 (raw, 1 turn) |";
         assert!(text.contains(line) && !text.contains("latency"), "{text}");
-        let mut paced = report();
+        let mut paced = paced();
         for run in &mut paced.runs {
             edit(run, |account| {
-                account.is_paced = true;
                 account.datagrams_dropped = 1;
             });
         }
-        assert_eq!(paced.overview().lines().count(), 2, "nothing was recovered");
+        assert!(!paced.overview().contains("recovered"), "nothing was");
         for run in &mut paced.runs {
             edit(run, |account| {
                 account.latency_recovered = account.latency;
@@ -282,9 +290,10 @@ mod tests {
 
     #[test]
     fn metric_with_too_few_values_of_a_peer_is_not_compared() {
-        let mut report = report();
+        let mut report = paced();
         let mut fast = run("pgm", Kind::Peer, 1_000, 1e6, 0);
         edit(&mut fast, |account| {
+            account.is_paced = true;
             account.latency.count = 72;
         });
         report.runs.push(fast);
@@ -293,19 +302,43 @@ mod tests {
             text.contains("latency p99 is not compared: pgm has 72 values in a run."),
             "{text}"
         );
-        assert!(!text.contains("1.29 (aeron"), "the worse peer is no reference: {text}");
+        assert!(!text.contains("latency p99 | 110 µs"), "the worse peer is no reference: {text}");
     }
 
     #[test]
     fn goodput_at_a_set_rate_is_not_compared() {
-        let mut report = report();
-        for run in &mut report.runs {
-            edit(run, |account| {
-                account.is_paced = true;
-            });
-        }
+        let report = paced();
         assert!(!report.markdown().contains("goodput"), "{}", report.markdown());
         assert!(!report.svg().contains("goodput"));
+    }
+
+    #[test]
+    fn latency_is_compared_at_a_set_rate_unless_the_group_is_for_bulk() {
+        let line = "| carom | latency p99 | 110 µs | **1.29 (aeron; 1.25 to 1.33)** |";
+        let at_full_speed = report();
+        assert_eq!(cell(&at_full_speed, "carom", "latency p99, µs"), "110 (18 %)");
+        assert!(!at_full_speed.markdown().contains(line), "{}", at_full_speed.markdown());
+        let mut report = paced();
+        assert!(report.markdown().contains(line), "{}", report.markdown());
+        let ours = report.runs.iter_mut().filter(|run| run.kind == Kind::Carom);
+        ours.for_each(|run| run.system = "carom:bulk".to_owned());
+        let text = report.markdown();
+        assert!(!text.contains("| latency p99 | 110 µs |"), "{text}");
+        assert!(text.contains("| carom:bulk | CPU per copy | 110 µs |"), "{text}");
+    }
+
+    #[test]
+    fn latency_of_plain_sockets_that_miss_copies_is_not_compared() {
+        let with = |missing: u64| {
+            let mut report = paced();
+            edit(&mut report.runs[2], |account| account.missing = missing);
+            report.markdown()
+        };
+        let latency = "| latency p99 | 110 µs | **1.29 (aeron; 1.25 to 1.33)** |";
+        assert!(with(0).contains(&format!("{latency} 2 (raw, 1 turn) |")), "{}", with(0));
+        let text = with(10);
+        assert!(text.contains(&format!("{latency}  |")), "{text}");
+        assert!(text.contains("| CPU per copy | 110 µs | ") && text.contains("2 (raw, 1 turn)"));
     }
 
     #[test]
@@ -343,17 +376,17 @@ mod tests {
     #[test]
     fn reports_differ_where_a_ratio_does() {
         let same = Comparison::of(&report(), &report());
-        assert_eq!((same.ratios, same.unsteady, &*same.differences), (3, 1, &[] as &[String]));
-        assert_eq!(same.left_out, 3, "raw was measured once");
+        assert_eq!((same.ratios, same.unsteady, &*same.differences), (2, 1, &[] as &[String]));
+        assert_eq!(same.left_out, 2, "raw was measured once");
         let close = Comparison::of(&report(), &with_aeron(70_000, 15e6));
         assert_eq!(close.differences, [] as [String; 0], "14 %, and within the range");
         let far = Comparison::of(&report(), &with_aeron(64_000, 12e6));
         let lines = [
-            "fan-out, carom, latency p99 to best peer: 1.29 (aeron; 1.25 to 1.33) and \
+            "fan-out, carom, CPU per copy to best peer: 1.29 (aeron; 1.25 to 1.33) and \
              1.61 (aeron; 1.56 to 1.67), 25 %",
             "fan-out, carom, goodput, slowest to best peer: 1.5 to 2 (aeron) and 2.5 (aeron), 25 %",
         ];
-        assert_eq!((far.ratios, &*far.differences), (3, &lines.map(str::to_owned)[..]));
+        assert_eq!((far.ratios, &*far.differences), (2, &lines.map(str::to_owned)[..]));
     }
 
     #[test]
@@ -361,14 +394,35 @@ mod tests {
         let mut other = report();
         other.runs.retain(|run| run.kind != Kind::Peer);
         let lacking = Comparison::of(&report(), &other);
-        assert_eq!((lacking.ratios, lacking.differences.len()), (3, 3));
+        assert_eq!((lacking.ratios, lacking.differences.len()), (2, 2));
         assert!(lacking.differences[0].ends_with(") and none"), "{lacking:?}");
         let reverse = Comparison::of(&other, &report());
-        assert!(reverse.differences[0].contains(": none and 1 (aeron"), "{reverse:?}");
+        assert!(reverse.differences[0].contains(": none and 1.29 (aeron"), "{reverse:?}");
         other.runs.iter_mut().for_each(|run| run.row = "else".to_owned());
         let rows = Comparison::of(&report(), &other);
         let lines = ["fan-out: not in the second report", "else: not in the first report"];
         assert_eq!((rows.ratios, &*rows.differences), (0, &lines.map(str::to_owned)[..]));
+    }
+
+    #[test]
+    fn ratio_to_a_best_peer_is_compared_with_that_to_the_same_peer() {
+        // The reports have different best peers, and yet agree.
+        let with_pgm = |cpu: u64, missing: u64| {
+            let mut report = report();
+            let pgm = |missing| run("pgm", Kind::Peer, cpu, 15e6, missing);
+            let third = Run { turn: 3, ..pgm(missing) };
+            report.runs.extend([pgm(0), second(pgm(0)), third]);
+            report
+        };
+        let (first, second) = (with_pgm(87_000, 0), with_pgm(82_000, 0));
+        assert!(first.markdown().contains("(aeron; ") && second.markdown().contains("(pgm; "));
+        let same = Comparison::of(&first, &second);
+        assert_eq!((same.ratios, &*same.differences), (3, &[] as &[String]));
+        // A peer that missed something in a turn is not the best one, and has the other turns.
+        let flawed = Comparison::of(&second, &with_pgm(82_000, 1));
+        assert_eq!(flawed.differences, [] as [String; 0]);
+        let far = Comparison::of(&second, &with_pgm(60_000, 1));
+        assert!(far.differences[0].contains("(pgm; ") && far.differences[0].ends_with("37 %"));
     }
 
     #[test]

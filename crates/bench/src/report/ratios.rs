@@ -41,6 +41,15 @@ pub(super) fn of_row<'a>(report: &'a Report, row: &'a str) -> Vec<Ratio<'a>> {
     ratios
 }
 
+/// Returns the ratio of the same systems in another report. Returns `None` if they have no turn in
+/// common there.
+pub(super) fn same_in<'a>(report: &'a Report, ratio: &Ratio<'a>) -> Option<Ratio<'a>> {
+    let systems = report.systems(ratio.row);
+    let named = |name: &str| systems.iter().find(|runs| runs.system() == name);
+    let (ours, theirs) = (named(ratio.system)?, named(ratio.other)?);
+    Ratio::of(ratio.row, ours, theirs, ratio.metric, ratio.reference)
+}
+
 /// Returns the metrics of a row that are not compared, with the reason.
 pub(super) fn not_compared(report: &Report, row: &str) -> Vec<(Metric, String)> {
     let (_, reasons) = compared(report, row);
@@ -52,7 +61,10 @@ fn compared<'a>(report: &'a Report, row: &'a str) -> (Vec<Ratio<'a>>, Vec<(Metri
     let systems = report.systems(row);
     let (mut ratios, mut reasons) = (Vec::new(), Vec::new());
     for ours in systems.iter().filter(|runs| runs.is(Kind::Carom)) {
-        for metric in COMPARED.into_iter().filter(|metric| ours.median(*metric).is_some()) {
+        let is_compared = |metric: &Metric| {
+            ours.median(*metric).is_some() && (ours.promises_latency() || !metric.is_latency())
+        };
+        for metric in COMPARED.into_iter().filter(is_compared) {
             for reference in [Reference::BestPeer, Reference::Raw] {
                 match best(&systems, metric, reference) {
                     Err(reason) => reasons.push((metric, reason)),
@@ -80,6 +92,10 @@ fn best<'a, 'b>(
     reference: Reference,
 ) -> Result<Option<&'b Runs<'a>>, String> {
     let wanted = || systems.iter().filter(|runs| is_wanted(runs, reference));
+    // Plain sockets lose what is late.
+    if reference == Reference::Raw && metric.is_latency() && wanted().any(Runs::misses_copies) {
+        return Ok(None);
+    }
     for runs in wanted() {
         let system = runs.system();
         if let Some(count) = runs.too_few(metric) {
@@ -134,10 +150,11 @@ impl<'a> Ratio<'a> {
         Some(Self { row, system, metric, reference, other, turns, is_unrepeated })
     }
 
-    /// Returns `true` if both compare the same things, though perhaps with another best peer.
+    /// Returns `true` if both compare the same metric of the same systems.
     pub(super) fn is_same(&self, other: &Ratio<'_>) -> bool {
-        let key = |it: &Ratio<'_>| (it.metric, it.reference);
-        (self.row, self.system) == (other.row, other.system) && key(self) == key(other)
+        let systems = (self.system, self.other) == (other.system, other.other);
+        let metric = (self.metric, self.reference) == (other.metric, other.reference);
+        self.row == other.row && systems && metric
     }
 
     /// Returns `true` if the turns agree within the tolerance, so that their median is a result.

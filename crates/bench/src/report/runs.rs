@@ -47,9 +47,11 @@ impl<'a> Runs<'a> {
         Median::of(self.accounts().into_iter().map(|account| metric.value(account)))
     }
 
-    /// Returns the value of each turn in which the system was measured.
+    /// Returns the value of each turn in which the system was measured. Of a peer, a turn counts
+    /// only if it could be the best one by it.
     pub(super) fn turns(&self, metric: Metric) -> impl Iterator<Item = (u32, f64)> {
-        self.0.iter().filter_map(move |run| match &run.result {
+        let counts = |run: &&&Run| run.kind != Kind::Peer || is_flawless(run);
+        self.0.iter().filter(counts).filter_map(move |run| match &run.result {
             RunResult::Measured(account) => Some((run.turn, metric.value(account)?)),
             RunResult::Failed(_) | RunResult::Skipped(_) => None,
         })
@@ -92,13 +94,32 @@ impl<'a> Runs<'a> {
         (!flaws.is_empty()).then(|| flaws.join("; "))
     }
 
+    pub(super) fn misses_copies(&self) -> bool {
+        self.accounts().iter().any(|account| account.missing > 0)
+    }
+
+    /// Returns `true` if the latency is a result: messages were sent at a set rate, so that it is
+    /// not that of full queues, and the group is not one for bulk transfers.
+    pub(super) fn promises_latency(&self) -> bool {
+        self.system() != BULK && self.accounts().iter().all(|account| account.is_paced)
+    }
+
     /// Returns `true` if all runs were measured to their end, nothing is missing, and the promised
     /// order was kept.
     pub(super) fn may_be_best(&self) -> bool {
-        let is_right = |it: &&Account| it.missing == 0 && self.order().is_kept(it);
-        self.flaw().is_none() && self.accounts().iter().all(is_right)
+        self.0.iter().all(|run| is_flawless(run))
     }
 }
+
+fn is_flawless(run: &Run) -> bool {
+    match &run.result {
+        RunResult::Measured(it) => run.limit.is_none() && it.missing == 0 && run.order.is_kept(it),
+        RunResult::Failed(_) | RunResult::Skipped(_) => false,
+    }
+}
+
+/// The system of Carom that makes no promise about latency.
+const BULK: &str = "carom:bulk";
 
 /// Returns the items without repetitions, in the order of their first occurrence.
 pub(super) fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
