@@ -18,7 +18,7 @@ use crate::tree::Goal;
 /// simulated.
 pub trait Medium {
     /// Returns the time since the first call to [`Medium::receive`], or zero before it. It never
-    /// decreases.
+    /// decreases. It may stand still while the medium prepares a subscription.
     fn elapsed(&self) -> Duration;
 
     /// Subscribes `host` to the multicasts of `group`.

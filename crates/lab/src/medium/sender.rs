@@ -47,9 +47,11 @@ impl Sender {
         self.batch.bytes.push(first);
         self.batch.bytes.extend_from_slice(rest);
         self.batch.datagrams.push(Outgoing { from, to, length: 1 + rest.len() });
-        if self.batch.datagrams.len() >= MOST_DATAGRAMS {
-            self.flush();
-        }
+    }
+
+    /// Returns `true` if there are enough datagrams to keep the thread busy.
+    pub(super) fn is_full(&self) -> bool {
+        self.batch.datagrams.len() >= FULL_BATCH
     }
 
     /// Passes all datagrams to the thread. Waits if it has too many.
@@ -97,4 +99,4 @@ fn is_full(error: &io::Error) -> bool {
 
 const ENOBUFS: i32 = nix::errno::Errno::ENOBUFS as i32;
 const MOST_BATCHES: usize = 64;
-const MOST_DATAGRAMS: usize = 64;
+const FULL_BATCH: usize = 64;

@@ -28,7 +28,10 @@ pub(super) struct Sockets {
     /// Hosts whose sockets are readable, each with the number of datagrams to read before others.
     ready: VecDeque<(usize, u32)>,
     events: Vec<epoll::Event>,
+    /// Time at which the world would have started, had it never stood still.
     started: Option<Instant>,
+    /// `true` if the switches may not know a membership yet. Nothing is sent meanwhile.
+    is_settling: bool,
     received: Box<[u8]>,
     /// `None` only while the sockets are dropped.
     sender: Option<Sender>,
@@ -68,6 +71,7 @@ impl Sockets {
             ready: VecDeque::new(),
             events: Vec::with_capacity(EVENTS),
             started: None,
+            is_settling: true,
             received: vec![0; MOST_BYTES].into(),
             sender: Some(Sender::start(sending, Arc::clone(&account))),
             account,
@@ -94,6 +98,16 @@ impl Sockets {
             || namespace.enter(|| UdpSocket::bind(("0.0.0.0", 0))).map_err(io::Error::other)?;
         let joined = self.hosts[host].memberships.join(address, open);
         note(&self.account, "cannot join a group", joined);
+        self.is_settling = true;
+    }
+
+    /// Waits until the switches know all memberships. The time of the world stands still.
+    fn settle(&mut self) {
+        let before = self.elapsed();
+        std::thread::sleep(if self.started.is_none() { SETTLING_AT_START } else { SETTLING });
+        let now = Instant::now();
+        self.started = Some(now.checked_sub(before).unwrap_or(now));
+        self.is_settling = false;
     }
 
     /// Waits until a socket is readable, and marks all readable sockets.
@@ -173,6 +187,9 @@ impl Medium for Sockets {
             let first = class as u8 | u8::from(is_multicast) << MULTICAST_BIT;
             let Some(sender) = &mut self.sender else { return };
             sender.add(from, SocketAddrV4::new(address, self.port), first, datagram);
+            if sender.is_full() && !self.is_settling {
+                sender.flush();
+            }
         }
     }
 
@@ -181,9 +198,8 @@ impl Medium for Sockets {
     }
 
     fn receive(&mut self, most: Duration) -> Option<Arrival<'_>> {
-        if self.started.is_none() {
-            std::thread::sleep(SETTLING);
-            self.started = Some(Instant::now());
+        if self.is_settling {
+            self.settle();
         }
         if let Some(sender) = &mut self.sender {
             sender.flush();
@@ -243,8 +259,10 @@ const TURN: u32 = 8;
 const MOST_BYTES: usize = 65_536;
 const MULTICAST_BIT: u8 = 7;
 const BUFFER: usize = 8 << 20;
-/// Time until the switches know all memberships.
-const SETTLING: Duration = Duration::from_secs(3);
+/// Time until the switches know all memberships, the first time after all hosts were started.
+const SETTLING_AT_START: Duration = Duration::from_secs(3);
+/// The same later. The kernel reports a membership some milliseconds after the call that joins.
+const SETTLING: Duration = Duration::from_millis(100);
 /// In the order of their numbers.
 const CLASSES: [Class; 4] = [Class::Data, Class::Repair, Class::Retransmission, Class::Control];
 

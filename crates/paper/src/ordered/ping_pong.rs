@@ -29,7 +29,7 @@ pub(crate) struct PingPongOutcome {
 
 /// Minimum size of a message, in bytes, which holds its number.
 pub(crate) const LEAST_BYTES: usize = size_of::<u32>();
-/// Time after which a message that did not arrive is an error.
+/// Time after which a message that did not arrive is lost, which is an error of a reliable level.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Run for PingPongRun {
@@ -39,16 +39,17 @@ impl Run for PingPongRun {
         let mut ring = self.setting.ring(env)?;
         let mut holder = 0;
         for number in 0..self.warm_up {
-            holder = self.pass(&mut ring, holder, number, env)?;
+            (holder, _) = self.pass(&mut ring, holder, number, env)?;
         }
-        let (start, before) = (ring.world.now(), ring.counts());
-        let mut longest = Duration::ZERO;
+        let before = ring.counts();
+        let (mut sum, mut longest) = (Duration::ZERO, Duration::ZERO);
         for number in 0..self.exchanges {
-            let at = ring.world.now();
-            holder = self.pass(&mut ring, holder, self.warm_up + number, env)?;
-            longest = longest.max(ring.world.now().since(at));
+            let latency;
+            (holder, latency) = self.pass(&mut ring, holder, self.warm_up + number, env)?;
+            sum += latency;
+            longest = longest.max(latency);
         }
-        let mean = ring.world.now().since(start) / self.exchanges;
+        let mean = sum / self.exchanges;
         Some(PingPongOutcome { mean, longest, counts: ring.counts().since(before) })
     }
 
@@ -62,22 +63,44 @@ impl Run for PingPongRun {
 }
 
 impl PingPongRun {
-    fn pass(&self, ring: &mut Ring, holder: u32, number: u32, env: Env<'_>) -> Option<u32> {
+    /// Passes a message from `holder` to another member. Returns that member, and the latency.
+    ///
+    /// An unreliable message that is lost is sent again, with its time starting anew.
+    fn pass(
+        &self,
+        ring: &mut Ring,
+        holder: u32,
+        number: u32,
+        env: Env<'_>,
+    ) -> Option<(u32, Duration)> {
         let step = 1 + ring.rng.below(ring.members as usize - 1) as u32;
         let next = (holder + step) % ring.members;
         let mut payload = number.to_be_bytes().to_vec();
         payload.resize(self.message_bytes.max(LEAST_BYTES), 0);
         let payload = Bytes::from(payload);
+        loop {
+            let sent = ring.world.now();
+            ring.send(holder, self.qos, payload.clone());
+            if self.arrives(ring, next, &payload, env)? {
+                return Some((next, ring.world.now().since(sent)));
+            }
+            let may_be_lost = self.qos == Qos::Unreliable;
+            assert!(may_be_lost, "a message of level {} did not arrive in time", self.qos);
+        }
+    }
+
+    /// Waits for a message at `member`. Returns `false` if it does not arrive in time.
+    fn arrives(&self, ring: &mut Ring, member: u32, payload: &Bytes, env: Env<'_>) -> Option<bool> {
         let end = ring.world.now() + PATIENCE;
-        ring.send(holder, self.qos, payload.clone());
         loop {
             while let Some(received) = ring.received() {
-                if received.member == next && received.message.payload == payload {
-                    return Some(next);
+                if received.member == member && received.message.payload == *payload {
+                    return Some(true);
                 }
             }
-            let is_in_time = ring.step(env)? && ring.world.now() < end;
-            assert!(is_in_time, "a message of level {} did not arrive in time", self.qos);
+            if !ring.step(env)? || ring.world.now() >= end {
+                return Some(false);
+            }
         }
     }
 }
