@@ -27,7 +27,8 @@ pub trait Medium {
     /// Ends the subscription of `host` to `group`.
     fn unsubscribe(&mut self, host: HostIx, group: GroupId);
 
-    /// Sends a datagram. It does not reach the sender itself.
+    /// Sends a datagram, at the latest with the next call to [`Medium::receive`]. It does not reach
+    /// the sender itself.
     fn send(&mut self, from: HostIx, to: Goal, class: Class, datagram: &[u8]);
 
     /// Returns the next datagram that a host receives, after waiting for at most `most`.

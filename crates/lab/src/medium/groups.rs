@@ -46,14 +46,15 @@ impl Memberships {
         Self { interface, joined: BTreeMap::new(), sockets: Vec::new() }
     }
 
-    /// Joins a group. `open` opens a socket on the host.
+    /// Joins a group. Returns `false` if the host has joined it before. `open` opens a socket on
+    /// the host.
     pub(super) fn join(
         &mut self,
         address: Ipv4Addr,
         open: impl FnOnce() -> io::Result<UdpSocket>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         if self.joined.contains_key(&address) {
-            return Ok(());
+            return Ok(false);
         }
         let with_room = self.sockets.iter().position(|(_, joined)| *joined < GROUPS_PER_SOCKET);
         let which = match with_room {
@@ -67,7 +68,7 @@ impl Memberships {
         socket.join_multicast_v4(&address, &self.interface)?;
         *joined += 1;
         self.joined.insert(address, which);
-        Ok(())
+        Ok(true)
     }
 
     pub(super) fn leave(&mut self, address: Ipv4Addr) -> io::Result<()> {
@@ -101,5 +102,17 @@ mod tests {
             addresses.of(GroupId(id));
         }
         assert_eq!(addresses.of(GroupId(999)), Ipv4Addr::new(239, 67, 3, 232));
+    }
+
+    #[test]
+    fn group_that_was_joined_is_not_joined_again() {
+        let mut memberships = Memberships::at(Ipv4Addr::LOCALHOST);
+        let address = Ipv4Addr::new(239, 64, 0, 1);
+        let open = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
+        let join = |memberships: &mut Memberships| memberships.join(address, open).ok();
+        assert_eq!(join(&mut memberships), Some(true));
+        assert_eq!(join(&mut memberships), Some(false));
+        memberships.leave(address).expect("the group was joined");
+        assert_eq!(join(&mut memberships), Some(true));
     }
 }

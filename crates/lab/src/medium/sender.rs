@@ -49,8 +49,8 @@ impl Sender {
         self.batch.datagrams.push(Outgoing { from, to, length: 1 + rest.len() });
     }
 
-    /// Returns `true` if there are enough datagrams to keep the thread busy.
-    pub(super) fn is_full(&self) -> bool {
+    /// Returns `true` if enough datagrams were added to be worth a call to [`Self::flush`].
+    pub(super) fn has_full_batch(&self) -> bool {
         self.batch.datagrams.len() >= FULL_BATCH
     }
 

@@ -28,9 +28,10 @@ pub(super) struct Sockets {
     /// Hosts whose sockets are readable, each with the number of datagrams to read before others.
     ready: VecDeque<(usize, u32)>,
     events: Vec<epoll::Event>,
-    /// Time at which the world would have started, had it never stood still.
+    /// Time at which the world would have started, had it never stood still. `None` until the
+    /// first call to [`Medium::receive`].
     started: Option<Instant>,
-    /// `true` if the switches may not know a membership yet. Nothing is sent meanwhile.
+    /// `true` if the bridges may not know a membership yet. Datagrams wait meanwhile.
     is_settling: bool,
     received: Box<[u8]>,
     /// `None` only while the sockets are dropped.
@@ -97,17 +98,21 @@ impl Sockets {
         let open =
             || namespace.enter(|| UdpSocket::bind(("0.0.0.0", 0))).map_err(io::Error::other)?;
         let joined = self.hosts[host].memberships.join(address, open);
-        note(&self.account, "cannot join a group", joined);
-        self.is_settling = true;
+        self.is_settling |= note(&self.account, "cannot join a group", joined) == Some(true);
     }
 
-    /// Waits until the switches know all memberships. The time of the world stands still.
+    /// Waits until the bridges know all memberships. The time of the world stands still.
     fn settle(&mut self) {
-        let before = self.elapsed();
-        std::thread::sleep(if self.started.is_none() { SETTLING_AT_START } else { SETTLING });
         let now = Instant::now();
-        self.started = Some(now.checked_sub(before).unwrap_or(now));
+        std::thread::sleep(if self.started.is_none() { SETTLING_AT_START } else { SETTLING });
+        self.started = Some(self.started.unwrap_or(now) + now.elapsed());
         self.is_settling = false;
+    }
+
+    fn flush(&mut self) {
+        if let Some(sender) = &mut self.sender {
+            sender.flush();
+        }
     }
 
     /// Waits until a socket is readable, and marks all readable sockets.
@@ -187,8 +192,11 @@ impl Medium for Sockets {
             let first = class as u8 | u8::from(is_multicast) << MULTICAST_BIT;
             let Some(sender) = &mut self.sender else { return };
             sender.add(from, SocketAddrV4::new(address, self.port), first, datagram);
-            if sender.is_full() && !self.is_settling {
-                sender.flush();
+            if sender.has_full_batch() && self.started.is_some() {
+                if self.is_settling {
+                    self.settle();
+                }
+                self.flush();
             }
         }
     }
@@ -201,9 +209,7 @@ impl Medium for Sockets {
         if self.is_settling {
             self.settle();
         }
-        if let Some(sender) = &mut self.sender {
-            sender.flush();
-        }
+        self.flush();
         if self.ready.is_empty() {
             self.wait(most);
         }
@@ -259,9 +265,9 @@ const TURN: u32 = 8;
 const MOST_BYTES: usize = 65_536;
 const MULTICAST_BIT: u8 = 7;
 const BUFFER: usize = 8 << 20;
-/// Time until the switches know all memberships, the first time after all hosts were started.
+/// Time until the bridges know all memberships, before a world starts.
 const SETTLING_AT_START: Duration = Duration::from_secs(3);
-/// The same later. The kernel reports a membership some milliseconds after the call that joins.
+/// The same while it runs. The kernel reports a membership some milliseconds after the call.
 const SETTLING: Duration = Duration::from_millis(100);
 /// In the order of their numbers.
 const CLASSES: [Class; 4] = [Class::Data, Class::Repair, Class::Retransmission, Class::Control];
