@@ -191,6 +191,7 @@ fn table(points: &[Point<'_>]) -> Table {
             ("data_sent_again", |it| it.outcome.counts.data_again.into()),
             ("acks", |it| it.outcome.counts.rounds.into()),
             ("null_acks", |it| it.outcome.counts.nulls.into()),
+            ("messages_lost", |it| it.outcome.lost.into()),
         ],
     )
 }
