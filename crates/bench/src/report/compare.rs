@@ -11,7 +11,7 @@ pub struct Comparison {
     /// Number of these ratios whose turns disagree in either report, so that their ranges are
     /// compared instead of their medians.
     pub unsteady: usize,
-    /// Number of ratios that are not compared, because both reports have them from one turn only.
+    /// Number of ratios that are not compared, because a report has them from one turn only.
     pub left_out: usize,
     /// A line for each ratio that differs too much, or that one report lacks, and for each row that
     /// one report lacks.
@@ -30,12 +30,12 @@ impl Comparison {
         comparison.add_rows(second, first, "first");
         let ours = ratios_of_rows(first, second);
         for ratio in &ours {
-            comparison.add(Some(ratio), ratios::same_in(second, ratio).as_ref());
+            comparison.add(ratio, Some(ratio), ratios::same_in(second, ratio).as_ref());
         }
         // The best peer may be another one.
         let theirs = ratios_of_rows(second, first);
         for ratio in theirs.iter().filter(|ratio| !ours.iter().any(|other| other.is_same(ratio))) {
-            comparison.add(ratios::same_in(first, ratio).as_ref(), Some(ratio));
+            comparison.add(ratio, ratios::same_in(first, ratio).as_ref(), Some(ratio));
         }
         comparison
     }
@@ -47,7 +47,7 @@ impl Comparison {
     }
 
     /// Adds a ratio of the same systems in both reports. `None` is one that a report lacks.
-    fn add(&mut self, first: Option<&Ratio<'_>>, second: Option<&Ratio<'_>>) {
+    fn add(&mut self, ratio: &Ratio<'_>, first: Option<&Ratio<'_>>, second: Option<&Ratio<'_>>) {
         let both = || first.into_iter().chain(second);
         if both().any(|ratio| ratio.is_unrepeated) && first.is_some() == second.is_some() {
             self.left_out += 1;
@@ -62,7 +62,7 @@ impl Comparison {
             Some(share) if share > TOLERANCE => format!("{texts}, {:.0} %", 100.0 * share),
             Some(_) => return,
         };
-        let Some(Ratio { row, system, metric, reference, .. }) = first.or(second) else { return };
+        let Ratio { row, system, metric, reference, .. } = ratio;
         let line = format!("{row}, {system}, {} to {reference}: {difference}", metric.name());
         self.differences.push(line);
     }

@@ -100,9 +100,19 @@ impl Metric {
     }
 
     pub(super) fn is_latency(self) -> bool {
-        let of_all = [Self::LatencyP50, Self::LatencyP90, Self::LatencyP99, Self::LatencyP999];
-        let recovered = [Self::RecoveredP50, Self::RecoveredP99, Self::RecoveredP999];
-        of_all.contains(&self) || recovered.contains(&self)
+        matches!(
+            self,
+            Self::LatencyP50
+                | Self::LatencyP90
+                | Self::LatencyP99
+                | Self::LatencyP999
+                | Self::LatencyMax
+                | Self::KeptP50
+                | Self::KeptP99
+                | Self::RecoveredP50
+                | Self::RecoveredP99
+                | Self::RecoveredP999
+        )
     }
 
     pub(super) fn is_better_if_higher(self) -> bool {

@@ -41,9 +41,11 @@ pub(super) fn of_row<'a>(report: &'a Report, row: &'a str) -> Vec<Ratio<'a>> {
     ratios
 }
 
-/// Returns the ratio of the same systems in another report. Returns `None` if they have no turn in
-/// common there.
+/// Returns the ratio to the same system in another report, where another peer may be the best one.
 pub(super) fn same_in<'a>(report: &'a Report, ratio: &Ratio<'a>) -> Option<Ratio<'a>> {
+    if ratio.reference == Reference::Raw {
+        return of_row(report, ratio.row).into_iter().find(|other| other.is_same(ratio));
+    }
     let systems = report.systems(ratio.row);
     let named = |name: &str| systems.iter().find(|runs| runs.system() == name);
     let (ours, theirs) = (named(ratio.system)?, named(ratio.other)?);
@@ -61,10 +63,8 @@ fn compared<'a>(report: &'a Report, row: &'a str) -> (Vec<Ratio<'a>>, Vec<(Metri
     let systems = report.systems(row);
     let (mut ratios, mut reasons) = (Vec::new(), Vec::new());
     for ours in systems.iter().filter(|runs| runs.is(Kind::Carom)) {
-        let is_compared = |metric: &Metric| {
-            ours.median(*metric).is_some() && (ours.promises_latency() || !metric.is_latency())
-        };
-        for metric in COMPARED.into_iter().filter(is_compared) {
+        let has = |metric: &Metric| ours.median(*metric).is_some() && ours.compares(*metric);
+        for metric in COMPARED.into_iter().filter(has) {
             for reference in [Reference::BestPeer, Reference::Raw] {
                 match best(&systems, metric, reference) {
                     Err(reason) => reasons.push((metric, reason)),
@@ -92,7 +92,7 @@ fn best<'a, 'b>(
     reference: Reference,
 ) -> Result<Option<&'b Runs<'a>>, String> {
     let wanted = || systems.iter().filter(|runs| is_wanted(runs, reference));
-    // Plain sockets lose what is late.
+    // Plain sockets have no recovery: their latencies lack the slowest copies.
     if reference == Reference::Raw && metric.is_latency() && wanted().any(Runs::misses_copies) {
         return Ok(None);
     }

@@ -47,8 +47,8 @@ impl<'a> Runs<'a> {
         Median::of(self.accounts().into_iter().map(|account| metric.value(account)))
     }
 
-    /// Returns the value of each turn in which the system was measured. Of a peer, a turn counts
-    /// only if it could be the best one by it.
+    /// Returns the value of each turn in which the system was measured. A turn of a peer counts
+    /// only if it is flawless.
     pub(super) fn turns(&self, metric: Metric) -> impl Iterator<Item = (u32, f64)> {
         let counts = |run: &&&Run| run.kind != Kind::Peer || is_flawless(run);
         self.0.iter().filter(counts).filter_map(move |run| match &run.result {
@@ -98,10 +98,11 @@ impl<'a> Runs<'a> {
         self.accounts().iter().any(|account| account.missing > 0)
     }
 
-    /// Returns `true` if the latency is a result: messages were sent at a set rate, so that it is
-    /// not that of full queues, and the group is not one for bulk transfers.
-    pub(super) fn promises_latency(&self) -> bool {
-        self.system() != BULK && self.accounts().iter().all(|account| account.is_paced)
+    /// Returns `true` if the metric compares Carom with other systems. A latency does not at full
+    /// speed, where it is that of full queues, nor in a bulk group.
+    pub(super) fn compares(&self, metric: Metric) -> bool {
+        let is_paced = || self.accounts().iter().all(|account| account.is_paced);
+        !metric.is_latency() || self.system() != BULK && is_paced()
     }
 
     /// Returns `true` if all runs were measured to their end, nothing is missing, and the promised

@@ -71,7 +71,7 @@ fn compared(report: &Report, row: &str, metrics: &[Metric]) -> Vec<Vec<String>> 
     let ratios = ratios::of_row(report, row);
     let mut lines = Vec::new();
     for ours in report.systems(row).iter().filter(|runs| runs.is(Kind::Carom)) {
-        for metric in metrics {
+        for metric in metrics.iter().filter(|metric| ours.compares(**metric)) {
             let Some(median) = ours.median(*metric) else { continue };
             let value = format!("{} {}", short(median.value), metric.unit());
             let runs = ours.flaw().map(|_| format!(" ({} runs)", ours.described()));

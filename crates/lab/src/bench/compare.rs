@@ -9,8 +9,9 @@ use serde_json::json;
 /// Compare the ratios of two benches
 ///
 /// Prints each ratio of Carom to the best peer or to raw sockets that differs by more than 20 %
-/// between two results of the same rows, or that one of them lacks. Ratios of a single turn of
-/// several are left out.
+/// between two results of the same rows, or that one of them lacks. The ratio to a best peer is
+/// compared with the ratio to the same peer in the other result. Ratios of a single turn of several
+/// are left out.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
