@@ -66,6 +66,10 @@ pub struct Row {
     /// with the messages, not with this transfer. Default: none.
     #[serde(default)]
     pub background_mib: Option<u32>,
+    /// Seconds for which the nodes are left alone after the last delivery, while what they use is
+    /// measured. Default: none.
+    #[serde(default)]
+    pub idle_s: Option<u32>,
     /// Loss of datagrams at the receivers. Default: none.
     #[serde(default)]
     pub loss: Loss,
@@ -215,6 +219,10 @@ impl Row {
         self.require(link > 0, "link_mbit", link, "at least 1")?;
         let is_alone = self.background_mib.is_none() || self.roles == Roles::OneSender;
         self.require(is_alone, "background_mib", "a size", "no size, or one sender")?;
+        let idle = self.idle_s.unwrap_or(1);
+        self.require(idle > 0, "idle_s", idle, "at least 1")?;
+        let is_over = self.idle_s.is_none() || self.background_mib.is_none() && self.kill.is_none();
+        self.require(is_over, "idle_s", idle, "no value in a row with background_mib or kill")?;
         self.require(self.repetitions > 0, "repetitions", self.repetitions, "at least 1")?;
         self.check_faults()?;
         self.check_raw()?;
@@ -260,6 +268,7 @@ impl Row {
             ("outages", !self.outages.is_empty()),
             ("kill", self.kill.is_some()),
             ("background_mib", self.background_mib.is_some()),
+            ("idle_s", self.idle_s.is_some()),
         ];
         let given = others.iter().find(|(_, is_given)| *is_given);
         given.map_or(Ok(()), |(field, _)| {

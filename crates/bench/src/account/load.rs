@@ -2,6 +2,17 @@ use super::arrivals::Arrivals;
 use super::sent::Sent;
 use crate::record::{BACKGROUND_BYTES, BACKGROUND_NS, NodeReport};
 
+/// The load of a node while nothing is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Idle {
+    /// Length of the measurement in nanoseconds.
+    pub span_ns: u64,
+    /// Processor time of the node's processes in nanoseconds, if it is known.
+    pub cpu_ns: Option<u64>,
+    /// Packets that the node's interface received.
+    pub packets: u64,
+}
+
 /// Returns the mean of processor times, in percent of one processor, over the time from the
 /// first send call to the last send call or delivery. Returns `None` without nodes, or if the
 /// time of one is not known.
@@ -11,9 +22,8 @@ pub(super) fn cpu_percent(
     arrivals: &[Arrivals],
 ) -> Option<f64> {
     let span_ns = span_ns(sent, arrivals)?;
-    let all: Vec<u64> = times_ns.collect::<Option<_>>()?;
-    let mean_ns = all.iter().sum::<u64>() as f64 / all.len() as f64;
-    (!all.is_empty()).then(|| 100.0 * mean_ns / span_ns as f64)
+    let mean_ns = mean(times_ns.map(|ns| Some(ns? as f64)))?;
+    Some(100.0 * mean_ns / span_ns as f64)
 }
 
 /// Returns the bytes per second of the background transfer at the slowest receiver. Returns `None`
@@ -28,6 +38,24 @@ pub(super) fn background_slowest<'a>(
     });
     let rates: Vec<f64> = rates.collect::<Option<_>>()?;
     rates.into_iter().reduce(f64::min)
+}
+
+/// Returns the mean processor time of idle nodes, in percent of one processor.
+pub(super) fn idle_cpu_percent(nodes: impl Iterator<Item = Option<Idle>>) -> Option<f64> {
+    let percent = |idle: Idle| Some(100.0 * idle.cpu_ns? as f64 / idle.span_ns as f64);
+    mean(nodes.map(|idle| percent(idle?)))
+}
+
+/// Returns the mean number of packets per second that idle nodes receive.
+pub(super) fn idle_packets_per_second(nodes: impl Iterator<Item = Option<Idle>>) -> Option<f64> {
+    let rate = |idle: Idle| 1e9 * idle.packets as f64 / idle.span_ns as f64;
+    mean(nodes.map(|idle| idle.map(rate)))
+}
+
+/// Returns the mean. Returns `None` without values, or if one is not known.
+fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let values: Vec<f64> = values.collect::<Option<_>>()?;
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 fn span_ns(sent: &Sent, arrivals: &[Arrivals]) -> Option<u64> {

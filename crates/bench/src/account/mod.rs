@@ -13,6 +13,8 @@ use crate::record::NodeFiles;
 use arrivals::{Arrivals, Spread};
 use sent::Sent;
 
+pub use load::Idle;
+
 /// The messages of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
@@ -45,6 +47,8 @@ pub struct Node {
     pub kernel_drops: Option<u64>,
     /// Packets that the node's link dropped in both directions, if they were counted.
     pub link_drops: Option<u64>,
+    /// Load of the node while it was left alone after the run, if this was measured.
+    pub idle: Option<Idle>,
 }
 
 impl Node {
@@ -140,6 +144,14 @@ pub struct Account {
     pub goodput_mean: Option<f64>,
     /// Bytes per second of the background transfer at the slowest receiver, if the row has one.
     pub background_slowest: Option<f64>,
+    /// Mean processor time of all nodes while nothing is sent, in percent of one processor. `None`
+    /// if it was not measured, or that of a node is not known.
+    #[serde(default)]
+    pub idle_cpu_percent: Option<f64>,
+    /// Mean number of packets per second that a node receives while nothing is sent. `None` if it
+    /// was not measured.
+    #[serde(default)]
+    pub idle_packets_per_second: Option<f64>,
 }
 
 impl Account {
@@ -160,6 +172,7 @@ impl Account {
         let violations = |node: &Node| order::violations(&node.files.delivered, work.groups);
         let senders = nodes.iter().filter(|node| node.only_sends());
         let receivers = || nodes.iter().filter(|node| node.receives);
+        let idle = || nodes.iter().map(|node| node.idle);
         let order: Vec<String> = receivers().map(hash).collect();
         let goodputs: Vec<f64> = arrivals.iter().filter_map(|it| it.goodput(work.size)).collect();
         let cpu_ns: Option<u64> = nodes.iter().map(|node| node.cpu_ns).sum();
@@ -203,6 +216,8 @@ impl Account {
             is_paced: work.rate > 0.0,
             goodput_slowest: is_measured.then(|| goodputs.iter().copied().fold(f64::MAX, f64::min)),
             goodput_mean: is_measured.then(|| goodputs.iter().sum::<f64>() / goodputs.len() as f64),
+            idle_cpu_percent: load::idle_cpu_percent(idle()),
+            idle_packets_per_second: load::idle_packets_per_second(idle()),
         }
     }
 

@@ -37,6 +37,7 @@ fn receiver(times: &[(u32, u64)], dropped: &[(u32, u64)]) -> Node {
         packets: Some(6),
         kernel_drops: Some(0),
         link_drops: None,
+        idle: None,
     }
 }
 
@@ -268,4 +269,20 @@ fn background_transfer_has_the_rate_of_the_slowest_receiver() {
     let rate = |bytes| receiver(&[(BACKGROUND_BYTES, bytes), (BACKGROUND_NS, 500_000_000)]);
     assert_eq!(slowest([rate(4_000), rate(1_000)]), Some(2_000.0));
     assert_eq!(slowest([rate(4_000), receiver(&[])]), None);
+}
+
+#[test]
+fn idle_nodes_have_the_mean_of_their_load() {
+    let idle = |cpu_ns, packets| {
+        let idle = Idle { span_ns: 2_000_000_000, cpu_ns, packets };
+        Node { idle: Some(idle), ..Node::default() }
+    };
+    let load = |nodes: &[Node]| {
+        let account = Account::of(nodes, &FULL_SPEED);
+        (account.idle_cpu_percent, account.idle_packets_per_second)
+    };
+    let (one, two) = (idle(Some(20_000_000), 10), idle(Some(60_000_000), 30));
+    assert_eq!(load(&[one.clone(), two]), (Some(2.0), Some(10.0)));
+    assert_eq!(load(&[one.clone(), idle(None, 30)]), (None, Some(10.0)));
+    assert_eq!(load(&[one, Node::default()]), (None, None));
 }

@@ -29,10 +29,12 @@ pub(super) enum Metric {
     GoodputSlowest,
     GoodputMean,
     Background,
+    IdleCpu,
+    IdlePackets,
 }
 
 impl Metric {
-    pub(super) const ALL: [Self; 25] = [
+    pub(super) const ALL: [Self; 27] = [
         Self::SendDelayP99,
         Self::LatencyP50,
         Self::LatencyP90,
@@ -58,6 +60,8 @@ impl Metric {
         Self::GoodputSlowest,
         Self::GoodputMean,
         Self::Background,
+        Self::IdleCpu,
+        Self::IdlePackets,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -87,13 +91,15 @@ impl Metric {
             Self::GoodputSlowest => "goodput, slowest",
             Self::GoodputMean => "goodput, mean",
             Self::Background => "background transfer",
+            Self::IdleCpu => "idle CPU of a node",
+            Self::IdlePackets => "idle packets per second",
         }
     }
 
     pub(super) fn unit(self) -> &'static str {
         match self {
-            Self::Packets | Self::Recovered => "",
-            Self::SpreadLeftOut | Self::CpuSender | Self::CpuReceivers => "%",
+            Self::Packets | Self::Recovered | Self::IdlePackets => "",
+            Self::SpreadLeftOut | Self::CpuSender | Self::CpuReceivers | Self::IdleCpu => "%",
             Self::GoodputSlowest | Self::GoodputMean | Self::Background => "MB/s",
             _ => "µs",
         }
@@ -188,6 +194,8 @@ impl Metric {
             Self::GoodputSlowest => goodput(account.goodput_slowest),
             Self::GoodputMean => goodput(account.goodput_mean),
             Self::Background => account.background_slowest.map(|rate| rate / 1e6),
+            Self::IdleCpu => account.idle_cpu_percent,
+            Self::IdlePackets => account.idle_packets_per_second,
         }
     }
 }

@@ -214,7 +214,7 @@ impl fmt::Display for Ratio<'_> {
 /// Largest difference of two ratios that counts as noise of the machine, as a share.
 pub(super) const TOLERANCE: f64 = 0.2;
 
-pub(super) const COMPARED: [Metric; 10] = [
+pub(super) const COMPARED: [Metric; 12] = [
     Metric::LatencyP50,
     Metric::LatencyP99,
     Metric::LatencyP999,
@@ -225,4 +225,6 @@ pub(super) const COMPARED: [Metric; 10] = [
     Metric::Packets,
     Metric::GoodputSlowest,
     Metric::Background,
+    Metric::IdleCpu,
+    Metric::IdlePackets,
 ];

@@ -98,7 +98,7 @@ fn marked(ratio: &Ratio<'_>) -> String {
 
 /// Returns the metrics that answer the question of a row: goodput at full speed; at a set rate, the
 /// latency of recovered messages, or of all where none are lost; the silence after a kill, and the
-/// rate of a background transfer; and the processor time.
+/// rate of a background transfer; the processor time; and what idle nodes use.
 fn main_metrics(report: &Report, row: &str) -> Vec<Metric> {
     let systems = report.systems(row);
     let has = |metric: &Metric| systems.iter().any(|runs| runs.median(*metric).is_some());
@@ -107,7 +107,8 @@ fn main_metrics(report: &Report, row: &str) -> Vec<Metric> {
         (false, true) => &[Metric::RecoveredP50, Metric::RecoveredP99],
         (false, false) => &[Metric::LatencyP50, Metric::LatencyP99],
     };
-    let others = [Metric::Silence, Metric::Background, Metric::Cpu];
+    let others =
+        [Metric::Silence, Metric::Background, Metric::Cpu, Metric::IdleCpu, Metric::IdlePackets];
     speed.iter().copied().chain(others.into_iter().filter(has)).collect()
 }
 

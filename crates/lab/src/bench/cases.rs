@@ -44,7 +44,8 @@ pub(super) fn quick(row: Row) -> Row {
         kill
     });
     let file_mib = row.file_mib.map(|mib| mib.min(QUICK_MIB));
-    Row { messages, outages, kill, file_mib, repetitions: 1, ..row }
+    let idle_s = row.idle_s.map(|seconds| seconds.min(QUICK_IDLE_S));
+    Row { messages, outages, kill, file_mib, idle_s, repetitions: 1, ..row }
 }
 
 /// Returns the layout of a row's lab.
@@ -90,6 +91,9 @@ pub(super) fn described(row: &Row) -> String {
     }
     if let Some(mib) = row.background_mib {
         text += &format!("; beside a transfer of {mib} MiB in a second group");
+    }
+    if let Some(seconds) = row.idle_s {
+        text += &format!("; then idle for {seconds} s");
     }
     if let Some(outage) = row.outages.first() {
         let (count, ms) = (row.outages.len(), outage.ms);
@@ -150,6 +154,7 @@ const QUICK_SECONDS: f64 = 2.0;
 /// A quick row at full speed has this part of the messages.
 const QUICK_SHARE: u32 = 10;
 const QUICK_MIB: u32 = 16;
+const QUICK_IDLE_S: u32 = 1;
 const LEAST: u32 = 20;
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use carom_bench::plan::Row;
 use carom_bench::report::Kind;
 
 use super::system::System;
+use super::trial::QUIET;
 
 /// Returns the expected length of a row with the systems that can be measured.
 pub(super) fn length(row: &Row, peers: &Path) -> Duration {
@@ -30,7 +31,9 @@ fn run(row: &Row, system: &System) -> Duration {
         (Kind::Raw, None, true) => RAW,
         _ => Duration::ZERO,
     };
-    let parts = [transfer, wait, Duration::from_secs_f64(system.start_s), ENDS];
+    let idle =
+        row.idle_s.map_or(Duration::ZERO, |seconds| QUIET + Duration::from_secs(seconds.into()));
+    let parts = [transfer, wait, idle, Duration::from_secs_f64(system.start_s), ENDS];
     parts.into_iter().fold(Duration::ZERO, Duration::saturating_add)
 }
 
@@ -76,9 +79,9 @@ mod tests {
     }
 
     #[test]
-    fn all_rows_with_all_systems_end_within_50_minutes() {
+    fn all_rows_with_all_systems_end_within_55_minutes() {
         let lengths = cases::built_in().into_iter().map(|row| length(&row, peers()));
         let minutes = lengths.sum::<Duration>().as_secs_f64() / 60.0;
-        assert!(minutes <= 50.0, "{minutes} minutes");
+        assert!(minutes <= 55.0, "{minutes} minutes");
     }
 }

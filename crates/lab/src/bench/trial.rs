@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use carom_bench::Magic;
-use carom_bench::account::{Account, Node, Workload};
+use carom_bench::account::{Account, Idle, Node, Workload};
 use carom_bench::plan::{Roles, Row};
 use carom_bench::record::{NodeFiles, Record};
 use carom_bench::report::{Kind, Limit};
@@ -87,8 +87,9 @@ impl Trial<'_> {
         let costs = Costs::after(self.hosts(), is_limited, &killed)?.since(&before);
         let calls = calls.into_iter().map(|it| it.finish(go, end));
         let calls = calls.collect::<Result<Vec<u64>, _>>()?;
+        let idle = self.idle(&mut nodes)?;
         nodes.stop(limits.stop)?;
-        let measured = self.account(&nodes, folders, losses, &costs, magic)?;
+        let measured = self.account(&nodes, folders, losses, &costs, &idle, magic)?;
         let syscalls = self.counts_syscalls.then(|| calls.iter().sum());
         Ok(Measured { limit, syscalls, ..measured })
     }
@@ -160,6 +161,19 @@ impl Trial<'_> {
         Ok((limits.reached(is_sent), faults.killed))
     }
 
+    /// Leaves the nodes alone for the time of the row. Returns what each of them used meanwhile, or
+    /// nothing if the row has no such time.
+    fn idle(&self, nodes: &mut Nodes) -> Result<Vec<Idle>, Failure> {
+        let Some(seconds) = self.row.idle_s else { return Ok(Vec::new()) };
+        self.pause(nodes, QUIET)?;
+        let (start, before) = (Instant::now(), Costs::before(self.hosts(), false)?);
+        self.pause(nodes, Duration::from_secs(seconds.into()))?;
+        let after = Costs::after(self.hosts(), false, &BTreeMap::new())?;
+        let span_ns = start.elapsed().as_nanos() as u64;
+        let idle = after.since(&before).into_iter();
+        Ok(idle.map(|Cost { cpu_ns, packets, .. }| Idle { span_ns, cpu_ns, packets }).collect())
+    }
+
     fn wait(
         &self,
         nodes: &mut Nodes,
@@ -196,6 +210,7 @@ impl Trial<'_> {
         folders: &[PathBuf],
         losses: Losses,
         costs: &[Cost],
+        idle: &[Idle],
         magic: Magic,
     ) -> Result<Measured, Failure> {
         let (mut all, mut remarks) = (Vec::new(), BTreeSet::new());
@@ -228,6 +243,7 @@ impl Trial<'_> {
                 packets: is_alone.then_some(packets),
                 kernel_drops: Some(udp_errors),
                 link_drops,
+                idle: idle.get(index).copied(),
             });
         }
         remarks.extend(all.iter().flat_map(|node| node.files.report.remarks.iter().cloned()));
@@ -248,6 +264,8 @@ pub(super) fn is_broken(row: &Row, system: &System, account: &Account) -> bool {
     system.kind == Kind::Carom && !(is_complete && system.order.is_kept(account))
 }
 
+/// Time after the last delivery after which nodes count as idle.
+pub(super) const QUIET: Duration = Duration::from_secs(5);
 const TURN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
