@@ -305,6 +305,7 @@ fn benches_that_differ_are_compared_with_exit_code_1() {
             let account = json!({
                 "receivers": 1, "killed": 0, "sent": 1, "expected": 1, "delivered": 1, "missing": 0,
                 "duplicates": 0, "unknown": 0, "lost": 0, "unclassified": 0, "datagrams_dropped": 0,
+                "is_paced": true,
                 "order": [], "orders_agree": true, "out_of_order": 0, "send_delay": quantiles(0),
                 "latency": quantiles(p50),
                 "latency_kept": quantiles(0), "latency_recovered": quantiles(0),

@@ -1,4 +1,4 @@
-use super::ratios::{self, Ratio, TOLERANCE};
+use super::ratios::{self, Ratio, Reference, TOLERANCE};
 use super::results::Report;
 
 /// The ratios of two reports of the same rows. The ratio to a best peer is compared with the ratio
@@ -49,7 +49,10 @@ impl Comparison {
     /// Adds a ratio of the same systems in both reports. `None` is one that a report lacks.
     fn add(&mut self, ratio: &Ratio<'_>, first: Option<&Ratio<'_>>, second: Option<&Ratio<'_>>) {
         let both = || first.into_iter().chain(second);
-        if both().any(|ratio| ratio.is_unrepeated) && first.is_some() == second.is_some() {
+        // A peer that is measured once may fail that time.
+        let may_lack = ratio.reference == Reference::BestPeer;
+        let is_left_out = first.is_some() == second.is_some() || may_lack;
+        if is_left_out && both().any(|ratio| ratio.is_unrepeated) {
             self.left_out += 1;
             return;
         }

@@ -328,6 +328,22 @@ mod tests {
     }
 
     #[test]
+    fn tail_is_compared_if_one_pause_does_not_decide_it() {
+        let with = |count: u64| {
+            let mut report = paced();
+            let tail = |account: &mut Account| {
+                account.latency.count = count;
+                account.latency.p999 = account.latency.p99;
+            };
+            report.runs.iter_mut().for_each(|run| edit(run, tail));
+            report.markdown()
+        };
+        let line = "| carom | latency p99.9 | 110 µs | **1.29 (aeron; 1.25 to 1.33)** |";
+        assert!(!with(9_999).contains(line), "{}", with(9_999));
+        assert!(with(10_000).contains(line), "{}", with(10_000));
+    }
+
+    #[test]
     fn latency_of_plain_sockets_that_miss_copies_is_not_compared() {
         let with = |missing: u64| {
             let mut report = paced();
@@ -428,6 +444,11 @@ mod tests {
         assert_eq!((same.ratios, &*same.differences), (3, &[] as &[String]));
         let flawed = with_pgm(75_000, 1_000, 1);
         assert_eq!(Comparison::of(&second, &flawed).differences, [] as [String; 0]);
+        let mut once = second.clone();
+        once.runs.retain(|run| run.system != "pgm" || run.turn == 3);
+        once.runs.retain(|run| run.system != "aeron");
+        let lacking = Comparison::of(&once, &with_pgm(75_000, 1_000, 1));
+        assert!(lacking.differences.iter().all(|line| line.contains("(aeron")), "{lacking:?}");
         let far = Comparison::of(&second, &with_pgm(55_000, 60_000, 1));
         assert_eq!(far.differences.len(), 1, "{far:?}");
         assert!(far.differences[0].contains("CPU per copy to best peer: 1.38 (pgm; "), "{far:?}");

@@ -66,4 +66,4 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, CliError> {
 const EXAMPLE: &str = "Examples:
   carom-lab bench list                                    the rows and the systems
   carom-lab bench run pace-loss-1 --systems carom,raw     one row
-  carom-lab bench all --peers /tmp/peers --out figures    everything, in about 48 minutes";
+  carom-lab bench all --peers /tmp/peers --out figures    everything, in about 54 minutes";
