@@ -28,14 +28,15 @@ impl Comparison {
         let mut comparison = Self::default();
         comparison.add_rows(first, second, "second");
         comparison.add_rows(second, first, "first");
-        let ours = ratios_of_rows(first, second);
+        let (ours, theirs) = (ratios_of_rows(first, second), ratios_of_rows(second, first));
         for ratio in &ours {
-            comparison.add(ratio, Some(ratio), ratios::same_in(second, ratio).as_ref());
+            let same = theirs.iter().find(|other| other.is_same(ratio)).cloned();
+            let same = same.or_else(|| ratios::to_same_peer(second, ratio));
+            comparison.add(ratio, Some(ratio), same.as_ref());
         }
-        // The best peer may be another one.
-        let theirs = ratios_of_rows(second, first);
         for ratio in theirs.iter().filter(|ratio| !ours.iter().any(|other| other.is_same(ratio))) {
-            comparison.add(ratio, ratios::same_in(first, ratio).as_ref(), Some(ratio));
+            let same = ratios::to_same_peer(first, ratio);
+            comparison.add(ratio, same.as_ref(), Some(ratio));
         }
         comparison
     }
@@ -73,7 +74,7 @@ impl Comparison {
 
 /// Returns the ratios of the rows that both reports have.
 fn ratios_of_rows<'a>(report: &'a Report, other: &Report) -> Vec<Ratio<'a>> {
-    let mut ratios = ratios::all(report);
-    ratios.retain(|ratio| other.rows().contains(&ratio.row));
+    let (mut ratios, rows) = (ratios::all(report), other.rows());
+    ratios.retain(|ratio| rows.contains(&ratio.row));
     ratios
 }

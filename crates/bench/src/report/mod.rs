@@ -448,6 +448,7 @@ mod tests {
         once.runs.retain(|run| run.system != "pgm" || run.turn == 3);
         once.runs.retain(|run| run.system != "aeron");
         let lacking = Comparison::of(&once, &with_pgm(75_000, 1_000, 1));
+        assert_eq!(lacking.differences.len(), 2, "{lacking:?}");
         assert!(lacking.differences.iter().all(|line| line.contains("(aeron")), "{lacking:?}");
         let far = Comparison::of(&second, &with_pgm(55_000, 60_000, 1));
         assert_eq!(far.differences.len(), 1, "{far:?}");

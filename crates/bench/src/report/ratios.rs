@@ -41,10 +41,11 @@ pub(super) fn of_row<'a>(report: &'a Report, row: &'a str) -> Vec<Ratio<'a>> {
     ratios
 }
 
-/// Returns the ratio to the same system in another report, where another peer may be the best one.
-pub(super) fn same_in<'a>(report: &'a Report, ratio: &Ratio<'a>) -> Option<Ratio<'a>> {
-    if ratio.reference == Reference::Raw {
-        return of_row(report, ratio.row).into_iter().find(|other| other.is_same(ratio));
+/// Returns the ratio to the same peer in another report, where another one may be the best. Returns
+/// `None` if the ratio is not to a peer, or both systems have no turn in common there.
+pub(super) fn to_same_peer<'a>(report: &'a Report, ratio: &Ratio<'a>) -> Option<Ratio<'a>> {
+    if ratio.reference != Reference::BestPeer {
+        return None;
     }
     let systems = report.systems(ratio.row);
     let named = |name: &str| systems.iter().find(|runs| runs.system() == name);
